@@ -149,7 +149,7 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_lag_s: Positive = 30
     max_clock_skew_ms: Annotated[int, Meta(ge=0)] = 5_000
     stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24
-    """How long both sides must have run beside each other without an error, where a parallel operation is on record."""
+    """How long both sides must have run at the same time without an error, where a parallel run is recorded."""
     window_hours: Annotated[int, Meta(ge=0, le=8_760)] = 48
     """How long the rollback stays open, unless somebody decides to close it earlier."""
     tolerated_writers: list[str] = field(default_factory=list)

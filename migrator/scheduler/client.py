@@ -200,7 +200,7 @@ class Scheduler:
         payload: Any = None,  # noqa: ANN401 - any JSON value
         now: datetime | None = None,
     ) -> Run:
-        """Queue a run now, besides the planned ones; ``RefusedError`` for a disabled or paused schedule.
+        """Queue a run now, in addition to the planned ones; ``RefusedError`` for a disabled or paused schedule.
 
         ``payload``: any JSON value; a handler reads it as ``context.asked["payload"]``.
         """

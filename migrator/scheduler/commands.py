@@ -238,7 +238,7 @@ RUN_QUEUED = "scheduler:run.queued"
 
 
 def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
-    """Queue a run besides the regular ones: neither the phase nor the status of the schedule changes."""
+    """Queue a run in addition to the regular ones: neither the phase nor the status of the schedule changes."""
     schedule = validation.own_schedule(change.session, schedule_id)
     validation.check_may_run(schedule)
     metadata = None if payload is None else validation.encode_json({"payload": payload})

@@ -164,7 +164,7 @@ def _request(claim: Claim) -> Request:
     )
 
 
-SHADOWED: Final = b'{"shadowed":true}'
+DRY_RUN: Final = b'{"dry_run":true}'
 """The result of a run whose handler was not called."""
 
 
@@ -172,7 +172,7 @@ SHADOWED: Final = b'{"shadowed":true}'
 class ParallelRunStore(Protocol):
     """A store of the new side, during a parallel run. The old side runs everything: its store is not one of these."""
 
-    def runs_beside(self) -> bool:
+    def is_parallel_run(self) -> bool:
         """Tell whether another scheduler runs the same jobs now."""
 
 
@@ -189,7 +189,7 @@ class ParallelRunExecutor:
 
     def look(self, store: Store) -> None:
         """Ask the store whether a parallel run is in progress; the answer holds until the next call."""
-        parallel = isinstance(store, ParallelRunStore) and store.runs_beside()
+        parallel = isinstance(store, ParallelRunStore) and store.is_parallel_run()
         if parallel != (self._parallel_store is not None):
             said = "only handlers marked idempotent run" if parallel else "every handler runs"
             logger().info(
@@ -201,8 +201,8 @@ class ParallelRunExecutor:
         """Execute the run, or end it as completed."""
         if self._parallel_store is None or _may_run_twice(self._parallel_store, claim):
             return self._inner.submit(claim, reports)
-        reports.said(claim, "info", "shadowed: the other scheduler runs it")
-        reports.ended(claim, Outcome(state="completed", result=SHADOWED))
+        reports.said(claim, "info", "dry run: the other scheduler runs it")
+        reports.ended(claim, Outcome(state="completed", result=DRY_RUN))
         return None
 
     def cancel(self, run_id: UUID) -> None:

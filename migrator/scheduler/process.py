@@ -22,12 +22,10 @@ from migrator.config import SchedulerSettings, Settings
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
 from migrator.log import logger
 from migrator.records import WorkerRecord
-from migrator.scheduler import lifecycle
 from migrator.scheduler.completion import Outcome, OutcomeState
 from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRunExecutor
 from migrator.scheduler.handlers import Registry, load_registry
-from migrator.scheduler.leadership import RESOURCE, Leadership
-from migrator.scheduler.lifecycle import EventSink
+from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.recorder import Recorder
 from migrator.scheduler.retention import RetentionPlan
 from migrator.scheduler.sweeper import Sweeper
@@ -102,8 +100,6 @@ class SchedulerProcess:
         *,
         handlers: HandlerFilter | None = None,
         tenants: tuple[str, ...] | None = None,
-        leader_resource: str = RESOURCE,
-        sink: EventSink = lifecycle.ignore,
         retention: Callable[[Store], object] | None = None,
         successor: Callable[[Store], Store | None] | None = None,
         look: Callable[[Store], object] = lambda _: None,
@@ -157,7 +153,6 @@ class SchedulerProcess:
             executor,
             options,
             audit=settings.audit,
-            sink=sink,
             clock=clock,
             monotonic=monotonic,
             wake=self._bell.set,
@@ -166,7 +161,6 @@ class SchedulerProcess:
             store,
             ttl=settings.leader_ttl_ms * _MILLISECOND,
             holder=f"{socket.gethostname()}:{os.getpid()}:{self.worker_id}",
-            resource=leader_resource,
             clock=clock,
             monotonic=monotonic,
         )
@@ -177,7 +171,7 @@ class SchedulerProcess:
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
-            recorder=Recorder(store, sink=sink, audit=settings.audit, clock=clock),
+            recorder=Recorder(store, audit=settings.audit, clock=clock),
             clock=clock,
         )
         self._adopted_in: int | None = None

@@ -58,7 +58,7 @@ class Sweeper:
     ) -> None:
         """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's.
 
-        ``scope``: the schedules that the leader works for itself, beside those of the other processes that are alive;
+        ``scope``: the schedules that the leader works for itself, and those of the other processes that are alive;
         none: all that is there is this scheduler's, as in a scratch tenant.
         """
         self._scope = scope

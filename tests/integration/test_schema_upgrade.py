@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from psycopg.sql import SQL, Identifier
@@ -318,6 +318,22 @@ def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler
             assert words(connection) == expected
         found = checksums.verify_checksums(connection)
         assert (found.rows, found.without, found.changed) == (4, 0, wrong), "what was changed by hand is still named"
+
+
+def test_the_result_of_a_dry_run_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
+    results = [{"dry_run": True}, {"dry_run": True, "rows": 3}, {"shadowed": 1}]
+    with connect(any_scheduler_dsn) as connection:
+        runs = [insert(connection, "runs", result=result) for result in results]
+
+        def stored() -> list[Any]:
+            found: dict[UUID, Any] = dict(connection.execute("SELECT id, result FROM scheduler.runs").fetchall())
+            return [found[one] for one in runs]
+
+        assert stored() == results
+        revisions.downgrade(any_scheduler_dsn, "0011")
+        assert stored() == [{"shadowed": True}, *results[1:]]
+        revisions.upgrade(any_scheduler_dsn)
+        assert stored() == results
 
 
 def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:

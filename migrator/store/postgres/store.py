@@ -113,7 +113,7 @@ class PostgresStore:
         """Return the backend that the persistence epoch names; None: there was no cutover."""
         return self.pool.epoch_backend()
 
-    def runs_beside(self) -> bool:
+    def is_parallel_run(self) -> bool:
         """Return whether another scheduler runs the same jobs in parallel (``store.postgres.parallel_run``)."""
         return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
 

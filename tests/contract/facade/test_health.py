@@ -28,7 +28,7 @@ class Faulty:
     """A store with faults in some of its parts; the rest answers as it is."""
 
     def __init__(self, store: Store, **parts: Any) -> None:  # noqa: ANN401 - whatever is faulty
-        self._store, self._parts = store, parts
+        self._store, self._parts, self.backend = store, parts, store.backend
         self.workers = SimpleNamespace(list=self._workers)
         self.locks = SimpleNamespace(holder=lambda *_: parts.get("leader", ("me", 3)))
 

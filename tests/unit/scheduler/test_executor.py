@@ -7,7 +7,7 @@ import pytest
 
 from migrator.records import Handler, Run, Schedule
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import SHADOWED, ParallelRunExecutor, ParallelRunStore, RunListener
+from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, ParallelRunStore, RunListener
 from migrator.store.queue import Claim
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW
@@ -45,12 +45,12 @@ class Told:
 
 
 class Shared(MemoryStore):
-    """A store beside which another scheduler may run."""
+    """A store of a side that may be in a parallel run."""
 
-    beside = True
+    parallel = True
 
-    def runs_beside(self) -> bool:
-        return self.beside
+    def is_parallel_run(self) -> bool:
+        return self.parallel
 
 
 def claim(handler: str | None) -> Claim:
@@ -74,8 +74,8 @@ def test_only_handlers_that_may_run_twice_are_called_while_another_scheduler_run
     assert shadow.submit(twice, told) == "elsewhere-1"
     assert [shadow.submit(one, told) for one in (once, unknown, none)] == [None] * 3
     assert inner.calls == [twice.run.id]
-    assert told.outcomes == [Outcome(state="completed", result=SHADOWED)] * 3
-    assert told.lines == ["shadowed: the other scheduler runs it"] * 3
+    assert told.outcomes == [Outcome(state="completed", result=DRY_RUN)] * 3
+    assert told.lines == ["dry run: the other scheduler runs it"] * 3
     shadow.cancel(twice.run.id)
     shadow.close()
     assert inner.calls[1:] == [("cancel", twice.run.id), "close"]
@@ -88,10 +88,10 @@ def test_everything_is_called_before_after_and_on_the_old_side() -> None:
     shadow.submit(one, told)
     shadow.look(store)
     shadow.submit(one, told)
-    store.beside = False
+    store.parallel = False
     shadow.look(store)
     shadow.submit(one, told)
-    store.beside = True
+    store.parallel = True
     assert not isinstance(MemoryStore(), ParallelRunStore)
     shadow.look(store)
     shadow.look(MemoryStore())  # the data was moved back to the other side

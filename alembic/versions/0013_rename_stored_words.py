@@ -1,4 +1,8 @@
-"""Hold the remainder of a payload under ``$remainder``, which was ``$residue``."""
+"""Change words in stored data: the remainder of a payload is under ``$remainder``, which was ``$residue``.
+
+The result of a run that ended without its handler, in a parallel run, is ``{"dry_run": true}``, which was
+``{"shadowed": true}``.
+"""
 
 from alembic import op
 
@@ -15,16 +19,21 @@ RENAME = """
 UPDATE {table} SET payload = payload - '{old}' || jsonb_build_object('{new}', payload -> '{old}')
     WHERE payload ? '{old}'
 """
+RESULT = """
+UPDATE runs SET result = jsonb_build_object('{new}', true) WHERE result = jsonb_build_object('{old}', true)
+"""
 
 
 def upgrade() -> None:
-    """Change the key."""
+    """Change the words."""
     _rename("$residue", "$remainder")
+    op.get_bind().exec_driver_sql(RESULT.format(old="shadowed", new="dry_run"))
 
 
 def downgrade() -> None:
-    """Give the key its name of before."""
+    """Write the words of before."""
     _rename("$remainder", "$residue")
+    op.get_bind().exec_driver_sql(RESULT.format(old="dry_run", new="shadowed"))
 
 
 def _rename(old: str, new: str) -> None:

@@ -1,4 +1,4 @@
-"""Real processes on PostgreSQL beside another scheduler: what is not marked idempotent is recorded, and not done."""
+"""Real processes on PostgreSQL in a parallel run: what is not marked idempotent is recorded, and not done."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import parallel
 from migrator.errors import RefusedError
 from migrator.records import Handler
-from migrator.scheduler.executor import SHADOWED
+from migrator.scheduler.executor import DRY_RUN
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import epoch, parallel_run
 from tests.cutting_over import COMPARABLE
@@ -53,11 +53,11 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
     once = site.put("hold", {"kind": "one_time", "run_at": now})
     process = site.start()
     until(lambda: site.states(twice) == site.states(once) == ["completed"])
-    (run,), (shadowed,) = site.runs(twice), site.runs(once)
+    (run,), (dry,) = site.runs(twice), site.runs(once)
     assert run.result == b'{"attempt":1}'
     assert len(lines(site.folder, "done")) == 1
-    assert shadowed.result == SHADOWED
-    assert shadowed.scheduled_at is not None  # its slot is on record, to be compared with the other side's
+    assert dry.result == DRY_RUN
+    assert dry.scheduled_at is not None  # its slot is on record, to be compared with the other side's
     assert lines(site.folder, "begun") == []
 
     parallel.end(target, "op", "the old one is off")
@@ -70,17 +70,17 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
     parallel.begin(target, COMPARABLE, "op", "once more")
     third = site.put("hold")
     until(lambda: site.states(third) == ["completed"])
-    assert site.runs(third)[0].result == SHADOWED
+    assert site.runs(third)[0].result == DRY_RUN
     assert len(lines(site.folder, "begun")) == 1
     assert stop(process) == 0, site.log(process)
     with site.store.session(site.tenant) as session:
-        said = [line.message for line in session.execution_logs.of_run(shadowed.id)]
-    assert said == ["attempt 1 began", "shadowed: the other scheduler runs it", "completed"]
+        said = [line.message for line in session.execution_logs.of_run(dry.id)]
+    assert said == ["attempt 1 began", "dry run: the other scheduler runs it", "completed"]
     assert "no longer runs in parallel with this one: every handler runs" in site.log(process)
 
 
 @pytest.mark.proves("4-P2")
-def test_nothing_runs_beside_a_side_that_holds_the_data_or_is_closed(target: Connection) -> None:
+def test_nothing_runs_in_parallel_with_a_side_that_holds_the_data_or_is_closed(target: Connection) -> None:
     with pytest.raises(RefusedError, match="no parallel run is recorded"):
         parallel.end(target, "op", "why")
     for backend, why in (("mongo", "refuses all writers since"), ("postgres", "is the only backend")):
