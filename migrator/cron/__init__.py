@@ -4,7 +4,7 @@
 ``tzdata`` package.
 """
 
-from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
+from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, validate
 from migrator.cron.expression import CronError, UnavailableError, ZoneError
 from migrator.cron.zones import database_version, zone
 
@@ -17,7 +17,6 @@ __all__ = [
     "next_fire",
     "next_fires",
     "parse",
-    "previous_fire",
     "validate",
     "zone",
 ]

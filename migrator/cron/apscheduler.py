@@ -10,21 +10,17 @@ import json
 from collections.abc import Iterator
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 from apscheduler.triggers.cron import CronTrigger
 
 from migrator.cron.expression import CronError, split
-from migrator.cron.timeline import last_before
 from migrator.cron.zones import zone as zone_of
 
 _KEYWORDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _CRONTAB: Final = ("minute", "hour", "day", "month", "day_of_week")
 _SEARCHED: Final = timedelta(days=50 * 366)
 """How far it searches; the library itself would go on to the year 9999, which takes a second."""
-_BACK: Final = 3
-"""Fires before an instant from which the search forwards is believed: what it finds depends on where it begins."""
 
 
 class Line:
@@ -48,23 +44,6 @@ class Line:
         while (found := self._next(zone, instant)) is not None:
             yield found
             instant = found
-
-    def before(self, zone: str, instant: int) -> int | None:
-        """Return the last fire earlier than ``instant``: of those that the library finds forwards.
-
-        APScheduler has no search backwards. Begun at an instant between, its search may find a fire that it passes over
-        when it comes from the fire before.
-        """
-        begin = instant
-        for _ in range(_BACK):
-            earlier = last_before(partial(self.after, zone), begin, int(_SEARCHED.total_seconds()))
-            begin = begin if earlier is None else earlier
-        last = None
-        for fire in self.after(zone, begin - 1):
-            if fire >= instant:
-                break
-            last = fire
-        return last
 
     def _next(self, zone: str, instant: int) -> int | None:
         place, _ = zone_of(zone)

@@ -16,8 +16,6 @@ from migrator.cron.zones import zone as zone_of
 
 _SEEDED = re.compile(r"(?:^|[\s,])[hr](?:[(/]|[\s,]|$)", re.IGNORECASE)
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
-_BACK = 3
-"""Fires before an instant, by the library's search backwards, from which its search forwards is believed."""
 
 
 class Line:
@@ -40,22 +38,6 @@ class Line:
         steps = self._steps(datetime.fromtimestamp(instant, zone_of(zone)[0]))
         while (found := _found(steps.get_next)) is not None:
             yield found
-
-    def before(self, zone: str, instant: int) -> int | None:
-        """Return the last fire earlier than ``instant``: of those that the library finds forwards.
-
-        Backwards alone it also finds, in a repeated hour, fires that it does not find forwards.
-        """
-        steps = self._steps(datetime.fromtimestamp(instant, zone_of(zone)[0]))
-        earlier = [found for _ in range(_BACK) if (found := _found(steps.get_prev)) is not None]
-        if not earlier:
-            return None
-        last = None
-        for fire in self.after(zone, earlier[-1] - 1):
-            if fire >= instant:
-                break
-            last = fire
-        return last
 
     def _steps(self, start: datetime) -> Any:  # noqa: ANN401 - the library has no types
         try:

@@ -23,9 +23,6 @@ class LibraryLine(Protocol):
     def after(self, zone: str, instant: int) -> Iterator[int]:
         """Yield the fires later than ``instant`` (seconds since 1970), ascending, until the library finds none."""
 
-    def before(self, zone: str, instant: int) -> int | None:
-        """Return the last fire earlier than ``instant``."""
-
 
 Parsed: TypeAlias = Expression | LibraryLine
 """A line as it is evaluated: by the search here, or by the dialect's own library."""
@@ -64,7 +61,6 @@ DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
 """Every dialect by the name stored with a trigger, and its parser. ``debian`` is the one of triggers born here."""
 
 _LONGEST_TEXT = 1024
-_YEAR = 366 * 86400
 
 
 @lru_cache(maxsize=4096)
@@ -104,18 +100,6 @@ def next_fires(dialect: str, expression: str, timezone: str | None, after: datet
 def next_fire(dialect: str, expression: str, timezone: str | None, after: datetime) -> datetime | None:
     """Return the first fire strictly after ``after``, or None; as ``next_fires``."""
     return next(_forward(dialect, expression, timezone, after), None)
-
-
-def previous_fire(dialect: str, expression: str, timezone: str | None, before: datetime) -> datetime | None:
-    """Return the last fire strictly before ``before`` (aware), or None; as ``next_fires``."""
-    parsed = parse(dialect, expression)
-    instant = -(-_microseconds(before) // 1_000_000)
-    zone = zone_key(parsed, timezone)
-    if isinstance(parsed, Expression):
-        fire = timeline.last_before(partial(_search, parsed, zone), instant, parsed.years_searched * _YEAR)
-    else:
-        fire = parsed.before(zone, instant)
-    return None if fire is None else datetime.fromtimestamp(fire, UTC)
 
 
 def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:

@@ -8,7 +8,7 @@ Within a stretch of constant offset a wall-clock time is one instant. Where two 
 expression decides: what the clock skips is dropped or moved, what it repeats is taken once or twice.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -110,25 +110,6 @@ def fires_after(expression: Expression, zone: str, instant: int, last_year: int)
         while (found := expression.at_or_after(wall, end)) is not None:
             yield found - stretch.offset
             wall = found + 1
-
-
-def last_before(after: Callable[[int], Iterator[int]], instant: int, reach: int) -> int | None:
-    """Return the last fire earlier than ``instant``, or None if there is none within ``reach`` seconds before it.
-
-    ``after`` searches forwards, as ``fires_after`` does: from a place that doubles its distance twice until a fire lies
-    between, then from the middle of what is left.
-    """
-    distance = min(60, reach)
-    while (found := next(after(instant - distance), instant)) >= instant:
-        if distance == reach:
-            return None
-        distance = min(4 * distance, reach)
-    end = instant
-    while (later := next(after(found), instant)) < instant:
-        middle = (found + end) // 2
-        beyond = next(after(middle), instant)
-        found, end = (beyond, end) if beyond < instant else (later, middle)
-    return found
 
 
 def _part(expression: Expression, stretch: Stretch) -> _Part:

@@ -19,9 +19,8 @@ Which slots fire (``docs/scheduler.md`` says it with examples):
 Nothing else moves a next fire, but the calls at the end of this module.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -130,10 +129,10 @@ def counted_from_completion(trigger: Trigger) -> bool:
 
 def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
     """Return what a cron line, or an interval at a fixed rate, owes."""
-    slots = tuple(islice(takewhile(lambda slot: slot <= now, _slots_from(trigger, planned)), MAX_SLOTS + 1))
+    slots = _slots(trigger, planned, now, MAX_SLOTS + 1)
     passed = None
     if len(slots) > MAX_SLOTS:
-        passed, slots = planned, _newest_slots(trigger, planned, now)
+        passed, slots = planned, _newest_slots(trigger, slots, now)
     return Due(
         slots=tuple(slot for slot in slots if _within(trigger, slot)),
         passed=passed,
@@ -141,30 +140,31 @@ def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
     )
 
 
-def _slots_from(trigger: Trigger, slot: datetime) -> Iterator[datetime]:
-    following: datetime | None = slot
-    while following is not None:
-        yield following
-        following = next_fire(trigger, following)
-
-
-def _newest_slots(trigger: Trigger, planned: datetime, now: datetime) -> tuple[datetime, ...]:
-    """Return the newest slots up to now, without walking there from the planned one."""
+def _slots(trigger: Trigger, first: datetime | None, now: datetime, most: int) -> list[datetime]:
+    """Return the slots from ``first`` up to now, oldest first, ``most`` of them."""
     found: list[datetime] = []
-    before: datetime | None = now + _INSTANT if trigger.end_at is None else min(now, trigger.end_at) + _INSTANT
-    while before is not None and len(found) < MAX_SLOTS:
-        before = _previous_slot(trigger, planned, before)
-        if before is None or before < planned:
-            break
-        found.append(before)
-    return tuple(reversed(found))
+    while first is not None and first <= now and len(found) < most:
+        found.append(first)
+        first = next_fire(trigger, first)
+    return found
 
 
-def _previous_slot(trigger: Trigger, planned: datetime, before: datetime) -> datetime | None:
-    if trigger.kind == "interval":
-        step = _step(trigger)
-        return None if step is None or before <= planned else planned + (before - planned - _INSTANT) // step * step
-    return cron.previous_fire(*_line(trigger), before)
+def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -> list[datetime]:
+    """Return the newest slots up to now, without walking there from the oldest ones.
+
+    The instant from which they are listed is moved until as many follow it as are wanted, and at most twice as many.
+    """
+    early, late = oldest[0] - _INSTANT, now if trigger.end_at is None else min(now, trigger.end_at)
+    start = max(early, late - 3 * (oldest[-1] - oldest[0]) / 2)
+    while True:
+        found = _slots(trigger, next_fire(trigger, start), now, 2 * MAX_SLOTS + 1)
+        if len(found) > 2 * MAX_SLOTS:
+            early = start
+        elif len(found) < MAX_SLOTS:
+            late = start
+        else:
+            return found[-MAX_SLOTS:]
+        start = early + (late - early) / 2
 
 
 def _not_before(start: datetime | None, after: datetime) -> datetime:
@@ -180,13 +180,9 @@ def _within(trigger: Trigger, slot: datetime) -> bool:
 
 
 def _cron(trigger: Trigger, after: datetime) -> datetime | None:
-    return cron.next_fire(*_line(trigger), after)
-
-
-def _line(trigger: Trigger) -> tuple[str, str, str | None]:
     assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
     assert trigger.cron_expression is not None  # noqa: S101 - as above
-    return trigger.cron_dialect, trigger.cron_expression, trigger.timezone
+    return cron.next_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, after)
 
 
 def _step(trigger: Trigger) -> timedelta | None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from migrator.cron import DIALECTS, CronError, next_fire, next_fires, parse, previous_fire, validate, zone
+from migrator.cron import DIALECTS, CronError, next_fire, next_fires, parse, validate, zone
 from migrator.cron.agenda import interval_ms
 from migrator.cron.expression import Expression, Fold, Gap
 from migrator.cron.interval import constant_interval
@@ -122,22 +122,6 @@ def test_every_fire_is_named_by_the_line_or_moved_out_of_a_gap(
         before = (fire - timedelta(days=1)).astimezone(place)
         gap_near = wall.utcoffset() != before.utcoffset()
         assert named or (gap_near and parsed.gap is not Gap.SKIP)
-
-
-@settings(PROFILE)
-@given(dialects, lines, zones, st.one_of(instants, around_changes))
-def test_previous_is_the_inverse_of_next(dialect: str, line: str, zone_name: str, start: datetime) -> None:
-    accepted(dialect, line)
-    # APScheduler's search depends on where it starts: its module says so
-    assume(dialect != "apscheduler" or zone_name in ("UTC", "Asia/Kathmandu"))
-    fires = next_fires(dialect, line, zone_name, start, 5)
-    for earlier, later in pairwise(fires):
-        assert previous_fire(dialect, line, zone_name, later) == earlier
-        assert previous_fire(dialect, line, zone_name, later + MOMENT) == later
-        assert previous_fire(dialect, line, zone_name, later - MOMENT) == earlier
-    if fires:
-        before = previous_fire(dialect, line, zone_name, fires[0])
-        assert before is None or before <= start
 
 
 @settings(PROFILE)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from migrator.cron import next_fires, previous_fire, zone
+from migrator.cron import next_fires, zone
 from migrator.verify.behaviour.cron_oracle import Fold, Gap, expected_fires, fires, matcher
 from tests.cron_lines import CHANGES, lines
 
@@ -78,5 +78,3 @@ def test_fires_are_those_of_a_walk_through_every_minute(zone_name: str, dialect:
             assert expected_fires(line, zone_name, start, end) == walked, (line, zone_name)
         found = next_fires(dialect, line, zone_name, start - timedelta(seconds=1), len(walked) + 1)
         assert [fire for fire in found if fire < end] == walked, (dialect, line, zone_name)
-        previous = previous_fire(dialect, line, zone_name, end)
-        assert previous == walked[-1] if walked else previous is None or previous < start, (dialect, line, zone_name)
