@@ -133,9 +133,9 @@ def ordered(values: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
-def split(text: str, counts: Iterable[int], separators: str | None = None) -> list[str]:
+def split(text: str, counts: Iterable[int]) -> list[str]:
     """Split a line into its fields; ``CronError`` unless their number is one of ``counts``."""
-    parts = text.split(separators)
+    parts = text.split()
     if len(parts) not in counts:
         raise CronError("cron line: expected " + " or ".join(str(count) for count in counts) + " fields")
     return parts
@@ -174,19 +174,15 @@ class Last:
 class Nearest:
     """``15W`` or ``LW``: the day from Monday to Friday nearest to a day, within the month.
 
-    ``day`` None is the last day of the month less ``before``. A day the month does not have names nothing, or with
-    ``clip`` the last one.
+    ``day`` None is the last day of the month less ``before``. A day the month does not have names nothing.
     """
 
     day: int | None
     before: int = 0
-    clip: bool = False
 
     def days(self, month: Month) -> Iterable[int]:
         """Return the days of this month."""
         day = month.length - self.before if self.day is None else self.day
-        if self.clip:
-            day = min(day, month.length)
         if not 1 <= day <= month.length:
             return ()
         weekday = month.weekday(day)
@@ -233,16 +229,8 @@ class Days:
     months: frozenset[int]
     rule: Rule = Rule.AND
     years: frozenset[int] | None = None
-    weeks: frozenset[int] | None = None
-    """ISO week numbers."""
     spills: bool = False
     """The engine takes 29 to 31 February for days in March: it goes on there, past earlier days that are due."""
-
-    def by_month(self, year: int, month: int) -> tuple[int, ...]:
-        """Return the days that the day-of-month field names in one month, ascending."""
-        shape = _shape(year, month)
-        named = range(1, shape.length + 1) if self.month_days is None else _union(self.month_days, shape)
-        return tuple(sorted(day for day in named if 1 <= day <= shape.length))
 
     def of(self, year: int, month: int) -> tuple[int, ...]:
         """Return the days of one month, ascending."""
@@ -253,8 +241,6 @@ class Days:
         if self.spills and month == _MARCH and _FEBRUARY in self.months:
             start = self._spilt(_shape(year, _FEBRUARY))
             found = {day for day in found if day >= start}
-        if self.weeks is not None:
-            found = {day for day in found if date(year, month, day).isocalendar().week in self.weeks}
         return tuple(sorted(day for day in found if 1 <= day <= shape.length))
 
     def _joined(self, shape: Month) -> set[int]:
@@ -301,7 +287,6 @@ class Gap(Enum):
 
     SKIP = "skipped"
     END = "at the first instant after the gap, once"
-    END_KEEPING_SECONDS = "in the first minute after the gap, once, at its second"
     SHIFT = "as late after the gap as the time lies after its start"
     FIRST = "only the first of them, as late after the gap as it lies after its start"
 

@@ -137,8 +137,8 @@ def _moved(expression: Expression, stretch: Stretch, skipped: int) -> tuple[tupl
         return (), stretch.start
     if expression.gap is Gap.END:
         return (stretch.start,), stretch.start + 1
-    if expression.gap is not Gap.SHIFT:
-        fire = stretch.start + first % 60 if expression.gap is Gap.END_KEEPING_SECONDS else first - stretch.before
+    if expression.gap is Gap.FIRST:
+        fire = first - stretch.before
         return (fire,), fire + 1
     fires = {wall - stretch.before for wall in _walls(expression, gap_start, gap_end)}
     fires.update(wall - stretch.offset for wall in _walls(expression, gap_end, gap_end + skipped))

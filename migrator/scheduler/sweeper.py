@@ -37,8 +37,6 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     retried: int = 0
     completed: int = 0
     """Schedules that ended."""
-    adopted: int = 0
-    """Triggers that had no next fire, and have one now."""
 
 
 class Sweeper:
