@@ -10,7 +10,7 @@ from migrator.config import LARGEST
 from migrator.errors import UsageError
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
-from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all
+from migrator.scheduler.retention import RetentionRule, apply_all, is_allowed
 from migrator.store import open_scheduler_store
 
 
@@ -85,7 +85,7 @@ def retention_command(
     )
     store = open_scheduler_store(settings)
     try:
-        allowed = not dry_run and (yes or RetentionPlan.of(own).is_allowed(store.now()))
+        allowed = not dry_run and (yes or is_allowed(own, store.now()))
         removed = apply_all(store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed)
     finally:
         store.close()

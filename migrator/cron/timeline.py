@@ -105,11 +105,8 @@ def fires_after(expression: Expression, zone: str, instant: int, last_year: int)
         for fire in part.moved:
             if fire > instant:
                 yield fire
-        wall = max(instant + 1, part.start) + stretch.offset
-        end = part.end + stretch.offset
-        while (found := expression.at_or_after(wall, end)) is not None:
-            yield found - stretch.offset
-            wall = found + 1
+        walls = _walls(expression, max(instant + 1, part.start) + stretch.offset, part.end + stretch.offset)
+        yield from (wall - stretch.offset for wall in walls)
 
 
 def _part(expression: Expression, stretch: Stretch) -> _Part:

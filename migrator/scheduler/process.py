@@ -27,7 +27,7 @@ from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRun
 from migrator.scheduler.handlers import Registry, load_registry
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.recorder import Recorder
-from migrator.scheduler.retention import RetentionPlan
+from migrator.scheduler.retention import carry_out, plan_words
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import (
     CounterSnapshot,
@@ -425,10 +425,9 @@ class Worker:
         executor = ParallelRunExecutor(self._executor)
         with ExitStack() as stores:
             store = stores.enter_context(open_scheduler_store(self._settings))
-            plan = RetentionPlan.of(own)
 
             def begin(current: Store) -> None:
-                for line in announcement(current, own, registry, plan):
+                for line in announcement(current, own, registry):
                     say(line)
                 scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
                 for line in prepare(current, scope.covers):
@@ -444,7 +443,7 @@ class Worker:
                 executor,
                 handlers=registry.filter,
                 tenants=self._tenants,
-                retention=lambda current: say(f"run: {plan.carry_out(current)}"),
+                retention=lambda current: say(f"run: {carry_out(own, current)}"),
                 prepare=begin,
                 successor=successor,
                 look=executor.look,
@@ -473,7 +472,7 @@ def run(
         return worker.run(until)
 
 
-def announcement(store: Store, settings: SchedulerSettings, registry: Registry, plan: RetentionPlan) -> Iterator[str]:
+def announcement(store: Store, settings: SchedulerSettings, registry: Registry) -> Iterator[str]:
     """Yield what a process that begins will do, and what it leaves alone; reads the workers of the store."""
     names, types = registry.filter.names, registry.filter.types
     which = f"handlers {', '.join(names) or 'none'}"
@@ -484,7 +483,7 @@ def announcement(store: Store, settings: SchedulerSettings, registry: Registry, 
     strangers = sum(not is_own_worker(worker) for worker in store.workers.list())
     if strangers:
         yield f"run: leaves the {strangers:,} workers of another scheduler, and the runs that they hold, as they are"
-    yield f"run: {plan.words}"
+    yield f"run: {plan_words(settings)}"
 
 
 def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:

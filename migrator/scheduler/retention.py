@@ -9,7 +9,7 @@ trail: it can be stopped at any point and called again.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -50,47 +50,36 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("a batch must be at least 1")
 
 
-class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration asks for."""
+def rule_of(settings: SchedulerSettings) -> RetentionRule:
+    """Return the rule of ``[scheduler]``."""
+    return RetentionRule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days))
 
-    rule: RetentionRule
-    every: timedelta | None
-    """How often the leader removes runs; None if retention is off."""
-    since: date | None
-    """The first day (UTC) on which it removes; None if it removes nothing."""
 
-    @classmethod
-    def of(cls, settings: SchedulerSettings) -> "RetentionPlan":
-        """Return the plan of ``[scheduler]``."""
-        every = settings.retention_every_ms
-        return cls(
-            rule=RetentionRule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days)),
-            every=timedelta(milliseconds=every) if every else None,
-            since=settings.retention_from,
-        )
+def is_allowed(settings: SchedulerSettings, now: datetime) -> bool:
+    """Tell whether ``[scheduler]`` names a day (UTC) from which on runs are removed, and it has come."""
+    return settings.retention_from is not None and now.date() >= settings.retention_from
 
-    @property
-    def words(self) -> str:
-        """Say what the leader will do."""
-        if self.every is None:
-            return "retention is off: removes no run (retention_every_ms in [scheduler] is 0)"
-        if self.since is None:
-            return "retention logs what it would remove, and removes nothing: retention_from in [scheduler] is not set"
-        return f"retention removes runs from {self.since.isoformat()} on, if this process leads: {self.rule.words}"
 
-    def is_allowed(self, now: datetime) -> bool:
-        """Tell whether the configuration names a day that has come."""
-        return self.since is not None and now.date() >= self.since
+def plan_words(settings: SchedulerSettings) -> str:
+    """Say what the leader will do."""
+    since = settings.retention_from
+    if not settings.retention_every_ms:
+        return "retention is off: removes no run (retention_every_ms in [scheduler] is 0)"
+    if since is None:
+        return "retention logs what it would remove, and removes nothing: retention_from in [scheduler] is not set"
+    words = rule_of(settings).words
+    return f"retention removes runs from {since.isoformat()} on, if this process leads: {words}"
 
-    def carry_out(self, store: Store) -> str:
-        """Remove what the rule does not keep, or only count it where no day has come; return what was done."""
-        allowed = self.is_allowed(store.now())
-        removed = apply_all(store, self.rule, dry_run=not allowed)
-        count = f"{sum(one.total for one in removed):,} runs that are {self.rule.words}"
-        if allowed:
-            return f"retention removed {count}"
-        day = "is not set" if self.since is None else f"is {self.since.isoformat()}"
-        return f"retention would remove {count}; it removed nothing, since retention_from in [scheduler] {day}"
+
+def carry_out(settings: SchedulerSettings, store: Store) -> str:
+    """Remove what the rule does not keep, or only count it where no day has come; return what was done."""
+    allowed, rule, since = is_allowed(settings, store.now()), rule_of(settings), settings.retention_from
+    removed = apply_all(store, rule, dry_run=not allowed)
+    count = f"{sum(one.total for one in removed):,} runs that are {rule.words}"
+    if allowed:
+        return f"retention removed {count}"
+    day = "is not set" if since is None else f"is {since.isoformat()}"
+    return f"retention would remove {count}; it removed nothing, since retention_from in [scheduler] {day}"
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
