@@ -330,14 +330,12 @@ class Expression:
         if wall >= end:
             return None
         day, second = divmod(wall, _DAY)
-        moment: int | None = None
-        if self._matches(day):
-            moment = self._time_from(second)
+        moment = None if self._day_from(day, day) is None else self._time_from(second)
         if moment is None:
             following = self._day_from(day + 1, (end - 1) // _DAY)
             if following is None:
                 return None
-            day, moment = following, self.hours[0] * 3600 + self.minutes[0] * 60 + self.seconds[0]
+            day, moment = following, next(self.times())
         found = day * _DAY + moment
         return found if found < end else None
 
@@ -351,12 +349,6 @@ class Expression:
                 if near < len(self.seconds):
                     return hour * 3600 + minute * 60 + self.seconds[near]
         return None
-
-    def _matches(self, day: int) -> bool:
-        if day > _LAST_DAY:
-            return False
-        when = date.fromordinal(day + _EPOCH)
-        return when.day in self._days_of(when.year, when.month)
 
     def _day_from(self, day: int, last: int) -> int | None:
         last = min(last, _LAST_DAY)

@@ -14,7 +14,7 @@ import msgspec
 
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
-from migrator.scheduler.firing import slot_run_id
+from migrator.scheduler.firing import length_of, slot_run_id
 from migrator.states import RUN_FAILED
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.queue import Claim, Finish
@@ -130,11 +130,7 @@ def finish_of(claim: Claim, outcome: Outcome, now: datetime) -> Finish:
 
 def timeout_of(claim: Claim) -> timedelta | None:
     """Return how long the run may take; none for as long as it likes."""
-    limit = None if claim.schedule is None else claim.schedule.timeout_ms
-    try:
-        return None if limit is None else timedelta(milliseconds=limit)
-    except OverflowError:
-        return None
+    return None if claim.schedule is None else length_of(claim.schedule.timeout_ms)
 
 
 def timeout_outcome(claim: Claim) -> Outcome:

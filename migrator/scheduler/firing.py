@@ -66,7 +66,7 @@ def first_fire(trigger: Trigger, now: datetime) -> datetime | None:
         found = _cron(trigger, now if start is None else start - _INSTANT)
     elif trigger.kind == "interval":
         base = trigger.start_at if trigger.anchor == "fixed_rate" else None
-        found = start or _multiple(base or now, _step(trigger), now)
+        found = start or _multiple(base or now, length_of(trigger.interval_ms), now)
     else:
         found = None
     return bounded(trigger, found)
@@ -87,7 +87,7 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
         base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
         if counted_from_completion(trigger):
             base = after
-        found = _multiple(base or after, _step(trigger), after)
+        found = _multiple(base or after, length_of(trigger.interval_ms), after)
     else:
         found = None
     return bounded(trigger, found)
@@ -185,11 +185,10 @@ def _cron(trigger: Trigger, after: datetime) -> datetime | None:
     return cron.next_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, after)
 
 
-def _step(trigger: Trigger) -> timedelta | None:
-    """Return the interval; none for one that is longer than time is."""
-    assert trigger.interval_ms is not None  # noqa: S101 - a CHECK of the table
+def length_of(milliseconds: int | None) -> timedelta | None:
+    """Return a length of time; None if there is none, or for one that is longer than time is."""
     try:
-        return timedelta(milliseconds=trigger.interval_ms)
+        return None if milliseconds is None else timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
 
@@ -249,8 +248,8 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 def _chosen(trigger: Trigger, owed: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
-    grace = GRACE if trigger.misfire_grace_ms is None else _length(trigger.misfire_grace_ms)
-    late = [slot for slot in owed.slots if now - slot > grace]
+    grace = GRACE if trigger.misfire_grace_ms is None else length_of(trigger.misfire_grace_ms)
+    late = [slot for slot in owed.slots if grace is not None and now - slot > grace]
     on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in owed.slots[len(late) :]]
     broken = {} if owed.broken is None else {"triggerDisabled": owed.broken}
     if broken and on_time:
@@ -306,13 +305,6 @@ def _run(trigger: Trigger, slot: _Slot, state: str, now: datetime) -> Run:
 def slot_run_id(trigger_id: UUID, slot: datetime, attempt: int = 1) -> UUID:
     """Return the id of the run of a slot: the same on every backend and in every process."""
     return uuid5(trigger_id, f"{(slot - _EPOCH) // _MILLISECOND}/{attempt}")
-
-
-def _length(milliseconds: int) -> timedelta:
-    try:
-        return timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return timedelta.max
 
 
 def adopt(trigger: Trigger, now: datetime) -> Trigger:
