@@ -109,7 +109,7 @@ def postgres_bench(dsn: str) -> Iterator[Bench]:
     def plant(*rows: Record) -> None:
         with connect(dsn) as connection:
             for row in rows:
-                connection.execute(table(type(row)).insert, table(type(row)).values(row))
+                connection.execute(table(type(row)).insert(), table(type(row)).values(row))
 
     def look(record: type[Record], identity: UUID) -> Record | None:
         with connect(dsn) as connection, connection.cursor(row_factory=table(record).factory) as cursor:

@@ -1,13 +1,10 @@
 """The audit trail in PostgreSQL."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from uuid import UUID
 
-import msgspec
 from psycopg import sql
 
-from migrator.connections.postgres import Connection
 from migrator.records import AuditEntry
 from migrator.store import validation
 from migrator.store.postgres.repository import Repository
@@ -16,13 +13,10 @@ from migrator.store.postgres.repository import Repository
 class PostgresAudit(Repository[AuditEntry]):
     """``protocols.Audit``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(AuditEntry, connection, tenant, now)
+    record = AuditEntry
 
     def append(self, entry: AuditEntry) -> None:
-        self._insert(
-            msgspec.structs.replace(validation.checked_record(entry, self._tenant), source=None, source_id=None)
-        )
+        self._insert(validation.checked_record(entry, self._tenant))
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
         validation.check_page(limit)

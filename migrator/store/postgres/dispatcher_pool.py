@@ -203,9 +203,9 @@ def refusing() -> Iterator[None]:
 def fetch_rows(
     connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Execute a statement with numbered parameters on a connection of ``Dispatch``, and return its rows."""
-    with connection.cursor(binary=True) as cursor:
-        cursor.execute(statement.encode(), parameters)
+    """Execute a statement with numbered parameters, and return its rows."""
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(statement.encode(), parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -16,7 +16,7 @@ from migrator.store import transitions, validation
 from migrator.store.postgres import queue_statements
 from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.rows import global_schedule, table
-from migrator.store.postgres.runs import take_many
+from migrator.store.postgres.runs import take_numbers
 from migrator.store.queue import FirePlan
 
 _Key: TypeAlias = tuple[object, ...]
@@ -125,7 +125,7 @@ def _number(connection: Connection, runs: Sequence[tuple[Run, str | None]], now:
     wanted: Counter[tuple[str, UUID]] = Counter(
         (run.tenant_id, run.schedule_id) for run, owner in runs if run.schedule_id is not None and _counts(run, owner)
     )
-    following = take_many(connection, wanted, now)
+    following = take_numbers(connection, wanted, now)
     numbered = []
     for run, owner in runs:
         if run.schedule_id is not None and _counts(run, owner):

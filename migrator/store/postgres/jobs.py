@@ -1,19 +1,17 @@
 """Graph jobs with their events, and policy jobs in PostgreSQL."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 import msgspec
 from psycopg import sql
 
 from migrator import states
-from migrator.connections.postgres import Connection
 from migrator.errors import NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.store import transitions, validation
 from migrator.store.postgres.repository import Repository
-from migrator.store.postgres.rows import table
 from migrator.store.protocols import GraphType
 
 LIST = "WHERE tenant_id = %s AND type = %s AND status = ANY(%s) ORDER BY created_at DESC, id LIMIT %s"
@@ -35,12 +33,17 @@ _REPLACE = (
 )
 
 
+class _GraphJobEvents(Repository[GraphJobEvent]):
+    record = GraphJobEvent
+
+    def of_job(self, job_id: UUID) -> Sequence[GraphJobEvent]:
+        return self._many(self._table.select + sql.SQL(EVENTS), (job_id, self._tenant, validation.GLOBAL))
+
+
 class PostgresGraphJobs(Repository[GraphJob]):
     """``protocols.GraphJobs``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(GraphJob, connection, tenant, now)
-        self._events = Repository(GraphJobEvent, connection, tenant, now)
+    record = GraphJob
 
     def insert(self, job: GraphJob) -> None:
         self._insert(validation.checked_record(job, self._tenant))
@@ -86,8 +89,7 @@ class PostgresGraphJobs(Repository[GraphJob]):
             return self._append(event)
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        query = table(GraphJobEvent).select + sql.SQL(EVENTS)
-        return self._events._many(query, (job_id, self._tenant, validation.GLOBAL))  # noqa: SLF001 - its own other half
+        return _GraphJobEvents(self._connection, self._tenant, self._now).of_job(job_id)
 
     def _append(self, event: GraphJobEvent) -> GraphJobEvent:
         values = (event.job_id, self._tenant, event.status, event.payload.decode(), event.created_at)
@@ -114,20 +116,12 @@ SELECT {columns} FROM leased ORDER BY priority_rank DESC NULLS LAST, queued_at N
 class PostgresPolicyJobs(Repository[PolicyJob]):
     """``protocols.PolicyJobs``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(PolicyJob, connection, tenant, now)
+    record = PolicyJob
 
     def insert(self, job: PolicyJob) -> None:
         job = validation.checked_record(job, self._tenant)
-        self._insert(
-            msgspec.structs.replace(
-                job,
-                source=None,
-                source_id=None,
-                created_at=job.created_at or self._now,
-                updated_at=job.updated_at or self._now,
-            )
-        )
+        made = {"created_at": job.created_at or self._now, "updated_at": job.updated_at or self._now}
+        self._insert(msgspec.structs.replace(job, **made))
 
     def get(self, job_id: UUID) -> PolicyJob | None:
         return self._visible(job_id)
@@ -154,7 +148,8 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         if stored is None or stored.status != expected:
             return False
         kept = msgspec.structs.replace(job, run_id=stored.run_id, created_at=stored.created_at or job.created_at)
-        return self._replace(validation.with_stored_precision(kept, stored)) is not None
+        self._replace(validation.with_stored_precision(kept, stored))
+        return True
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
         validation.check_page(limit)

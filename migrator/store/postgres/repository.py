@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
 
+import msgspec
 import psycopg
 from psycopg import errors, sql
 
 from migrator.connections.postgres import Connection, first_line
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, UsageError
-from migrator.records import Record
+from migrator.records import Record, SourcedRecord
 from migrator.store.postgres.rows import Table, table, table_name
 from migrator.store.validation import GLOBAL
 
@@ -33,9 +34,11 @@ _TAKEN = {
 class Repository(Generic[R]):
     """The rows of one table, in one session."""
 
-    def __init__(self, record: type[R], connection: Connection, tenant: str, now: datetime) -> None:
+    record: type[R]
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self._connection, self._tenant, self._now = connection, tenant, now
-        self._table: Table[R] = table(record)
+        self._table: Table[R] = table(self.record)
 
     def _many(self, query: Query, parameters: Parameters) -> list[R]:
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
@@ -65,18 +68,16 @@ class Repository(Generic[R]):
         return self._one(query, (identity, self._tenant))
 
     def _insert(self, record: R) -> R:
+        """Insert a record that is made here: it has no source."""
         with self.refusing():
-            return self._inserted(record)
-
-    def _inserted(self, record: R) -> R:
-        """Insert, inside ``refusing``."""
-        written = self._one(self._table.insert, self._table.values(record))
-        assert written is not None  # noqa: S101 - INSERT … RETURNING without a row has raised
+            (written,) = self._many(self._table.insert(), self._table.values(unsourced(record)))
         return written
 
-    def _replace(self, record: R) -> R | None:
+    def _replace(self, record: R) -> R:
+        """Replace the tenant's own row, which is locked."""
         with self.refusing():
-            return self._one(self._table.replace, self._table.changes(record))
+            (written,) = self._many(self._table.replace(), self._table.changes(record))
+        return written
 
     def _require(self, name: str, identity: UUID | None, *, shared: bool = False) -> str | None:
         """Return the tenant of the row to which a reference leads; raises ``NotFoundError`` if it may not lead there.
@@ -106,6 +107,13 @@ class Repository(Generic[R]):
             raise refusal(error) from error
         except psycopg.DataError as error:
             raise UsageError(f"a value does not fit its column: {first_line(error)}") from error
+
+
+def unsourced(record: R, **changes: Any) -> R:  # noqa: ANN401 - columns have all types
+    """Return the record with these changes and without source, as it is created here."""
+    if isinstance(record, SourcedRecord):
+        changes |= {"source": None, "source_id": None}
+    return msgspec.structs.replace(record, **changes)
 
 
 def refusal(error: psycopg.IntegrityError) -> Exception:

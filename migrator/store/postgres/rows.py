@@ -208,19 +208,30 @@ class Table(Generic[R]):
         self.written = tuple(name for name in types if name not in _FIXED)
         """The columns that an update writes."""
         self.select = _flat(sql.SQL("SELECT {} FROM {} ").format(self.columns, self.name))
-        self.insert = _flat(
+        self.factory = self._factory
+
+    @cache  # noqa: B019 - a table lives as long as the process
+    def insert(self, *more: str) -> sql.SQL:
+        """Return the INSERT of a row; ``more``: columns that no record has, whose parameters come last."""
+        names = (*self.names, *more)
+        return _flat(
             sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
-                self.name, self.columns, sql.SQL(", ").join([sql.Placeholder()] * len(types)), self.columns
-            )
-        )
-        self.replace = _flat(
-            sql.SQL("UPDATE {} SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
                 self.name,
-                sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in self.written),
+                sql.SQL(", ").join(map(sql.Identifier, names)),
+                sql.SQL(", ").join([sql.Placeholder()] * len(names)),
                 self.columns,
             )
         )
-        self.factory = self._factory
+
+    @cache  # noqa: B019 - as above
+    def replace(self, *more: str) -> sql.SQL:
+        """Return the UPDATE of a row by its key; ``more``: columns that no record has, whose parameters come first."""
+        changes = (sql.SQL("{} = %s").format(sql.Identifier(name)) for name in (*more, *self.written))
+        return _flat(
+            sql.SQL("UPDATE {} SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
+                self.name, sql.SQL(", ").join(changes), self.columns
+            )
+        )
 
     def qualified(self, alias: str) -> sql.Composed:
         """Return the columns in the record's order, of the table that the query calls ``alias``."""

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
-import msgspec
 from psycopg import sql
 
 from migrator import states
@@ -18,46 +17,13 @@ from migrator.connections.postgres import Connection
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
 from migrator.store import transitions, validation
 from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
-from migrator.store.postgres.repository import Repository
-from migrator.store.postgres.rows import literals, table
+from migrator.store.postgres.repository import Repository, unsourced
+from migrator.store.postgres.rows import literals
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.store.transitions import summary_id
 from migrator.store.validation import GLOBAL
 
 _NUMBER = """
-INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
-SELECT %(id)s, %(tenant)s, %(schedule)s, %(now)s,
-    jsonb_build_object('lastRunNumber', coalesce(max(run_number), 0) + %(count)s::int)
-FROM scheduler.runs WHERE schedule_id = %(schedule)s AND tenant_id = %(tenant)s
-ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
-SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
-    coalesce((s.counters ->> 'lastRunNumber')::int, 0) + %(count)s::int,
-    (EXCLUDED.counters ->> 'lastRunNumber')::int
-))
-RETURNING (counters ->> 'lastRunNumber')::int - %(count)s::int + 1
-"""
-
-
-def take_numbers(connection: Connection, tenant: str, schedule_id: UUID, now: datetime, count: int = 1) -> int:
-    """Take ``count`` run numbers of a tenant's schedule and return the first of them.
-
-    Other sessions that number runs of this schedule wait until the transaction ends; a rollback returns the numbers.
-    """
-    row = connection.execute(
-        _NUMBER,
-        {
-            "id": summary_id(tenant, schedule_id),
-            "tenant": tenant,
-            "schedule": schedule_id,
-            "now": now,
-            "count": count,
-        },
-    ).fetchone()
-    assert row is not None  # noqa: S101 - inserted or updated, it has one row
-    return int(row[0])
-
-
-_NUMBER_MANY = """
 WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset($1::json) AS g(id uuid, tenant text, schedule uuid, count int)
 ), counted AS (
@@ -79,13 +45,14 @@ JOIN counted ON counted.schedule_id = w.schedule AND counted.tenant_id = w.tenan
 """
 
 
-def take_many(
+def take_numbers(
     connection: Connection, wanted: Mapping[tuple[str, UUID], int], now: datetime
 ) -> dict[tuple[str, UUID], int]:
-    """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
+    """Take so many run numbers of each schedule, by (its tenant, its id); return the first of each.
 
-    In the order of the schedules, so that two sessions that number several of them do not deadlock. The connection is
-    one of ``dispatcher_pool.DispatcherPool``.
+    In the order of the schedules, so that two sessions that number several of them do not deadlock. Other sessions that
+    number runs of these schedules wait until the transaction ends; a rollback returns the numbers. A count of 0 takes
+    none, but locks the counter, and makes one if there is none.
     """
     if not wanted:
         return {}
@@ -93,7 +60,7 @@ def take_many(
         {"id": summary_id(tenant, schedule), "tenant": tenant, "schedule": schedule, "count": count}
         for (tenant, schedule), count in wanted.items()
     ]
-    found = fetch_rows(connection, _NUMBER_MANY, (as_json(asked), now))
+    found = fetch_rows(connection, _NUMBER, (as_json(asked), now))
     return {(tenant, schedule): first for tenant, schedule, first in found}
 
 
@@ -125,27 +92,10 @@ WHERE rank > %s AND created_at < %s AND NOT state = ANY(%s) ORDER BY created_at,
 """
 
 
-_RUNS = table(Run)
-_INSERT = sql.SQL(
-    sql.SQL("INSERT INTO scheduler.runs ({}, global_schedule) VALUES ({}, %s) RETURNING {}")
-    .format(_RUNS.columns, sql.SQL(", ").join([sql.Placeholder()] * len(_RUNS.names)), _RUNS.columns)
-    .as_string(None)
-)
-"""The columns, and whether schedule and trigger are rows of the tenant ``*``."""
-_REPLACE = sql.SQL(
-    sql.SQL("UPDATE scheduler.runs SET global_schedule = %s, {} WHERE id = %s AND tenant_id = %s RETURNING {}")
-    .format(
-        sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in _RUNS.written), _RUNS.columns
-    )
-    .as_string(None)
-)
-
-
 class PostgresRuns(Repository[Run]):
     """``protocols.Runs``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(Run, connection, tenant, now)
+    record = Run
 
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)
@@ -173,17 +123,15 @@ class PostgresRuns(Repository[Run]):
         owner = self._require("schedules", run.schedule_id, shared=True)
         cause = self._require("triggers", run.trigger_id, shared=True)
         self._require("runs", run.retry_of)
-        changes: dict[str, Any] = {"source": None, "source_id": None, "run_number": None}
-        changes["updated_at"] = run.updated_at or self._now
+        changes: dict[str, Any] = {"run_number": None, "updated_at": run.updated_at or self._now}
         if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
             changes["attempt"] = 1
         with self.refusing():
             if run.schedule_id is not None and owner == self._tenant:
-                changes["run_number"] = take_numbers(self._connection, self._tenant, run.schedule_id, self._now)
-            made = self._one(
-                _INSERT, [*self._table.values(msgspec.structs.replace(run, **changes)), (owner or cause) == GLOBAL]
-            )
-        assert made is not None  # noqa: S101 - INSERT … RETURNING without a row has raised
+                numbered = {(self._tenant, run.schedule_id): 1}
+                (changes["run_number"],) = take_numbers(self._connection, numbered, self._now).values()
+            values = [*self._table.values(unsourced(run, **changes)), (owner or cause) == GLOBAL]
+            (made,) = self._many(self._table.insert("global_schedule"), values)
         return made
 
     def update(self, run: Run, expected: str) -> bool:
@@ -200,9 +148,11 @@ class PostgresRuns(Repository[Run]):
                 owner = owner if name == "runs" else found or owner
         advanced = transitions.advanced_run(stored, validation.with_stored_precision(run, stored), self._now)
         if owner is None:
-            return self._replace(advanced) is not None
+            self._replace(advanced)
+            return True
         with self.refusing():
-            return self._one(_REPLACE, [owner == GLOBAL, *self._table.changes(advanced)]) is not None
+            self._many(self._table.replace("global_schedule"), [owner == GLOBAL, *self._table.changes(advanced)])
+        return True
 
     def pending(self, limit: int) -> Sequence[Run]:
         validation.check_page(limit)
@@ -256,9 +206,7 @@ coalesce(sum(CASE WHEN jsonb_typeof(stats -> {0}) = 'number' AND stats ->> {0} ~
 class PostgresRunSummaries(Repository[RunSummary]):
     """``protocols.RunSummaries``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(RunSummary, connection, tenant, now)
-        self._runs = Repository(Run, connection, tenant, now)
+    record = RunSummary
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
         return self._one(
@@ -272,7 +220,7 @@ class PostgresRunSummaries(Repository[RunSummary]):
             self._require("schedules", schedule_id, shared=True)
         # Takes no number, but creates the row if there is none, locks it, and reads the counter: a session that numbers
         # a run meanwhile waits, and comes after.
-        last_number = take_numbers(self._connection, self._tenant, schedule_id, self._now, 0) - 1
+        (following,) = take_numbers(self._connection, {(self._tenant, schedule_id): 0}, self._now).values()
         members = sql.SQL(", ").join(sql.SQL(_TOTAL).format(sql.Literal(member)) for member in transitions.TOTALS)
         rows = self._connection.execute(sql.SQL(_COUNTS).format(members), (schedule_id, self._tenant)).fetchall()
         stored = self.get(schedule_id)
@@ -283,34 +231,24 @@ class PostgresRunSummaries(Repository[RunSummary]):
             schedule_id,
             counts={state: count for state, count, *_ in rows},
             totals={member: sum(int(row[place]) for row in rows) for place, member in enumerate(transitions.TOTALS, 2)},
-            newest=self._newest(schedule_id, recent),
-            last_number=last_number,
+            newest=PostgresRuns(self._connection, self._tenant, self._now).of_schedule(schedule_id, recent),
+            last_number=following - 1,
             now=self._now,
         )
-        replaced = self._replace(summary)
-        assert replaced is not None  # noqa: S101 - its row is locked
-        return replaced
-
-    def _newest(self, schedule_id: UUID, recent: int) -> list[Run]:
-        runs = self._runs
-        return runs._many(runs._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, recent))  # noqa: SLF001 - its own other half
+        return self._replace(summary)
 
 
 class PostgresExecutionLogs(Repository[ExecutionLog]):
     """``protocols.ExecutionLogs``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(ExecutionLog, connection, tenant, now)
+    record = ExecutionLog
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
-        written = [
-            msgspec.structs.replace(validation.checked_record(line, self._tenant), source=None, source_id=None)
-            for line in lines
-        ]
+        written = [unsourced(validation.checked_record(line, self._tenant)) for line in lines]
         for run_id in dict.fromkeys(line.run_id for line in written):
             self._require("runs", run_id)
         with self.refusing(), self._connection.cursor() as cursor:
-            cursor.executemany(self._table.insert, [self._table.values(line) for line in written])
+            cursor.executemany(self._table.insert(), [self._table.values(line) for line in written])
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         validation.check_page(limit)
@@ -321,13 +259,12 @@ class PostgresExecutionLogs(Repository[ExecutionLog]):
 class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
     """``protocols.ImpactSnapshots``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(ImpactSnapshot, connection, tenant, now)
+    record = ImpactSnapshot
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
         snapshot = validation.checked_record(snapshot, self._tenant)
         self._require("runs", snapshot.run_id)
-        self._insert(msgspec.structs.replace(snapshot, source=None, source_id=None))
+        self._insert(snapshot)
 
     def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
         return self._visible(snapshot_id)

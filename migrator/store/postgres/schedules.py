@@ -9,7 +9,6 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
-from migrator.connections.postgres import Connection
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Handler, Schedule, Trigger
 from migrator.store import validation
@@ -76,8 +75,7 @@ _PAGE = 100
 class PostgresSchedules(Repository[Schedule]):
     """``protocols.Schedules``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(Schedule, connection, tenant, now)
+    record = Schedule
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
@@ -113,21 +111,12 @@ class PostgresSchedules(Repository[Schedule]):
         schedule = validation.checked_record(schedule, self._tenant)
         stored = self._held(schedule.id)
         if stored is None:
-            return self._insert(
-                msgspec.structs.replace(
-                    schedule,
-                    source=None,
-                    source_id=None,
-                    created_at=schedule.created_at or self._now,
-                    updated_at=schedule.updated_at or self._now,
-                )
-            )
+            made = {"created_at": schedule.created_at or self._now, "updated_at": schedule.updated_at or self._now}
+            return self._insert(msgspec.structs.replace(schedule, **made))
         if stored.deleted_at is not None:
             raise ConflictError("the id is that of a deleted schedule")
         kept = msgspec.structs.replace(schedule, created_at=stored.created_at or schedule.created_at)
-        replaced = self._replace(validation.with_stored_precision(kept, stored))
-        assert replaced is not None  # noqa: S101 - its row is locked
-        return replaced
+        return self._replace(validation.with_stored_precision(kept, stored))
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
         validation.check_transition("schedule", expected, status)
@@ -234,8 +223,7 @@ ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id
 class PostgresTriggers(Repository[Trigger]):
     """``protocols.Triggers``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(Trigger, connection, tenant, now)
+    record = Trigger
 
     def get(self, trigger_id: UUID) -> Trigger | None:
         return self._visible(trigger_id)
@@ -272,19 +260,18 @@ class PostgresTriggers(Repository[Trigger]):
         self._require("schedules", trigger.schedule_id)
         stored = self._held(trigger.id)
         if stored is None:
-            return self._insert(msgspec.structs.replace(trigger, source=None, source_id=None))
+            return self._insert(trigger)
         if stored.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
-        replaced = self._replace(validation.with_stored_precision(trigger, stored))
-        assert replaced is not None  # noqa: S101 - its row is locked
-        return replaced
+        return self._replace(validation.with_stored_precision(trigger, stored))
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
         stored = self._held(trigger_id)
         if stored is None or stored.next_fire_at != expected:
             return False
         moved = validation.checked_record(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
-        return self._replace(validation.with_stored_precision(moved, stored)) is not None
+        self._replace(validation.with_stored_precision(moved, stored))
+        return True
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         self._connection.execute(
@@ -300,8 +287,7 @@ class PostgresTriggers(Repository[Trigger]):
 class PostgresHandlers(Repository[Handler]):
     """``protocols.Handlers``."""
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
-        super().__init__(Handler, connection, tenant, now)
+    record = Handler
 
     def get(self, name: str) -> Handler | None:
         query = self._table.select + sql.SQL(
@@ -313,7 +299,7 @@ class PostgresHandlers(Repository[Handler]):
         handler = validation.checked_record(handler, self._tenant)
         stored = self._held_by_name(handler.name)
         if stored is None:
-            return self._insert(msgspec.structs.replace(handler, source=None, source_id=None))
+            return self._insert(handler)
         kept = msgspec.structs.replace(
             handler, id=stored.id, source=stored.source, source_id=stored.source_id, extra=stored.extra
         )
@@ -321,9 +307,7 @@ class PostgresHandlers(Repository[Handler]):
             if kept != stored:
                 raise ConflictError("a system handler does not change")
             return stored
-        replaced = self._replace(kept)
-        assert replaced is not None  # noqa: S101 - its row is locked
-        return replaced
+        return self._replace(kept)
 
     def list(self) -> Sequence[Handler]:
         query = sql.SQL(
