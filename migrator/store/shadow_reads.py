@@ -24,7 +24,6 @@ from migrator.store import locks as lock_protocols
 from migrator.store import protocols
 from migrator.store import queue as queue_protocols
 from migrator.store.protocols import Preparable
-from migrator.store.statistics import Statistics
 from migrator.store.workers import Workers
 from migrator.values import jsonb
 
@@ -104,19 +103,9 @@ class ShadowedSession:
         self.reads: list[_Read] = []
         self.passed_over = 0
         self._wrote = False
-        self.schedules = cast("protocols.Schedules", _Watched("schedules", session.schedules, self))
-        self.triggers = cast("protocols.Triggers", _Watched("triggers", session.triggers, self))
-        self.runs = cast("protocols.Runs", _Watched("runs", session.runs, self))
-        self.graph_jobs = cast("protocols.GraphJobs", _Watched("graph_jobs", session.graph_jobs, self))
-        self.policy_jobs = cast("protocols.PolicyJobs", _Watched("policy_jobs", session.policy_jobs, self))
-        self.impact_snapshots = cast(
-            "protocols.ImpactSnapshots", _Watched("impact_snapshots", session.impact_snapshots, self)
-        )
-        self.execution_logs = cast("protocols.ExecutionLogs", _Watched("execution_logs", session.execution_logs, self))
-        self.run_summaries = cast("protocols.RunSummaries", _Watched("run_summaries", session.run_summaries, self))
-        self.audit = cast("protocols.Audit", _Watched("audit", session.audit, self))
-        self.handlers = cast("protocols.Handlers", _Watched("handlers", session.handlers, self))
-        self.statistics = cast("Statistics", _Watched("statistics", session.statistics, self))
+
+    def __getattr__(self, repository: str) -> _Watched:
+        return _Watched(repository, getattr(self.chosen, repository), self)
 
     def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call; it records that the session writes."""
@@ -198,7 +187,7 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[protocols.Session]:
         with self._store.session(tenant, now=now) as session:
             shadowed = ShadowedSession(session)
-            yield shadowed
+            yield cast("protocols.Session", shadowed)
         self._count("passed_over", shadowed.passed_over)
         for read in shadowed.reads:
             self._put(read)

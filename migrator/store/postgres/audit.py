@@ -13,7 +13,7 @@ from migrator.store.postgres.repository import Repository
 class PostgresAudit(Repository[AuditEntry]):
     """``protocols.Audit``."""
 
-    record = AuditEntry
+    _record = AuditEntry
 
     def append(self, entry: AuditEntry) -> None:
         self._insert(validation.checked_record(entry, self._tenant))

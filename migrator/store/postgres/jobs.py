@@ -34,7 +34,7 @@ _REPLACE = (
 
 
 class _GraphJobEvents(Repository[GraphJobEvent]):
-    record = GraphJobEvent
+    _record = GraphJobEvent
 
     def of_job(self, job_id: UUID) -> Sequence[GraphJobEvent]:
         return self._many(self._table.select + sql.SQL(EVENTS), (job_id, self._tenant, validation.GLOBAL))
@@ -43,7 +43,7 @@ class _GraphJobEvents(Repository[GraphJobEvent]):
 class PostgresGraphJobs(Repository[GraphJob]):
     """``protocols.GraphJobs``."""
 
-    record = GraphJob
+    _record = GraphJob
 
     def insert(self, job: GraphJob) -> None:
         self._insert(validation.checked_record(job, self._tenant))
@@ -116,7 +116,7 @@ SELECT {columns} FROM leased ORDER BY priority_rank DESC NULLS LAST, queued_at N
 class PostgresPolicyJobs(Repository[PolicyJob]):
     """``protocols.PolicyJobs``."""
 
-    record = PolicyJob
+    _record = PolicyJob
 
     def insert(self, job: PolicyJob) -> None:
         job = validation.checked_record(job, self._tenant)

@@ -34,11 +34,11 @@ _TAKEN = {
 class Repository(Generic[R]):
     """The rows of one table, in one session."""
 
-    record: type[R]
+    _record: type[R]
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self._connection, self._tenant, self._now = connection, tenant, now
-        self._table: Table[R] = table(self.record)
+        self._table: Table[R] = table(self._record)
 
     def _many(self, query: Query, parameters: Parameters) -> list[R]:
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:

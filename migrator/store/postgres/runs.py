@@ -95,7 +95,7 @@ WHERE rank > %s AND created_at < %s AND NOT state = ANY(%s) ORDER BY created_at,
 class PostgresRuns(Repository[Run]):
     """``protocols.Runs``."""
 
-    record = Run
+    _record = Run
 
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)
@@ -206,7 +206,7 @@ coalesce(sum(CASE WHEN jsonb_typeof(stats -> {0}) = 'number' AND stats ->> {0} ~
 class PostgresRunSummaries(Repository[RunSummary]):
     """``protocols.RunSummaries``."""
 
-    record = RunSummary
+    _record = RunSummary
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
         return self._one(
@@ -241,7 +241,7 @@ class PostgresRunSummaries(Repository[RunSummary]):
 class PostgresExecutionLogs(Repository[ExecutionLog]):
     """``protocols.ExecutionLogs``."""
 
-    record = ExecutionLog
+    _record = ExecutionLog
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
         written = [unsourced(validation.checked_record(line, self._tenant)) for line in lines]
@@ -259,7 +259,7 @@ class PostgresExecutionLogs(Repository[ExecutionLog]):
 class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
     """``protocols.ImpactSnapshots``."""
 
-    record = ImpactSnapshot
+    _record = ImpactSnapshot
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
         snapshot = validation.checked_record(snapshot, self._tenant)

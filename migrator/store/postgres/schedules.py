@@ -75,7 +75,7 @@ _PAGE = 100
 class PostgresSchedules(Repository[Schedule]):
     """``protocols.Schedules``."""
 
-    record = Schedule
+    _record = Schedule
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
@@ -223,7 +223,7 @@ ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id
 class PostgresTriggers(Repository[Trigger]):
     """``protocols.Triggers``."""
 
-    record = Trigger
+    _record = Trigger
 
     def get(self, trigger_id: UUID) -> Trigger | None:
         return self._visible(trigger_id)
@@ -287,7 +287,7 @@ class PostgresTriggers(Repository[Trigger]):
 class PostgresHandlers(Repository[Handler]):
     """``protocols.Handlers``."""
 
-    record = Handler
+    _record = Handler
 
     def get(self, name: str) -> Handler | None:
         query = self._table.select + sql.SQL(
