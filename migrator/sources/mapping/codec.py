@@ -86,6 +86,18 @@ class _Step:
         return table, column
 
 
+class _Reading:
+    """What is read of one document."""
+
+    def __init__(self, fed: Sequence[str], notes: list[Note]) -> None:
+        self.columns: dict[str, dict[str, Any]] = {table: {} for table in fed}
+        self.filled: set[str] = set()
+        """Tables of which a field filled a column; a default does not count."""
+        self.unusable: dict[str, Note] = {}
+        """Tables that cannot have the row that the document describes, and why."""
+        self.notes = notes
+
+
 class Codec:
     """Decodes and encodes the documents of one collection of a mapping that ``file`` has checked."""
 
@@ -118,24 +130,20 @@ class Codec:
         found = read(document, self.shape)
         notes: list[Note] = []
         tenant = self._tenant_of(found, context, notes)
-        columns: dict[str, dict[str, Any]] = {table: {} for table in self._mapped.tables}
-        unusable: dict[str, Note] = {}
+        reading = _Reading(self._mapped.tables, notes)
         for step in self._steps:
-            self._read(step, found, tenant, columns, unusable, notes)
-        self._evaluate(columns.get("triggers", {}), unusable)
-        notes += unusable.values()
-        made = [table for table, held in columns.items() if self._is_made(table, held, found, unusable)]
+            if step is not self._tenant:
+                self._read(step, step.get(found), tenant, reading)
+        self._evaluate(reading)
+        made = [table for table in self._mapped.tables if self._is_made(table, found, reading)]
         source_id = identity.source_id(document["_id"])
         ids = {
             table: identity.row_id(table, tenant, self._mapped.name, source_id, keep_uuid=self._keeps[table])
             for table in made
         }
-        rows = tuple(
-            self._row(table, self._constants[table] | columns[table], ids, notes, tenant_id=tenant, source_id=source_id)
-            for table in made
-        )
+        rows = tuple(self._row(table, reading, ids, tenant_id=tenant, source_id=source_id) for table in made)
         _refuse_expired(rows[0], context)
-        return Decoded(rows, tuple(notes))
+        return Decoded(rows, (*notes, *reading.unusable.values()))
 
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
@@ -162,62 +170,58 @@ class Codec:
             return tenant_of(None, context, [], path="")
         return tenant_of(self._tenant.get(found), context, notes, path=self._tenant.field.path)
 
-    def _read(
-        self,
-        step: _Step,
-        found: Shape,
-        tenant: str,
-        columns: dict[str, dict[str, Any]],
-        unusable: dict[str, Note],
-        notes: list[Note],
-    ) -> None:
+    def _read(self, step: _Step, value: Any, tenant: str, reading: _Reading) -> None:  # noqa: ANN401 - a field's value
         """Fill the columns of one field."""
-        value, field = step.get(found), step.field
-        if step is self._tenant:
-            return
+        field = step.field
         for table, column, convert in step.targets:
+            columns = reading.columns[table]
             if value is None:
                 if field.default is not None:
-                    columns[table][column] = field.default
-            elif field.converter == "reference":
-                columns[table][column] = self._targets[field.path](tenant, value)
-            else:
-                try:
-                    columns[table][column] = converted = convert(value)
-                except ZoneError:
-                    unusable[table] = Note(UNKNOWN_ZONE, field.path)
-                    continue
-                if field.converter == "zone" and converted != value:
-                    notes.append(Note("mapped-zone", field.path))
+                    columns[column] = field.default
+                continue
+            reading.filled.add(table)
+            if field.converter == "reference":
+                columns[column] = self._targets[field.path](tenant, value)
+                continue
+            try:
+                columns[column] = converted = convert(value)
+            except ZoneError:
+                reading.unusable[table] = Note(UNKNOWN_ZONE, field.path)
+                continue
+            if field.converter == "zone" and converted != value:
+                reading.notes.append(Note("mapped-zone", field.path))
 
-    def _evaluate(self, trigger: dict[str, Any], unusable: dict[str, Note]) -> None:
+    def _evaluate(self, reading: _Reading) -> None:
         """Mark a trigger whose cron line cannot be evaluated: it would never fire."""
+        trigger = reading.columns.get("triggers", {})
         line = trigger.get("cron_expression")
-        if line is None or "triggers" in unusable:
+        if line is None or "triggers" in reading.unusable:
             return
         held = self._constants["triggers"] | trigger
         try:
             cron.validate(self._dialect, line, held.get("timezone"))
         except CronError:
-            unusable["triggers"] = Note(UNEVALUABLE, self._path_of("triggers", "cron_expression"))
+            reading.unusable["triggers"] = Note(UNEVALUABLE, self._path_of("triggers", "cron_expression"))
         else:
             trigger["cron_dialect"] = self._dialect
 
-    def _is_made(self, table: str, columns: Mapping[str, Any], found: Shape, unusable: Mapping[str, Note]) -> bool:
+    def _is_made(self, table: str, found: Shape, reading: _Reading) -> bool:
         """Tell whether the document makes a row of a table; it always makes one of the first."""
+        unusable = reading.unusable.get(table)
         if table == self._mapped.tables[0]:
-            if table in unusable:
-                raise Rejected("unknown-value", unusable[table].path, "a cron line and a zone that can be evaluated")
+            if unusable is not None:
+                raise Rejected("unknown-value", unusable.path, "a cron line and a zone that can be evaluated")
             return True
-        if table in unusable:
+        if unusable is not None:
             return False
         if table in self._present:
             return any(get(found) is not None for get in self._present[table])
-        return bool(columns) if table != "triggers" else not tables.CAUSES.keys().isdisjoint(columns)
+        if table == "triggers":
+            return not tables.CAUSES.keys().isdisjoint(reading.columns[table])
+        return table in reading.filled
 
-    def _row(
-        self, table: str, columns: dict[str, Any], ids: Mapping[str, Any], notes: list[Note], **origin: str
-    ) -> Record:
+    def _row(self, table: str, reading: _Reading, ids: Mapping[str, Any], **origin: str) -> Record:
+        columns = self._constants[table] | reading.columns[table]
         for column, parent in tables.TARGETS.items():
             if parent in ids and parent != table and column in tables.types_of(table):
                 columns.setdefault(column, ids[parent])
@@ -230,7 +234,7 @@ class Codec:
         if table == "triggers":
             tables.complete_trigger(columns)
         elif table == "runs" and not tables.complete_run(columns):
-            notes.append(Note("finished-before-started", self._path_of("runs", "finished_at")))
+            reading.notes.append(Note("finished-before-started", self._path_of("runs", "finished_at")))
         return tables.TABLES[table](id=ids[table], source=self._source, **origin, **columns)
 
     def _path_of(self, table: str, column: str) -> str:

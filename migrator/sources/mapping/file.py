@@ -62,6 +62,8 @@ def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
         raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"the mapping {path} is not TOML: {_lower(str(error))}") from None
+    except RecursionError:
+        raise ConfigurationError(f"the mapping {path} cannot be read: its values lie too deep in one another") from None
     reading = _Reading(tree, taken)
     mapping = reading.mapping()
     if reading.mistakes:
@@ -232,6 +234,9 @@ class _Reading:
         expected = _DEFAULTS.get(named)
         if default is not None and expected is not None and type(default) is not expected:
             self._wrong(key, f"{where}default: expected a value of the column ({tables.type_of(columns[0])})")
+        elif type(default) is int and not _fits(columns[0], default):
+            least, most = tables.bounds_of(columns[0])
+            self._wrong(key, f"{where}default: expected a number from {least} to {most}")
         elif isinstance(default, str) and columns[0] in tables.WORDS and default not in tables.WORDS[columns[0]]:
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {', '.join(tables.WORDS[columns[0]])}")
         if named == "cron":

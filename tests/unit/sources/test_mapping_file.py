@@ -71,6 +71,10 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             "field x of jobs: default: expected a value of the col",
         ),
         (
+            'x = { to = "schedules.priority", default = 101 }',
+            "field x of jobs: default: expected a number from 0 to 100",
+        ),
+        (
             'x = { to = "schedules.mode", words = { a = "full" } }',
             "field x of jobs: words: schedules.mode has no word fu",
         ),
@@ -156,6 +160,9 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text("[source\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="is not TOML: expected"):
+        profile_of(SourceSettings(mapping=str(path)))
+    path.write_text("a = " + "[" * 10_000, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"its values lie too deep in one another|is not TOML"):
         profile_of(SourceSettings(mapping=str(path)))
     path.write_bytes(b"\xff")
     with pytest.raises(ConfigurationError, match="UnicodeDecodeError"):
