@@ -1,4 +1,4 @@
-"""Debian's cron, as cronsim evaluates it; the reference, and the policy of triggers born in this tool.
+"""Debian's cron, as cronsim evaluates it; the reference, and the default of new triggers.
 
 Five fields, or six with seconds first. If a day field starts with a star both must match, otherwise either. A line
 whose minute and hour do not start with a star runs at the first instant after a gap, and once in a fold; all others

@@ -58,7 +58,7 @@ DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
         "agenda-at": agenda.parse_at,
     },
 )
-"""Every dialect by the name stored with a trigger, and its parser. ``debian`` is the one of triggers born here."""
+"""Every dialect by the name stored with a trigger, and its parser; ``debian`` is the default of new triggers."""
 
 _LONGEST_TEXT = 1024
 

@@ -315,7 +315,7 @@ class Expression:
     years_searched: int = 50
     """How long its engine searches before it gives up."""
     zone: str | None = None
-    """A zone named in the text itself; it wins over the one given with it."""
+    """A zone named in the text itself; it has precedence over the one given with it."""
     _known_days: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def times(self) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """Whether a cron line is nothing but a constant interval: a statement for the report, never a conversion.
 
-Judged in UTC from 2026 to the end of 2037 under today's zone rules: the same gap between all fires, across every
+Examined in UTC from 2026 to the end of 2037 under today's zone rules: the same gap between all fires, across every
 change of the clock.
 """
 

@@ -39,7 +39,7 @@ class Scheduler:
 
     Every method takes ``now``, an instant with a time zone, which is meant for tests; if omitted, it is the database's
     clock. A change is one transaction: the rows, the entry of the audit trail, and the lifecycle event that ``sink``
-    hears of after the commit. Two changes of one schedule at the same moment are carried out one after the other.
+    gets after the commit. Two changes of one schedule at the same moment are carried out one after the other.
 
     Raises ``UsageError`` for bad input (``RefusedError`` if something else must be done first), ``NotFoundError``
     for an id that the tenant does not have, ``TransitionError`` for a change that the state does not allow,

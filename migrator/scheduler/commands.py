@@ -74,7 +74,7 @@ class Change:
         return event
 
     def move(self, schedule: Schedule, status: str, **changes: Any) -> Schedule:  # noqa: ANN401 - columns have all types
-        """Write a status that was judged by what ``schedule`` held; raises ``TransitionError``, ``OvertakenError``."""
+        """Write a status that was decided by what ``schedule`` held; raises ``TransitionError``, ``OvertakenError``."""
         moved = self.session.schedules.change_status(
             schedule.id, schedule.status, status, **{"updated_by": self.by} | changes
         )
@@ -234,7 +234,7 @@ def _complete(change: Change, schedule: Schedule) -> Schedule:
 
 
 RUN_QUEUED = "scheduler:run.queued"
-"""Action of the audit entry of a run that was asked for; it is told as dispatched when a process hands it over."""
+"""Action of the audit entry of a run that was queued by a call; its dispatch is an entry and an event of its own."""
 
 
 def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
@@ -249,7 +249,7 @@ def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa
 
 
 def trigger_event(change: Change, event: str, data: Any, event_id: str | None) -> Delivery:  # noqa: ANN401 - any JSON value
-    """Queue a run per handler of the event that has not heard of this delivery, highest priority first."""
+    """Queue a run for each handler of the event that has no run of this delivery yet, highest priority first."""
     validation.check_text("event", event)
     if event_id is not None:
         validation.check_text("event_id", event_id)
@@ -336,11 +336,9 @@ def _restart(change: Change, schedule: Schedule) -> Schedule:
 
 
 def _check_unchanged(change: Change, schedule: Schedule) -> None:
-    """Hold the schedule as it was judged until the run is committed."""
-    if (
-        change.touch(schedule, updated_by=schedule.updated_by, updated_at=schedule.updated_at).enabled
-        != schedule.enabled
-    ):
+    """Lock the schedule until the commit; raises ``OvertakenError`` if it is not as it was when it was checked."""
+    touched = change.touch(schedule, updated_by=schedule.updated_by, updated_at=schedule.updated_at)
+    if touched.enabled != schedule.enabled:
         raise concurrent_change()
 
 

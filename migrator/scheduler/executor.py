@@ -27,7 +27,7 @@ _MAX_RESULT_BYTES = 4 * 1024 * 1024
 
 
 class RunListener(Protocol):
-    """Hears log lines and outcomes of runs; may be called from any thread, late, and more than once."""
+    """Receives log lines and outcomes of runs; may be called from any thread, late, and more than once."""
 
     def ended(self, claim: Claim, outcome: Outcome) -> None:
         """Take the outcome of a submitted run; only the first outcome that comes in time counts."""

@@ -40,10 +40,10 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger owes at some instant."""
+    """The slots of a trigger that are due at some instant, and the one after it."""
 
     slots: tuple[datetime, ...]
-    """Slots up to now, oldest first, at most ``MOST_SLOTS``."""
+    """Slots up to now, oldest first, at most ``MAX_SLOTS``."""
     passed: datetime | None = None
     """The oldest slot, where it is older than those that are listed."""
     following: datetime | None = None
@@ -94,7 +94,7 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
 
 
 def due(trigger: Trigger, now: datetime) -> Due:
-    """Return what a trigger owes whose planned fire (``next_fire_at``) is not after now.
+    """Return what is due of a trigger whose planned fire (``next_fire_at``) is not after now.
 
     ``following`` knows nothing of the fires that this leads to: bound it again when they are counted.
     """
@@ -128,7 +128,7 @@ def counted_from_completion(trigger: Trigger) -> bool:
 
 
 def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
-    """Return what a cron line, or an interval at a fixed rate, owes."""
+    """Return what is due of a cron line, or of an interval at a fixed rate."""
     slots = _slots(trigger, planned, now, MAX_SLOTS + 1)
     passed = None
     if len(slots) > MAX_SLOTS:
@@ -219,10 +219,10 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
     """
     if trigger.next_fire_at is None or trigger.next_fire_at > now or trigger.kind == "event" or not trigger.enabled:
         return Fire(runs=(), trigger=trigger)
-    owed = due(trigger, now)
+    found = due(trigger, now)
     if live_runs and counted_from_completion(trigger):
-        return _fired(schedule, trigger, (), owed.following)  # it counts from the end of what still runs
-    fires, misses = _chosen(trigger, owed, now)
+        return _fired(schedule, trigger, (), found.following)  # it counts from the end of what still runs
+    fires, misses = _chosen(trigger, found, now)
     left = None if trigger.max_fires is None else max(trigger.max_fires - trigger.fire_count, 0)
     runs = [_run(trigger, miss, "skipped", now) for miss in misses]
     queued = 0
@@ -234,9 +234,9 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
             queued += 1
         else:
             runs.append(_run(trigger, _Slot(at=fire.at, reason={"skipped": "concurrency"}), "skipped", now))
-    if owed.broken is not None:
+    if found.broken is not None:
         trigger = msgspec.structs.replace(trigger, enabled=False)
-    return _fired(schedule, trigger, runs, owed.following)
+    return _fired(schedule, trigger, runs, found.following)
 
 
 class _Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,25 +246,25 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Queues up, however many runs are live."""
 
 
-def _chosen(trigger: Trigger, owed: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
+def _chosen(trigger: Trigger, found: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
     grace = GRACE if trigger.misfire_grace_ms is None else length_of(trigger.misfire_grace_ms)
-    late = [slot for slot in owed.slots if grace is not None and now - slot > grace]
-    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in owed.slots[len(late) :]]
-    broken = {} if owed.broken is None else {"triggerDisabled": owed.broken}
+    late = [slot for slot in found.slots if grace is not None and now - slot > grace]
+    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in found.slots[len(late) :]]
+    broken = {} if found.broken is None else {"triggerDisabled": found.broken}
     if broken and on_time:
         on_time[-1] = msgspec.structs.replace(on_time[-1], reason=broken)
-    if not late and owed.passed is None:
+    if not late and found.passed is None:
         return on_time, []
     policy = "skip" if trigger.skip_if_overdue else trigger.misfire_policy or "fire_once"
-    missed = late if owed.passed is None else [owed.passed, *late]
+    missed = late if found.passed is None else [found.passed, *late]
     span = {"from": format_iso(missed[0]), "to": format_iso(missed[-1])} | broken
     if policy == "skip":
         return on_time, [_Slot(at=missed[-1], reason={"skipped": "misfire"} | span)]
     if policy == "fire_once":
         one = _Slot(at=missed[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
         return on_time or [one], []
-    passed = [] if owed.passed is None else [_Slot(at=owed.passed, reason={"skipped": "misfire"} | span)]
+    passed = [] if found.passed is None else [_Slot(at=found.passed, reason={"skipped": "misfire"} | span)]
     return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
 
 
@@ -273,8 +273,8 @@ def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following:
     last = max([*fired, *([] if trigger.last_fire_at is None else [trigger.last_fire_at])], default=None)
     trigger = msgspec.structs.replace(trigger, fire_count=trigger.fire_count + len(fired), last_fire_at=last)
     trigger = msgspec.structs.replace(trigger, next_fire_at=bounded(trigger, following))
-    # A schedule whose trigger is through is running until its last run has ended (``settling``); the ones that go on
-    # stay scheduled, so that they can be paused.
+    # A schedule whose trigger is through is running until its last run has ended (``completion.end_schedule``); the
+    # ones that go on stay scheduled, so that they can be paused.
     status = "running" if trigger.next_fire_at is None else "scheduled"
     changes = schedule.status == "pending" or (schedule.status == "scheduled" and status == "running")
     return Fire(runs=tuple(runs), trigger=trigger, schedule_status=status if changes else None)

@@ -28,7 +28,7 @@ Component = Literal["scheduler", "database", "queue", "workers"]
 Answer = TypeVar("Answer")
 
 SILENT_FOR = timedelta(minutes=2)
-"""A process that did not speak for so long counts as dead, though nobody declared it so yet."""
+"""A process without a heartbeat for so long counts as dead, although no process has declared it dead yet."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class HealthStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alive_workers(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> list[WorkerRecord]:
-    """Return who is active or draining, and spoke not longer ago than ``silent_for``."""
+    """Return the workers that are active or draining, with a heartbeat not longer ago than ``silent_for``."""
     return [
         worker
         for worker in workers
@@ -171,7 +171,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads."""
+    """The leader."""
 
     holder: str
     term: int

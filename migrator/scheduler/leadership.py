@@ -50,7 +50,7 @@ class Leadership:
         """Lead if nobody does, go on leading, or learn that it is over; return the term.
 
         Call it at least three times within the ttl. A renewal that fails ends the term at once; one that cannot be
-        tried (the database does not answer) ends it when the local window is over: a leader that hears nothing steps
+        tried (the database does not answer) ends it when the local window is over: a leader without the database steps
         down before anybody can take its place.
         """
         try:

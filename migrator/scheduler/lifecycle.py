@@ -52,11 +52,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EventSink: TypeAlias = Callable[[Event], None]
-"""Hears events after what they tell of was written; what it raises is logged, and changes nothing."""
+"""Called with each event after the change was written; what it raises is logged, and changes nothing."""
 
 
 def ignore(event: Event) -> None:
-    """Hear nothing."""
+    """Do nothing."""
 
 
 def tell(sink: EventSink, events: Sequence[Event]) -> None:
@@ -64,7 +64,7 @@ def tell(sink: EventSink, events: Sequence[Event]) -> None:
     for event in events:
         try:
             sink(event)
-        except Exception as error:  # noqa: BLE001 - whatever a listener does, what it hears of is written
+        except Exception as error:  # noqa: BLE001 - whatever a listener raises, the change is written
             logger().warning("a listener to lifecycle events failed", name=event.name, error=type(error).__name__)
 
 

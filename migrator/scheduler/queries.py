@@ -41,7 +41,7 @@ def read(store: Store, tenant: str, now: datetime | None, ask: Callable[[Session
     return repeat_session(once)
 
 
-def judged_runs(by_state: Mapping[str, int]) -> int:
+def decided_runs(by_state: Mapping[str, int]) -> int:
     """Return how many runs have shown whether they succeed: completed, error, timeout."""
     return by_state["completed"] + failed_runs(by_state)
 
@@ -52,16 +52,16 @@ def failed_runs(by_state: Mapping[str, int]) -> int:
 
 
 def success_rate(by_state: Mapping[str, int]) -> float | None:
-    """Return the share of completed runs among those judged: what success rate means here.
+    """Return the share of completed runs among those that succeeded or failed: what success rate means here.
 
     Runs that were cancelled, skipped, or have not ended say nothing either way.
     """
-    return percent(by_state["completed"], judged_runs(by_state))
+    return percent(by_state["completed"], decided_runs(by_state))
 
 
 def failure_rate(by_state: Mapping[str, int]) -> float | None:
-    """Return the share of failed runs among those judged."""
-    return percent(failed_runs(by_state), judged_runs(by_state))
+    """Return the share of failed runs among those that succeeded or failed."""
+    return percent(failed_runs(by_state), decided_runs(by_state))
 
 
 def completed_share(by_state: Mapping[str, int]) -> float | None:

@@ -103,7 +103,7 @@ def test_rates_of_nothing_are_none_and_of_something_add_up() -> None:
         33.33,
         25.0,
     )
-    assert queries.judged_runs(some) == 3
+    assert queries.decided_runs(some) == 3
 
 
 def test_the_facade_of_an_unknown_run_is_none() -> None:
