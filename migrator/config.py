@@ -351,6 +351,9 @@ def _lower(text: str) -> str:
 
 def _unambiguous(name: str, uri: str) -> str:
     """Return a URI, or refuse one that a driver would split inside its password, and then quote the rest of it."""
+    wrong = _not_text(uri)
+    if wrong is not None:
+        raise ConfigurationError(f"{name}: {wrong}")
     scheme, there, rest = uri.partition("://")
     if not there or re.fullmatch(r"[a-z][a-z0-9+]*", scheme) is None:
         return uri  # libpq's key=value form, or what the driver refuses by itself
@@ -367,20 +370,6 @@ def _unambiguous(name: str, uri: str) -> str:
 
 
 def _resolve(
-    name: str,
-    value: str | None,
-    variable: str | None,
-    file: str | None,
-    environment: Mapping[str, str] | None,
-) -> str:
-    found = _resolve_reference(name, value, variable, file, environment)
-    wrong = _not_text(found)
-    if wrong is not None:
-        raise ConfigurationError(f"{name}: {wrong}")
-    return found
-
-
-def _resolve_reference(
     name: str,
     value: str | None,
     variable: str | None,

@@ -30,6 +30,7 @@ from migrator.scheduler.recorder import Recorder
 from migrator.scheduler.retention import carry_out, plan_words
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import (
+    EVERYTHING,
     CounterSnapshot,
     EpochStore,
     Scope,
@@ -40,7 +41,6 @@ from migrator.scheduler.worker import (
 )
 from migrator.store import open_scheduler_store, prepare
 from migrator.store.protocols import Store
-from migrator.store.queue import HandlerFilter
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import say
 
@@ -98,7 +98,7 @@ class SchedulerProcess:
         settings: SchedulerSettings,
         executor: Executor,
         *,
-        handlers: HandlerFilter | None = None,
+        scope: Scope = EVERYTHING,
         tenants: tuple[str, ...] | None = None,
         retention: Callable[[Store], object] | None = None,
         successor: Callable[[Store], Store | None] | None = None,
@@ -112,8 +112,7 @@ class SchedulerProcess:
 
         ``successor`` returns the store to go on with where a cutover or rollback has moved the data, and None if
         it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from;
-        ``prepare`` before anything is written to a store. ``handlers``: work only for schedules of these; none: for
-        all.
+        ``prepare`` before anything is written to a store. ``scope``: the schedules to work for.
 
         Raises ``ConfigurationError`` for settings that contradict each other.
         """
@@ -122,7 +121,6 @@ class SchedulerProcess:
         self._store, self._settings, self._executor = store, settings, executor
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
         self._successor, self._look, self._prepare = successor, look, prepare
-        scope = Scope(queues=tuple(settings.queues) or None, handlers=handlers)
         check_intervals(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
@@ -132,8 +130,7 @@ class SchedulerProcess:
             batch=settings.batch,
             capacity=settings.concurrency,
             lease=settings.lease_ms * _MILLISECOND,
-            queues=scope.queues,
-            handlers=handlers,
+            scope=scope,
             tenants=tenants,
         )
         self._row = WorkerRecord(
@@ -422,6 +419,7 @@ class Worker:
         if not own.enabled:
             raise RefusedError(NOT_ENABLED)
         registry, reload = self._registry, self._reload
+        scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
         executor = ParallelRunExecutor(self._executor)
         with ExitStack() as stores:
             store = stores.enter_context(open_scheduler_store(self._settings))
@@ -429,7 +427,6 @@ class Worker:
             def begin(current: Store) -> None:
                 for line in announcement(current, own, registry):
                     say(line)
-                scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
                 for line in prepare(current, scope.covers):
                     say(f"run: {line}")
 
@@ -441,7 +438,7 @@ class Worker:
                 store,
                 own,
                 executor,
-                handlers=registry.filter,
+                scope=scope,
                 tenants=self._tenants,
                 retention=lambda current: say(f"run: {carry_out(own, current)}"),
                 prepare=begin,

@@ -57,6 +57,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         return is_served(schedule, self.queues, self.handlers)
 
 
+EVERYTHING: Final = Scope()
+"""All schedules."""
+
+
 def scope_metadata(scope: Scope) -> bytes:
     """Return the metadata of the row of a process with this scope, as JSON."""
     stated: dict[str, Any] = {"scheduler": SCHEDULER}
@@ -162,9 +166,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int = 10
     """Runs executed at the same time."""
     lease: timedelta = timedelta(minutes=5)
-    queues: tuple[str, ...] | None = None
-    handlers: HandlerFilter | None = None
-    """Fire and claim only for these handlers; if omitted: for all."""
+    scope: Scope = EVERYTHING
+    """Fire and claim only for these schedules."""
     tenants: tuple[str, ...] | None = None
     """Only these; if omitted: all but scratch tenants."""
 
@@ -215,7 +218,12 @@ class WorkerCore:
         """Fire what is due, at most one batch of triggers; return how many runs that made."""
         options = self._options
         runs = self._store.queue.fire_due(
-            plan, options.batch, self._now(), options.tenants, queues=options.queues, handlers=options.handlers
+            plan,
+            options.batch,
+            self._now(),
+            options.tenants,
+            queues=options.scope.queues,
+            handlers=options.scope.handlers,
         )
         self.counters.ticked(self._time())
         skipped = [run for run in runs if run.state == "skipped"]
@@ -234,8 +242,8 @@ class WorkerCore:
             room,
             options.lease,
             self._now(),
-            queues=options.queues,
-            handlers=options.handlers,
+            queues=options.scope.queues,
+            handlers=options.scope.handlers,
             tenants=options.tenants,
         )
         since = self._monotonic()
