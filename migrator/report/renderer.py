@@ -15,12 +15,13 @@ import jinja2
 from markupsafe import Markup
 
 from migrator.errors import UsageError
+from migrator.exit_status import meaning
 from migrator.files import make_folder, write_private
 from migrator.report import wording
 from migrator.report.junit import junit
 from migrator.report.sarif import sarif
 from migrator.report.view import arrange
-from migrator.result import Check, Result, encode
+from migrator.result import Result, encode
 
 HTML: Final = "report.html"
 MARKDOWN: Final = "report.md"
@@ -113,22 +114,19 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {"meaning": meaning, "wording": wording}
     environment.filters |= {
         "capital": lambda text: text[:1].upper() + text[1:],
         "code": _code,
         "duration": wording.milliseconds,
         "loss": wording.loss,
         "number": wording.number,
-        "short": _short,
+        "short": wording.short,
         "status": lambda status: wording.STATUS_WORDS[status],
         "visible": wording.visible,
         "visible_text": wording.visible_text,
     }
     return environment
-
-
-def _short(check: Check) -> str:
-    return wording.short(check)
 
 
 def _code(text: str) -> Markup:

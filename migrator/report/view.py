@@ -5,13 +5,12 @@ Pure and deterministic. The templates only write down what is computed here.
 
 import re
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
-from migrator.exit_status import meaning
 from migrator.report import wording
-from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, Grid, chart, gauge, grid
+from migrator.report.charts import Bar, Chart, Gauge, Grid, chart, gauge, grid
 from migrator.result import Area, Cell, Check, Finding, Requirement, Result, Severity, Status, Tally
 
 
@@ -60,28 +59,16 @@ AREA_SECTIONS: Final = (
 """Areas of the data (schema, parity) fill the sections before these."""
 
 
-class Section(msgspec.Struct, frozen=True):
-    """A section with its areas: name, the area (None if the result does not have it), its checks."""
-
-    anchor: str
-    short: str
-    title: str
-    lead: str
-    areas: list[tuple[str, Area | None, list[Check]]]
+AreaChecks: TypeAlias = tuple[str, Area | None, list[Check]]
+"""Name of an area, the area (None if the result does not have it), and its checks."""
 
 
-def sections_of(result: Result) -> list[Section]:
+def sections_of(result: Result) -> list[tuple[SectionPlan, list[AreaChecks]]]:
     """Return every section with its areas and their checks."""
     areas = {area.name: area for area in result.evidence.areas}
     checks = result.evidence.checks
     return [
-        Section(
-            plan.anchor,
-            plan.short,
-            plan.title,
-            plan.lead,
-            [(name, areas.get(name), [check for check in checks if check.area == name]) for name in plan.areas],
-        )
+        (plan, [(name, areas.get(name), [check for check in checks if check.area == name]) for name in plan.areas])
         for plan in AREA_SECTIONS
     ]
 
@@ -106,7 +93,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Square(msgspec.Struct, frozen=True):
-    """A square of the coverage map; ``covered`` is false when the check says nothing about the table."""
+    """A square of the coverage map; ``uncovered`` when the check says nothing about the table."""
 
     status: str
     text: str
@@ -148,12 +135,8 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """Everything that the templates need in addition to the result."""
+    """Everything that the templates need in addition to the result and its wording."""
 
-    verdict: str
-    word: str
-    sentence: str
-    rests_on: list[str]
     places: list[Place]
     columns: list[Check]
     groups: list[tuple[str, int]]
@@ -170,50 +153,30 @@ class View(msgspec.Struct, frozen=True):
     failed_otherwise: list[Check]
     """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]
-    gaps_more: int
     timings: list[Timing]
     timings_more: str
     gauges: list[Gauge]
-    gauges_more: int
     areas: list[tuple[Area, list[Check]]]
-    sections: list[Section]
+    sections: list[tuple[SectionPlan, list[AreaChecks]]]
     charts: dict[str, list[Chart]]
     shown_above: set[str]
     """Checks whose charts are shown in the section of their area."""
     requirements: list[tuple[Requirement, Status, list[tuple[str, bool]]]]
     """Each requirement, what this run shows of it, and its checks: id, and whether the run has it."""
-    sides: list[tuple[str, str]]
-    """Source and target by name, each in words."""
-    judged: tuple[int, int]
-    """How many checks that can fail have passed, and how many were to be made."""
-    recorded: int
-    not_requested: list[str]
-    """Areas and checks that were not asked for."""
-    unmet: tuple[int, int, list[str]] | None
-    """Gates of the cutover that are not met now, of how many, and which."""
     state_machines: list[Grid]
     statuses: list[str]
     """How checks ended in this result, for the filter."""
-    strength: tuple[int, int] | None
-    complete: bool
-    asked: str
-    meaning: str
 
 
 def arrange(result: Result) -> View:
     """Arrange ``result`` for the templates."""
     checks = list(result.evidence.checks)
     columns = [check for check in checks if check.cells]
-    gaps = _gaps(result)
     found = [check for check in checks if check.area != "sensitivity"]
+    planted = [check for check in checks if check.area == "sensitivity"]
     rows = _map(result, columns)
     sections = sections_of(result)
-    measured = result.run.measurements
     return View(
-        verdict=result.verdict(),
-        word=wording.verdict_words(result),
-        sentence=wording.verdict_sentence(result),
-        rests_on=wording.basis(result),
         places=_places(result),
         columns=columns,
         groups=[(name, len(list(some))) for name, some in groupby(columns, key=lambda check: check.area)],
@@ -221,15 +184,10 @@ def arrange(result: Result) -> View:
         squares=sum(len(row.squares) for row in rows),
         covered=sum(square.status != "uncovered" for row in rows for square in row.squares),
         whole=[check for check in checks if not check.cells],
-        gaps=gaps[:LISTED_ROWS],
-        gaps_more=len(gaps) - LISTED_ROWS,
+        gaps=_gaps(result),
         limits=[(check, limit) for check in checks for limit in check.limits],
         causes={severity: _causes(found, severity) for severity in ("difference", "warning", "explained")},
-        missed=[
-            cause
-            for severity in ("difference", "explained")
-            for cause in _causes([check for check in checks if check.area == "sensitivity"], severity)
-        ],
+        missed=[*_causes(planted, "difference"), *_causes(planted, "explained")],
         failed_otherwise=[
             check
             for check in checks
@@ -239,26 +197,16 @@ def arrange(result: Result) -> View:
         examples=_examples(found),
         timings=_timings(result),
         timings_more=_timings_more(result),
-        gauges=[gauge(one) for one in measured[:LISTED_ROWS]],
-        gauges_more=len(measured) - LISTED_ROWS,
+        gauges=[gauge(one) for one in result.run.measurements],
         areas=_areas(result),
         sections=sections,
         charts={
             check.id: [chart(one) for one in (*check.panels, *result.run.panels.get(check.id, ()))] for check in checks
         },
-        shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
+        shown_above={check.id for _, areas in sections for _, _, some in areas for check in some},
         requirements=_requirements(result),
-        sides=wording.sides(result),
-        judged=result.judged(),
-        recorded=result.recorded(),
-        not_requested=wording.not_asked_for(result),
-        unmet=wording.gates_unmet(result),
         state_machines=[grid(machine) for machine in result.evidence.state_machines],
         statuses=[status for status, count in result.statuses().items() if count],
-        strength=wording.mutations_caught(result),
-        complete=not any(check.outcome.status == "unverified" for check in checks),
-        asked=wording.request(result.evidence.policy),
-        meaning=meaning(result.exit_status()),
     )
 
 
