@@ -10,55 +10,13 @@ and no white space, so that ``jq -cSj .evidence result.json | sha256sum`` gives 
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from migrator.errors import UsageError
 from migrator.exit_status import DIFFERENT, QUARANTINE, TOOL_FAILED, UNVERIFIED, mask
-
-__all__ = [
-    "FAILED",
-    "FORMAT",
-    "NOT_DUE",
-    "PASSED",
-    "Area",
-    "AreaStatus",
-    "Cell",
-    "Check",
-    "CollectionCounts",
-    "Decision",
-    "Evidence",
-    "Finding",
-    "Loss",
-    "Measurement",
-    "OutOfScope",
-    "Outcome",
-    "Panel",
-    "Part",
-    "Policy",
-    "Quarantined",
-    "Requirement",
-    "Result",
-    "Run",
-    "Severity",
-    "Side",
-    "Signature",
-    "StateMachine",
-    "Status",
-    "Tally",
-    "Transition",
-    "Verdict",
-    "build",
-    "decode",
-    "digest",
-    "encode",
-    "is_unverified",
-    "not_applicable",
-    "not_asked_for",
-    "signed_text",
-    "unverified",
-]
 
 Status: TypeAlias = Literal["passed", "failed", "unverified", "not-asked-for", "not-applicable"]
 Severity: TypeAlias = Literal["difference", "warning", "explained"]
@@ -171,6 +129,11 @@ class Panel(Part, frozen=True, kw_only=True):
     rows: tuple[tuple[str | int | None, ...], ...]
     rows_total: int
     """How many there are; ``rows`` may be cut."""
+
+
+def table_panel(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str | int | None, ...]]) -> Panel:
+    """Return a panel that is a table, with all of its rows."""
+    return Panel(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows))
 
 
 class Check(Part, frozen=True, kw_only=True):

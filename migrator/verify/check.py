@@ -1,11 +1,11 @@
 """What a check is: data, and a function from a context to a result; and the context, which all checks share."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import psycopg
@@ -13,7 +13,11 @@ import psycopg
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import target_connection
 from migrator.errors import MigratorError, RefusedError
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
+from migrator.parity.recorded_check import check_and_record
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import SourceSessions
 from migrator.result import (
     FAILED,
     PASSED,
@@ -31,19 +35,15 @@ from migrator.result import (
     unverified,
 )
 from migrator.schema.revisions import Position, current
-
-if TYPE_CHECKING:
-    from migrator.pipeline.sessions import SourceSessions
-    from migrator.verify.behaviour.scratch_tenants import Components
+from migrator.verify.behaviour.scratch_tenants import Components
 
 
 class Context:
-    """What every check is given. Nothing is opened before a check needs it, and no driver of MongoDB is imported."""
+    """What every check is given. Nothing is opened before a check needs it."""
 
-    def __init__(self, settings: Settings, *, values_shown: bool = False, fresh: Decision | None = None) -> None:
+    def __init__(self, settings: Settings, *, fresh: Decision | None = None) -> None:
         """``fresh`` is the decision that there is no source; the source is not opened then."""
         self.settings = settings
-        self.values_shown = values_shown
         self.fresh = fresh
         self.config: Path | None = None
         """The file that the settings were read from, if there is one."""
@@ -57,8 +57,8 @@ class Context:
         """Where the scheduler is driven."""
         self.operations, self.seed = 0, 0
         """How many random calls are made on both backends, and their seed."""
-        self.components: Components | None = None
-        """Replacements of the tool's own store, client and process, with which a mutation is applied."""
+        self.components = Components()
+        """The store, client and process that are driven: a mutation replaces some of the tool's own."""
         self.on_record = False
         """Whether the parity check is recorded, so that the cutover may use it."""
         self.scratch_on_source = False
@@ -85,23 +85,21 @@ class Context:
     @property
     def comparison(self) -> ParityOutcome:
         """Return the parity check of every document, made once; its error is raised for each caller."""
-        if isinstance(self._comparison, MigratorError):
-            raise self._comparison
         if self._comparison is None:
-            self._comparison = self._compare()
-        return self._comparison
-
-    def _compare(self) -> ParityOutcome:
-        with self.timed("parity check of every document"):
             try:
-                return self.compare()
+                with self.timed("parity check of every document"):
+                    self._comparison = self.compare()
             except MigratorError as error:
                 self._comparison = error
-                raise
+        if isinstance(self._comparison, MigratorError):
+            raise self._comparison
+        return self._comparison
 
     def compare(self) -> ParityOutcome:
-        """Compare every document with its rows. Here it cannot: ``verify.comparison`` can, which needs both drivers."""
-        raise NotImplementedError
+        """Compare every document with its rows, and the rows with the document."""
+        if self.on_record:
+            return check_and_record(self.settings, must=False)
+        return check_parity(self.settings, Scope())
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -163,3 +161,26 @@ def outcome_of(*, wrong: bool, unsure: Iterable[str] = ()) -> Outcome:
         return FAILED
     reasons = list(dict.fromkeys(reason for reason in unsure if reason))
     return unverified("; ".join(reasons)) if reasons else PASSED
+
+
+def result_of_faults(
+    wrong: Sequence[str],
+    *,
+    cause: str,
+    title: str,
+    fix: str,
+    counts: dict[str, int],
+    panels: tuple[Panel, ...] = (),
+    measurements: tuple[Measurement, ...] = (),
+) -> CheckResult:
+    """Return the result of a check that finds faults of one kind, each in words."""
+    tally = Tally(severity="difference", cause=cause, title=title, fix=fix, count=1)
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(wrong)),
+        counts={**counts, "differences": len(wrong)},
+        tallies=(tally,) * bool(wrong),
+        findings=tuple(Finding(severity="difference", cause=cause, details=(one,)) for one in wrong),
+        findings_total=len(wrong),
+        panels=panels,
+        measurements=measurements,
+    )

@@ -31,12 +31,12 @@ def basis(context: Context) -> dict[str, str]:
     return found
 
 
-def surroundings(context: Context) -> dict[str, str]:
-    """Return what may differ from run to run; a server that does not answer is said to be unreachable."""
+def surroundings(source: Side, target: Side) -> dict[str, str]:
+    """Return what may differ from run to run; of a server, its version or why it is not known."""
     return {
         "host": socket.gethostname(),
-        "mongodb": _mongo(context) if context.fresh is None else NOT_ASKED,
-        "postgresql": _postgres(context),
+        "mongodb": source.server.removeprefix("MongoDB "),
+        "postgresql": target.server.removeprefix("PostgreSQL "),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "time zone data": metadata.version("tzdata"),
@@ -44,7 +44,7 @@ def surroundings(context: Context) -> dict[str, str]:
     }
 
 
-def sides(context: Context) -> tuple[Side, ...]:
+def sides(context: Context) -> tuple[Side, Side]:
     """Return both databases by name and address; of one that does not answer, what the configuration says."""
     return _source(context), _target(context)
 
@@ -85,24 +85,3 @@ def _target(context: Context) -> Side:
         return Side(name="target", server=NOT_CONFIGURED)
     except MigratorError:
         return Side(name="target", server=UNREACHABLE)
-
-
-def _postgres(context: Context) -> str:
-    try:
-        with context.target() as connection:
-            return postgres.version(connection)
-    except ConfigurationError:
-        return NOT_CONFIGURED
-    except MigratorError:
-        return UNREACHABLE
-
-
-def _mongo(context: Context) -> str:
-    try:
-        source = mongo.open_source(context.settings)
-        with source.client:
-            return mongo.version(source)
-    except ConfigurationError:
-        return NOT_CONFIGURED
-    except MigratorError:
-        return UNREACHABLE

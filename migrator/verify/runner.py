@@ -26,7 +26,6 @@ from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
-from migrator.verify.comparison import ComparingContext
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
@@ -91,7 +90,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
     scratch_on_source: bool = False
     """Allow scratch databases and tenants on the source's server, which are removed. Else nothing is written there."""
-    values_shown: bool = False
     config: Path | None = None
     """The file that the settings come from: the cutover is rehearsed on a copy of it."""
     fresh: Decision | None = None
@@ -115,7 +113,7 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = ComparingContext(settings, values_shown=request.values_shown, fresh=request.fresh)
+    context = Context(settings, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
     context.scratch_on_source = request.scratch_on_source
     _require_known(request)
@@ -144,13 +142,14 @@ def verify(
             for name in ("collections", "quarantine", "losses", "state_machines", "left_out")
         },
     )
+    sides = environment.sides(context)
     run = Run(
         name=request.run_name or began.strftime("%Y%m%d-%H%M%S"),
         started_at=began.isoformat(timespec="seconds"),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         durations_ms={**context.steps, **durations},
-        sides=environment.sides(context),
-        environment=environment.surroundings(context),
+        sides=sides,
+        environment=environment.surroundings(*sides),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
         panels={spec.id: found.varying for spec, found, _ in done if found.varying},
     )
@@ -215,7 +214,6 @@ def _policy(request: Request) -> Policy:
         skip=skip,
         fail_on=fail_on,
         accepted=accepted,
-        values_shown=request.values_shown,
         scratch_on_source=request.scratch_on_source,
     )
 

@@ -21,6 +21,9 @@ from migrator.scheduler.firing import plan
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Claim, Finish
 
+WARM: Final = 2
+"""Calls that are not measured, before those that are."""
+
 
 def percentile(values: Sequence[float], of: float) -> float:
     """Return the smallest value that ``of`` (0 to 1) of all are not above: a value that was measured."""
@@ -28,9 +31,9 @@ def percentile(values: Sequence[float], of: float) -> float:
     return ordered[max(math.ceil(of * len(ordered)) - 1, 0)]
 
 
-def durations_ms(times: int, work: Callable[[], object], *, warm: int = 2) -> list[float]:
-    """Call ``work`` ``warm`` times, then ``times`` times; return the milliseconds of the latter."""
-    for _ in range(warm):
+def durations_ms(times: int, work: Callable[[], object]) -> list[float]:
+    """Call ``work`` ``WARM`` times, then ``times`` times; return the milliseconds of the latter."""
+    for _ in range(WARM):
         work()
     took = []
     for _ in range(times):
@@ -134,7 +137,7 @@ class TimedOperation(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 40
 
 
-def queue_operations(store: Store, tenant: str, *, stale: int, times: int = 40) -> list[TimedOperation]:
+def queue_operations(store: Store, tenant: str, *, stale: int) -> list[TimedOperation]:
     """Return what a scheduler's process does all the time; ``stale`` runs are there to be ended, a part each time."""
     worker = str(uuid4())
     each = max(stale // (CLEANUPS + 2), 1)
@@ -160,32 +163,30 @@ def queue_operations(store: Store, tenant: str, *, stale: int, times: int = 40) 
         return store.queue.expire([finish_of(one, one.run.worker_id or "", state="timeout") for one in gone])
 
     return [
-        TimedOperation(name=f"poll, {BATCH} due", work=poll, ceiling=100, source="3-P2", times=times),
-        TimedOperation(name=f"claim, {BATCH} runs", work=claim, ceiling=100, source="3-P2", times=times),
-        TimedOperation(name="dispatch: poll, then claim", work=dispatch, ceiling=100, source="2-X15", times=times),
-        TimedOperation(name="overhead: claim and finish one", work=work, ceiling=50, source="2-X15", times=times),
-        TimedOperation(name="lock, acquire and release", work=lock, ceiling=10, source="3-P3", times=times),
+        TimedOperation(name=f"poll, {BATCH} due", work=poll, ceiling=100, source="3-P2"),
+        TimedOperation(name=f"claim, {BATCH} runs", work=claim, ceiling=100, source="3-P2"),
+        TimedOperation(name="dispatch: poll, then claim", work=dispatch, ceiling=100, source="2-X15"),
+        TimedOperation(name="overhead: claim and finish one", work=work, ceiling=50, source="2-X15"),
+        TimedOperation(name="lock, acquire and release", work=lock, ceiling=10, source="3-P3"),
         TimedOperation(name=f"stale cleanup, {each} runs", work=clean, ceiling=1000, source="3-P4", times=CLEANUPS),
     ]
 
 
-def facade_operations(facade: Scheduler, schedule: UUID, *, times: int = 40) -> list[TimedOperation]:
+def facade_operations(facade: Scheduler, schedule: UUID) -> list[TimedOperation]:
     """Return what an application asks; ``schedule`` is one with a history."""
     return [
-        TimedOperation(name="get", work=lambda: facade.get(schedule), ceiling=20, source="2-X15", times=times),
+        TimedOperation(name="get", work=lambda: facade.get(schedule), ceiling=20, source="2-X15"),
         TimedOperation(
             name=f"list, {PAGE} of all",
             work=lambda: facade.list(ScheduleQuery(limit=PAGE)),
             ceiling=20,
             source="2-X15",
-            times=times,
         ),
         TimedOperation(
             name=f"history, {PAGE} of one",
             work=lambda: facade.history(schedule, limit=PAGE),
             ceiling=20,
             source="2-X15",
-            times=times,
         ),
     ]
 

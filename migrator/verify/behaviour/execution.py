@@ -7,7 +7,7 @@ from threading import Event, Thread
 import msgspec
 
 from migrator.records import Run, Trigger
-from migrator.result import Panel
+from migrator.result import table_panel
 from migrator.scheduler import retention
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry
@@ -65,9 +65,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
         "what it raises is the run's error", ("error", "ValueError: it cannot be done"), (broken.state, broken.error)
     )
     observed.expect_true("with its traceback", "Traceback" in (broken.error_detail or ""))
-    observed.expect(
-        "an unknown handler is an error that is not repeated", ["error"], [one.state for one in harness.runs(nobody)]
-    )
+    observed.expect("an unknown handler is an error that is not repeated", ["error"], harness.states(nobody))
     with harness.session() as session:
         summary = session.run_summaries.get(job.id)
         counters = {} if summary is None else jsonb.decode(summary.counters or b"{}")
@@ -111,7 +109,7 @@ def retries(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: DONE
     harness.advance(5 * SECOND)
     harness.run_once()
-    observed.expect("the repetition may succeed", ["error", "completed"], [run.state for run in harness.runs(fixed)])
+    observed.expect("the repetition may succeed", ["error", "completed"], harness.states(fixed))
     one_time_retry(harness, observed)
     exhausted_retries(harness, observed)
 
@@ -128,14 +126,14 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
     observed.expect(
         "a one-off that failed waits for its repetition",
         ("running", ["error", "queued"]),
-        (harness.status(job), [run.state for run in harness.runs(job)]),
+        (harness.status(job), harness.states(job)),
     )
     harness.advance(MINUTE)
     harness.run_once()
     observed.expect(
         "it is repeated, and completed then",
         ("completed", ["error", "completed"]),
-        (harness.status(job), [run.state for run in harness.runs(job)]),
+        (harness.status(job), harness.states(job)),
     )
 
 
@@ -147,7 +145,7 @@ def exhausted_retries(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: FAILED
     harness.run_until(harness.now + 3 * MINUTE)
     for policy, wanted in {"keep": ("scheduled", ["error"] * 3), "stop": ("failed", ["error"])}.items():
-        states = [run.state for run in harness.runs(jobs[policy])]
+        states = harness.states(jobs[policy])
         observed.expect(f"{policy}, when no retry is left", wanted, (harness.status(jobs[policy]), states))
 
 
@@ -178,7 +176,7 @@ def timeouts(harness: Harness, observed: Observations) -> None:
     observed.expect("over, and repeated", (1, 1), harness.sweeper().reclaim())
     harness.executor.end(DONE, harness.executor.taken[0])
     observed.expect("its late end counts no more", 0, harness.worker.collect())
-    observed.expect("timeout, and a repetition", ["timeout", "queued"], [run.state for run in harness.runs(job)])
+    observed.expect("timeout, and a repetition", ["timeout", "queued"], harness.states(job))
     run = harness.runs(job)[0]
     observed.expect(
         "its times and duration", (START, START + MINUTE, 60_000), (run.started_at, run.finished_at, run.duration_ms)
@@ -193,7 +191,7 @@ def cancellation(harness: Harness, observed: Observations) -> None:
         observed.expect(
             "schedule and run are cancelled",
             ("cancelled", ["cancelled"]),
-            (harness.status(job), [one.state for one in harness.runs(job)]),
+            (harness.status(job), harness.states(job)),
         )
         harness.executor.end(outcome)
         observed.expect(f"a late {what} is not written", 0, harness.worker.collect())
@@ -341,9 +339,8 @@ def post_cutover_checks(harness: Harness, observed: Observations) -> None:
         (0, True),
         (len(harness.runs(old)), following is not None and following > harness.now),
     )
-    columns = ("after the cutover", "result")
     title = f"The seven observations after a cutover, on {harness.backend}"
-    observed.panels.append(Panel(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows)))
+    observed.panels.append(table_panel(title, ("after the cutover", "result"), rows))
 
 
 def _copied_schedule(harness: Harness) -> Job:

@@ -172,7 +172,7 @@ class Harness:
             lease=lease,
         )
         more.setdefault("clock", self.clock)
-        return self.components.worker(self.store, executor, options, **more)
+        return WorkerCore(self.store, executor, options, **more)
 
     def sweeper(self, leadership: Leadership | None = None, *, dead_after: timedelta = MINUTE) -> Sweeper:
         """Return a leader's sweeper for the tenant."""
@@ -248,6 +248,10 @@ class Harness:
         page = self.facade.history(job.id, limit=1000, states=states, descending=False, now=self.now)
         runs = [one.run for one in page.executions]
         return sorted(runs, key=lambda run: (run.created_at, run.run_number or 0))  # of one instant, as they were made
+
+    def states(self, job: Job, *states: str) -> list[str]:
+        """Return the states of a schedule's runs, oldest first."""
+        return [run.state for run in self.runs(job, *states)]
 
     def fired(self, job: Job) -> list[datetime | None]:
         """Return the slots of the runs that were made to run, oldest first."""

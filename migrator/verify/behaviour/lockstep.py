@@ -457,11 +457,10 @@ def _words(answers: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
     """Run ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
-    components = context.components or Components()
     name = new_scratch_tenant()
     with ExitStack() as opened:
         places = {
-            backend: opened.enter_context(scratch_tenants(context.settings, backend, components, name))
+            backend: opened.enter_context(scratch_tenants(context.settings, backend, context.components, name))
             for backend in BACKENDS
         }
         both = Lockstep(places)

@@ -10,11 +10,11 @@ import msgspec
 
 from migrator.errors import DeniedError, MigratorError, UnreachableError
 from migrator.parity.causes import describe_difference, shown
-from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally
+from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally, table_panel
 from migrator.scratch import new_scratch_tenant
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
-from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
+from migrator.verify.behaviour.scratch_tenants import scratch_tenants
 from migrator.verify.check import CheckFunction, CheckResult, Context, outcome_of
 
 _OF_THE_BACKEND: Final = frozenset({"source", "source_id", "extra", "store"})
@@ -144,11 +144,10 @@ def scenario_check(*scenarios: Scenario, tables: tuple[str, ...]) -> CheckFuncti
 
 def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str, ByBackend]:
     """Run scenarios on every backend; return the observations by scenario, then by backend."""
-    components = context.components or Components()
     observations: dict[str, ByBackend] = {scenario.name: {} for scenario in scenarios}
     name = new_scratch_tenant()  # the same on both, so that ids are the same
     for backend in context.backends:
-        with scratch_tenants(context.settings, backend, components, name) as scratch:
+        with scratch_tenants(context.settings, backend, context.components, name) as scratch:
             for number, scenario in enumerate(scenarios):
                 if backend not in scenario.backends:
                     continue
@@ -186,7 +185,6 @@ def result_of(
         for scenario in scenarios
         for backend, observed in observations[scenario.name].items()
     )
-    columns = ("script", "backend", "expectations", "not met")
     return CheckResult(
         outcome=outcome,
         counts={
@@ -208,7 +206,7 @@ def result_of(
         )[: context.listed],
         findings_total=len(failures),
         panels=(
-            Panel(kind="table", title="What was tried", columns=columns, rows=rows, rows_total=len(rows)),
+            table_panel("What was tried", ("script", "backend", "expectations", "not met"), rows),
             *(one for observed in noted for one in observed.panels),
         ),
         varying=tuple(one for observed in noted for one in observed.varying),

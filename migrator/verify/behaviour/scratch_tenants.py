@@ -8,7 +8,7 @@ removed. ``Components`` are the parts of the scheduler that a scenario drives: a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -20,12 +20,12 @@ from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
-from migrator.scheduler.worker import WorkerCore
 from migrator.scratch import PARTS, remove, scratch_tenant
 from migrator.store import backend_module, open_side
-from migrator.store.locks import LockHandle
+from migrator.store.locks import LockHandle, Locks
 from migrator.store.protocols import Session, Store
-from migrator.store.queue import Claim, Finish, FirePlan
+from migrator.store.queue import Claim, Finish, FirePlan, Queue
+from migrator.store.workers import Workers
 
 
 def unchanged(store: Store) -> Store:
@@ -39,18 +39,20 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     store: Callable[[Store], Store] = unchanged
     """Wraps the store that is driven; cleaning up goes around it."""
     service: type[Scheduler] = Scheduler
-    worker: type[WorkerCore] = WorkerCore
     sweeper: type[Sweeper] = Sweeper
     leadership: type[Leadership] = Leadership
 
 
-class Delegate:
-    """Forwards every attribute that it does not define itself to another object."""
+Part = TypeVar("Part")
 
-    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a store, or a part of one
+
+class Delegate(Generic[Part]):
+    """Forwards every attribute that it does not define itself to another object: a store, or a part of one."""
+
+    def __init__(self, inner: Part) -> None:
         self.inner = inner
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - attributes of all types
         """Return the attribute of the other object."""
         return getattr(self.inner, name)
 
@@ -76,38 +78,38 @@ class TenantScope:
         return tenants
 
 
-class ScopedStore(Delegate):
-    """A ``Store`` that serves the tenants of a scope only."""
+class _Scoped(Delegate[Part]):
+    """A part of a store that serves the tenants of a scope only."""
 
-    def __init__(self, inner: Store, scope: TenantScope) -> None:
+    def __init__(self, inner: Part, scope: TenantScope) -> None:
         super().__init__(inner)
         self._scope = scope
-        self.queue = ScopedQueue(inner.queue, scope)
-        self.workers = ScopedWorkers(inner.workers, scope)
-        self.locks = ScopedLocks(inner.locks, scope)
+
+
+class ScopedStore(_Scoped[Store]):
+    """A store of the tenants within."""
+
+    def __init__(self, inner: Store, scope: TenantScope) -> None:
+        super().__init__(inner, scope)
+        self.queue = _ScopedQueue(inner.queue, scope)
+        self.workers = _ScopedWorkers(inner.workers, scope)
+        self.locks = _ScopedLocks(inner.locks, scope)
 
     def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
         """Open a transaction of a scratch tenant."""
         self._scope.require(tenant)
-        opened: AbstractContextManager[Session] = self.inner.session(tenant, now=now)
-        return opened
+        return self.inner.session(tenant, now=now)
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove a scratch tenant."""
         self._scope.require(tenant)
-        removed: Mapping[str, int] = self.inner.purge(tenant)
-        return removed
+        return self.inner.purge(tenant)
 
 
-class ScopedQueue(Delegate):
-    """``queue.Queue`` of the tenants within."""
-
-    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - a queue
-        super().__init__(inner)
-        self._scope = scope
+class _ScopedQueue(_Scoped[Queue]):
+    """The queue of the tenants within."""
 
     def tenants(self) -> Sequence[str]:
-        """Return the tenants within."""
         return self._scope.tenants
 
     def fire_due(
@@ -118,9 +120,7 @@ class ScopedQueue(Delegate):
         tenants: Sequence[str] | None = None,
         **which: Any,  # noqa: ANN401 - queues and handlers, as the queue takes them
     ) -> Sequence[Run]:
-        """Fire what is due within."""
-        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._scope.require_named(tenants), **which)
-        return runs
+        return self.inner.fire_due(plan, limit, now, self._scope.require_named(tenants), **which)
 
     def claim(
         self,
@@ -132,10 +132,8 @@ class ScopedQueue(Delegate):
         tenants: Sequence[str] | None = None,
         **which: Any,  # noqa: ANN401 - as above
     ) -> Sequence[Claim]:
-        """Claim runs within."""
         named = self._scope.require_named(tenants)
-        claims: Sequence[Claim] = self.inner.claim(worker_id, limit, lease, now, tenants=named, **which)
-        return claims
+        return self.inner.claim(worker_id, limit, lease, now, tenants=named, **which)
 
     def expired(
         self,
@@ -144,73 +142,41 @@ class ScopedQueue(Delegate):
         tenants: Sequence[str] | None = None,
         **which: Any,  # noqa: ANN401 - whose runs, as the queue takes them
     ) -> Sequence[Claim]:
-        """Return runs within whose time is over."""
-        claims: Sequence[Claim] = self.inner.expired(limit, now, self._scope.require_named(tenants), **which)
-        return claims
+        return self.inner.expired(limit, now, self._scope.require_named(tenants), **which)
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End runs within."""
         self._scope.require(*(end.tenant_id for end in ends))
-        ended: Sequence[UUID] = self.inner.finish(ends, now)
-        return ended
+        return self.inner.finish(ends, now)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End runs within whose time is over."""
         self._scope.require(*(end.tenant_id for end in ends))
-        ended: Sequence[UUID] = self.inner.expire(ends, now)
-        return ended
+        return self.inner.expire(ends, now)
 
 
-class ScopedWorkers(Delegate):
-    """``workers.Workers`` that sees, and judges, those registered here only."""
-
-    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the workers of a store
-        super().__init__(inner)
-        self._scope = scope
+class _ScopedWorkers(_Scoped[Workers]):
+    """The workers that were registered here; others are neither seen nor judged."""
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         """Register one of this verification; its host name says whose it is."""
         self._scope.workers.add(worker.id)
-        named = msgspec.structs.replace(worker, hostname=self._scope.base)
-        registered: WorkerRecord = self.inner.register(named, now)
-        return registered
+        return self.inner.register(msgspec.structs.replace(worker, hostname=self._scope.base), now)
 
     def list(self) -> Sequence[WorkerRecord]:
-        """Return those registered here."""
         return [one for one in self.inner.list() if one.id in self._scope.workers]
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        """Declare dead only workers registered here."""
         own = self._scope.workers if among is None else self._scope.workers & {*among}
-        dead: Sequence[UUID] = self.inner.declare_dead(silent_for, now, sorted(own))
-        return dead
+        return self.inner.declare_dead(silent_for, now, sorted(own))
 
 
-class ScopedLocks(Delegate):
-    """``locks.Locks`` of the tenants within."""
+class _ScopedLocks(_Scoped[Locks]):
+    """The locks of the tenants within."""
 
-    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the locks of a store
-        super().__init__(inner)
-        self._scope = scope
-
-    def acquire(
-        self,
-        tenant: str,
-        resource: str,
-        *,
-        ttl: timedelta,
-        timeout: timedelta | None = timedelta(0),
-        holder: str = "",
-        now: datetime | None = None,
-    ) -> LockHandle | None:
-        """Acquire a lock within."""
+    def acquire(self, tenant: str, resource: str, **more: Any) -> LockHandle | None:  # noqa: ANN401 - as the locks take
         self._scope.require(tenant)
-        handle: LockHandle | None = self.inner.acquire(
-            tenant, resource, ttl=ttl, timeout=timeout, holder=holder, now=now
-        )
-        return handle
+        return self.inner.acquire(tenant, resource, **more)
 
 
 class ScratchTenants(msgspec.Struct, frozen=True):

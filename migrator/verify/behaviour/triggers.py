@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.scheduler.models import Changes, Job
+from migrator.scheduler.models import Changes
 from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.cron_oracle import expected_fires, next_clock_change
 from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, SECOND, START, Harness
@@ -77,7 +77,7 @@ def bounds(harness: Harness, observed: Observations) -> None:
         for step in (one.fire, other.fire, other.claim, one.claim, other.collect, one.collect):
             step()
     for count, job in times.items():
-        observed.expect(f"{count}: exactly as often as it may", ["completed"] * count, _states(harness, job))
+        observed.expect(f"{count}: exactly as often as it may", ["completed"] * count, harness.states(job))
         observed.expect(f"{count}: counted as often as it fired", count, harness.job(job).triggers[0].fire_count)
         observed.expect(f"{count}: completed after its last run", "completed", harness.status(job))
     fires = harness.fired(window)
@@ -111,7 +111,7 @@ def misfires(harness: Harness, observed: Observations) -> None:
         observed.expect(f"{policy}: what was missed", wanted.get(policy, 0), count)
         observed.expect(f"{policy}: in phase afterwards", START + HOUR + 5 * MINUTE, harness.job(job).next_fire_at)
     for policy in ("skip", "overdue"):
-        observed.expect(f"{policy}: it says so", ["skipped"], _states(harness, jobs[policy]))
+        observed.expect(f"{policy}: it says so", ["skipped"], harness.states(jobs[policy]))
     harness.advance(2 * MINUTE)
     harness.run_once()
     for policy, job in jobs.items():
@@ -237,7 +237,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
         ("running", None),
         (harness.status(job), harness.job(job).schedule.completed_at),
     )
-    observed.expect("handed over, its run is running", ["running"], [run.state for run in harness.runs(job)])
+    observed.expect("handed over, its run is running", ["running"], harness.states(job))
     harness.advance(MINUTE)
     harness.executor.end()
     harness.run_once()
@@ -249,7 +249,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
     harness.run_until(START + 20 * MINUTE)
     harness.run_until(START + 3 * HOUR, HOUR)
     observed.expect("once", [START + 5 * MINUTE], harness.fired(job))
-    observed.expect("its run is completed", ["completed"], [run.state for run in harness.runs(job)])
+    observed.expect("its run is completed", ["completed"], harness.states(job))
 
 
 def events(harness: Harness, observed: Observations) -> None:
@@ -286,10 +286,6 @@ def events(harness: Harness, observed: Observations) -> None:
         observed.expect(f"delivered as {event_id}: another event", 3, len(other.runs))
     unheard = harness.facade.trigger_event("pull", now=harness.now)
     observed.expect("an event of another name wakes nobody", (0, 0), (len(unheard.runs), unheard.repeated))
-
-
-def _states(harness: Harness, job: Job) -> list[str]:
-    return [run.state for run in harness.runs(job)]
 
 
 def _next(harness: Harness) -> datetime | None:

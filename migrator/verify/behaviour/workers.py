@@ -36,23 +36,17 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
     sweeper = harness.sweeper()
     observed.expect("its run is reclaimed, and runs again", (1, 1), sweeper.reclaim())
     observed.expect("once", (0, 0), sweeper.reclaim())
-    states = [run.state for run in harness.runs(kept, "queued", "running")]
+    states = harness.states(kept, "queued", "running")
     observed.expect("a live worker's run is not touched", ["running"], states)
-    observed.expect(
-        "the lost run failed, its repetition waits", ["error", "queued"], [run.state for run in harness.runs(lost)]
-    )
+    observed.expect("the lost run failed, its repetition waits", ["error", "queued"], harness.states(lost))
     claims = {claim.run.schedule_id: claim for claim in harness.executor.taken}
     processes[silent].ended(claims[lost.id], DONE)
     processes[silent].collect()
-    observed.expect(
-        "what the dead one says changes nothing", ["error", "queued"], [run.state for run in harness.runs(lost)]
-    )
+    observed.expect("what the dead one says changes nothing", ["error", "queued"], harness.states(lost))
     harness.executor.outcome = lambda _claim: DONE
     processes[alive].claim()
     processes[alive].collect()
-    observed.expect(
-        "another one does the repetition", ["error", "completed"], [run.state for run in harness.runs(lost)]
-    )
+    observed.expect("another one does the repetition", ["error", "completed"], harness.states(lost))
     processes[alive].ended(claims[kept.id], DONE)
     processes[alive].collect()
     observed.expect("the live one ends its own", "completed", harness.runs(kept)[0].state)
@@ -72,7 +66,7 @@ def leases(harness: Harness, observed: Observations) -> None:
             harness.advance(LEASE * 3 / 4)
             harness.worker.renew()
             observed.expect("renewed: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
-        observed.expect("renewed: it is running", ["running"], [run.state for run in harness.runs(job)])
+        observed.expect("renewed: it is running", ["running"], harness.states(job))
         harness.advance(LEASE - SECOND)
         observed.expect("its lease is not over: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
         harness.advance(SECOND)

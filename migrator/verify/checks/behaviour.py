@@ -1,30 +1,9 @@
 """The areas of behaviour: scenarios on a scratch tenant, area by area, and random calls on both backends."""
 
-from migrator.result import FAILED, PASSED, Finding, Panel, Tally, not_asked_for
+from migrator.result import FAILED, PASSED, Finding, Tally, not_asked_for, table_panel
 from migrator.verify.behaviour import crud, execution, isolation, locking, lockstep, transitions, triggers, workers
 from migrator.verify.behaviour.scenarios import Scenario, scenario_check
 from migrator.verify.check import CheckResult, CheckSpec, Context
-
-_CRUD_CHECKS = (
-    CheckSpec(
-        id="crud.schedules",
-        title="Creating, changing, listing and removing a schedule work",
-        requirements=("0-T2.11.1", "4-V1"),
-        limits=("Filters and orders are tried one at a time, on 18 schedules.",),
-        run=scenario_check(
-            Scenario("lifecycle of each kind", crud.schedule_lifecycle),
-            Scenario("lists", crud.listings),
-            tables=("schedules", "triggers"),
-        ),
-    ),
-    CheckSpec(
-        id="crud.history",
-        title="A history has every run once, and statistics and metrics count runs by one definition",
-        requirements=("0-T2.11.1", "4-V4"),
-        run=scenario_check(Scenario("history and statistics", crud.history), tables=("runs", "execution_logs")),
-    ),
-)
-
 
 LOCKSTEP_NOT_ASKED_FOR = "made only with --behaviour N --scratch-on-source"
 
@@ -35,7 +14,7 @@ def backends_agree(context: Context) -> CheckResult:
         return CheckResult(outcome=not_asked_for(LOCKSTEP_NOT_ASKED_FOR))
     done, refused, difference = lockstep.run_lockstep(context)
     rows = (("seed", context.seed), ("operations", done), ("refused, on both", refused))
-    varying = (Panel(kind="table", title="Random calls", columns=("what", "which"), rows=rows, rows_total=len(rows)),)
+    varying = (table_panel("Random calls", ("what", "which"), rows),)
     counts = {"operations": done, "differences": int(difference is not None)}
     if difference is None:
         return CheckResult(outcome=PASSED, counts=counts, varying=varying)
@@ -68,7 +47,28 @@ def backends_agree(context: Context) -> CheckResult:
     )
 
 
-_LOCKSTEP_CHECKS = (
+_TRIED_ONCE = ("Every pair is tried once, on a row of its own, by one writer. The area locking tests contention.",)
+_TRIGGER_TABLES = ("schedules", "triggers", "runs")
+_EXECUTION_TABLES = ("schedules", "runs")
+
+CHECKS = (
+    CheckSpec(
+        id="crud.schedules",
+        title="Creating, changing, listing and removing a schedule work",
+        requirements=("0-T2.11.1", "4-V1"),
+        limits=("Filters and orders are tried one at a time, on 18 schedules.",),
+        run=scenario_check(
+            Scenario("lifecycle of each kind", crud.schedule_lifecycle),
+            Scenario("lists", crud.listings),
+            tables=("schedules", "triggers"),
+        ),
+    ),
+    CheckSpec(
+        id="crud.history",
+        title="A history has every run once, and statistics and metrics count runs by one definition",
+        requirements=("0-T2.11.1", "4-V4"),
+        run=scenario_check(Scenario("history and statistics", crud.history), tables=("runs", "execution_logs")),
+    ),
     CheckSpec(
         id="crud.lockstep",
         title="Both backends answer the same to random calls",
@@ -76,12 +76,6 @@ _LOCKSTEP_CHECKS = (
         limits=("Calls are made one after the other. The area locking tests contention.",),
         run=backends_agree,
     ),
-)
-
-
-_TRIED_ONCE = ("Every pair is tried once, on a row of its own, by one writer. The area locking tests contention.",)
-
-_TRANSITION_CHECKS = (
     CheckSpec(
         id="transitions.schedule",
         title="A schedule makes the transitions that its state machine allows, and no other",
@@ -107,12 +101,6 @@ _TRANSITION_CHECKS = (
             tables=("graph_jobs", "graph_job_events", "policy_jobs"),
         ),
     ),
-)
-
-
-_TRIGGER_TABLES = ("schedules", "triggers", "runs")
-
-_TRIGGER_CHECKS = (
     CheckSpec(
         id="triggers.cron",
         title="Cron lines fire when an independent test of every minute says, across the coming clock changes",
@@ -149,10 +137,6 @@ _TRIGGER_CHECKS = (
             tables=_TRIGGER_TABLES,
         ),
     ),
-)
-
-
-_LOCKING_CHECKS = (
     CheckSpec(
         id=locking.CHECK,
         title=f"{locking.PROCESSES} processes that want one lock hold it one after the other, and one of them leads",
@@ -173,10 +157,6 @@ _LOCKING_CHECKS = (
             tables=("locks",),
         ),
     ),
-)
-
-
-_WORKER_CHECKS = (
     CheckSpec(
         id="workers.heartbeats",
         title="The runs of a worker without heartbeat go to another worker once, and those of a live one stay",
@@ -188,12 +168,6 @@ _WORKER_CHECKS = (
             tables=("workers", "runs"),
         ),
     ),
-)
-
-
-_EXECUTION_TABLES = ("schedules", "runs")
-
-_EXECUTION_CHECKS = (
     CheckSpec(
         id="execution.whole",
         title="The handler runs a due schedule, and run, log, summary and audit trail record it",
@@ -233,10 +207,6 @@ _EXECUTION_CHECKS = (
         limits=("They are made on schedules of a scratch tenant. semantics.* checks the real ones.",),
         run=scenario_check(Scenario("after a cutover", execution.post_cutover_checks), tables=_EXECUTION_TABLES),
     ),
-)
-
-
-_ISOLATION_CHECKS = (
     CheckSpec(
         id="isolation.calls",
         title="No call of the client or of a repository shows or changes a row of another tenant",
@@ -268,15 +238,4 @@ _ISOLATION_CHECKS = (
             tables=("schedules", "triggers", "runs"),
         ),
     ),
-)
-
-CHECKS = (
-    *_CRUD_CHECKS,
-    *_LOCKSTEP_CHECKS,
-    *_TRANSITION_CHECKS,
-    *_TRIGGER_CHECKS,
-    *_LOCKING_CHECKS,
-    *_WORKER_CHECKS,
-    *_EXECUTION_CHECKS,
-    *_ISOLATION_CHECKS,
 )

@@ -1,16 +1,17 @@
 """Area cutover: cutover and rollback rehearsed without touching real data, and the gates as they are now."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import close_cached, open_sessions
-from migrator.result import Finding, Measurement, Panel, Tally, not_applicable, not_asked_for, unverified
+from migrator.result import Measurement, Panel, not_applicable, not_asked_for, table_panel, unverified
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import profile_of
 from migrator.store.postgres import epoch
 from migrator.verify import rehearsal
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
 
 READINESS: Final = "Cutover readiness"
 MOMENTS: Final = "Key metrics before the cutover, at the cutover, and now"
@@ -45,7 +46,7 @@ def cutover_rehearsed(context: Context) -> CheckResult:
         ("changed back", "byte for byte" if done.identical else "not identical"),
     )
     return _result(
-        wrong, "the configuration cannot be changed back", steps, (_table("Change of the configuration", table),)
+        wrong, "the configuration cannot be changed back", steps, _table("Change of the configuration", table)
     )
 
 
@@ -76,9 +77,7 @@ def gates_listed(context: Context) -> CheckResult:
         outcome=outcome_of(wrong=False, unsure=() if found else ("no gate was evaluated",)),
         counts={"gates": len(found)},
         measurements=(Measurement(check="cutover.gates", name="gates not met now", unit="", value=unmet),),
-        varying=(
-            Panel(kind="table", title=READINESS, columns=("gate", "now", "why"), rows=told, rows_total=len(told)),
-        ),
+        varying=(table_panel(READINESS, ("gate", "now", "why"), told),),
     )
 
 
@@ -86,11 +85,10 @@ def statistics_listed(context: Context) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
     found = metrics.collect(context.settings, fresh=context.fresh is not None)
     doubts = () if found.now else ("the scheduler's store cannot be read now",)
-    rows = metrics.rows(found)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
         counts={"key metrics": len(KEY_METRICS)},
-        varying=(Panel(kind="table", title=MOMENTS, columns=metrics.COLUMNS, rows=rows, rows_total=len(rows)),),
+        varying=(table_panel(MOMENTS, metrics.COLUMNS, metrics.rows(found)),),
     )
 
 
@@ -99,7 +97,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
     done = rehearsal.rehearse_downgrade(context.settings)
     counts = {"rows, exported before": done.rows, "revisions undone and applied again": done.revisions}
     title = "the schema cannot be downgraded and upgraded again"
-    return _result(done.wrong, title, counts, (_table("Rollback, level 2", tuple(counts.items())),))
+    return _result(done.wrong, title, counts, _table("Rollback, level 2", tuple(counts.items())))
 
 
 def reverse_sync_rehearsed(context: Context) -> CheckResult:
@@ -116,31 +114,22 @@ def reverse_sync_rehearsed(context: Context) -> CheckResult:
         "documents written by the reverse sync": done.carried,
     }
     title = "reverse sync does not write to MongoDB what was written after the cutover"
-    return _result(done.wrong, title, counts, (_table("Rollback, level 1", tuple(counts.items())),))
+    return _result(done.wrong, title, counts, _table("Rollback, level 1", tuple(counts.items())))
 
 
-def _result(
-    wrong: list[str] | tuple[str, ...], title: str, counts: dict[str, int], panels: tuple[Panel, ...] = ()
-) -> CheckResult:
-    tally = Tally(
-        severity="difference",
+def _result(wrong: Sequence[str], title: str, counts: dict[str, int], *panels: Panel) -> CheckResult:
+    return result_of_faults(
+        wrong,
         cause="rehearsal",
         title=title,
         fix="do not run the cutover before this check passes",
-        count=1,
-    )
-    return CheckResult(
-        outcome=outcome_of(wrong=bool(wrong)),
-        counts={**counts, "differences": len(wrong)},
-        tallies=(tally,) * bool(wrong),
-        findings=tuple(Finding(severity="difference", cause="rehearsal", details=(one,)) for one in wrong),
-        findings_total=len(wrong),
+        counts=counts,
         panels=panels,
     )
 
 
 def _table(title: str, rows: _Rows) -> Panel:
-    return Panel(kind="table", title=title, columns=("what", "found"), rows=rows, rows_total=len(rows))
+    return table_panel(title, ("what", "found"), rows)
 
 
 CHECKS = (

@@ -6,8 +6,7 @@ from typing import Any, Final, cast
 
 from migrator.connections.mongo import translate_errors
 from migrator.connections.postgres import Connection
-from migrator.parity.causes import CAUSES, CauseCode
-from migrator.parity.model import KEYS_LISTED
+from migrator.parity.causes import CauseCode
 from migrator.pipeline import checksums
 from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL
@@ -18,7 +17,7 @@ from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.identity import id_filter, raw_id
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
-from migrator.verify.checks.parity import unverified_reasons
+from migrator.verify.checks.parity import differences, unverified_reasons
 from migrator.verify.semantics.anomalies import Anomalies, source_rows
 
 CHANGED = "a row of the ledger that is not as the tool wrote it"
@@ -64,48 +63,7 @@ def ledger_sound(context: Context) -> CheckResult:
 
 def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple[list[Tally], list[Finding]]:
     """Return what the parity check found of some causes on the side of the ledger, as tallies and findings."""
-    tallies: list[Tally] = []
-    findings: list[Finding] = []
-    for one in context.comparison.collections:
-        lines = [line for line in one.differences if line.side == "ledger" and line.cause in causes]
-        tallies += [
-            Tally(
-                severity="difference",
-                cause=cause.cause,
-                collection=one.collection,
-                title=CAUSES[cause.cause].title,
-                fix=CAUSES[cause.cause].fix,
-                count=cause.count,
-                keys=tuple(dict.fromkeys(line.source_id for line in lines if line.cause == cause.cause))[:KEYS_LISTED],
-            )
-            for cause in one.causes
-            if cause.side == "ledger" and cause.cause in causes
-        ]
-        findings += [
-            Finding(
-                severity="difference",
-                cause=line.cause,
-                collection=line.collection,
-                key=line.source_id,
-                side="ledger",
-            )
-            for line in lines
-        ]
-    return tallies, findings
-
-
-_LEDGER_CHECKS = (
-    CheckSpec(
-        id="parity.ledger",
-        title="The ledger is as the tool wrote it, and records every dangling reference",
-        requirements=("0-X1",),
-        limits=(
-            "A checksum detects a row that was changed by hand, unless its checksum was computed again too.",
-            "While a tail runs, dangling references are not looked for.",
-        ),
-        run=ledger_sound,
-    ),
-)
+    return differences(context, lambda line: line.side == "ledger" and line.cause in causes)
 
 
 BATCH: Final = 100
@@ -138,12 +96,12 @@ def quarantine_intact(context: Context) -> CheckResult:
                             title,
                             "discard it, if it was deleted",
                             key=key,
-                            **_in_collection(name),
+                            collection=name,
                         )
                     elif there[key] != raw:
                         title = "a document in quarantine whose bytes are not those of the source"
                         fix = "call quarantine retry if the document was corrected; else find out who changed the entry"
-                        anomalies.add("difference", "quarantine-bytes", title, fix, key=key, **_in_collection(name))
+                        anomalies.add("difference", "quarantine-bytes", title, fix, key=key, collection=name)
     tallies, findings = ledger_differences(context, QUARANTINE_CAUSES)
     wrong = anomalies.count("difference") + sum(one.count for one in tallies)
     return CheckResult(
@@ -153,10 +111,6 @@ def quarantine_intact(context: Context) -> CheckResult:
         findings=tuple(sorted([*anomalies.findings, *findings])[: context.listed]),
         findings_total=wrong,
     )
-
-
-def _in_collection(collection: str) -> dict[str, str]:
-    return {"table": "", "collection": collection}
 
 
 def _quarantined(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
@@ -214,7 +168,7 @@ def no_foreign_rows(context: Context) -> CheckResult:
     )
 
 
-_QUARANTINE_CHECKS = (
+CHECKS = (
     CheckSpec(
         id="parity.quarantine",
         title="Every document in quarantine has the bytes of its source, and the right reason",
@@ -231,6 +185,14 @@ _QUARANTINE_CHECKS = (
         ),
         run=no_foreign_rows,
     ),
+    CheckSpec(
+        id="parity.ledger",
+        title="The ledger is as the tool wrote it, and records every dangling reference",
+        requirements=("0-X1",),
+        limits=(
+            "A checksum detects a row that was changed by hand, unless its checksum was computed again too.",
+            "While a tail runs, dangling references are not looked for.",
+        ),
+        run=ledger_sound,
+    ),
 )
-
-CHECKS = (*_QUARANTINE_CHECKS, *_LEDGER_CHECKS)

@@ -5,11 +5,22 @@ which one failed.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
+
+import msgspec
 
 from migrator.parity.aggregates import column_of, has_column_measures
 from migrator.parity.causes import CAUSES
-from migrator.parity.model import KEYS_LISTED, AggregateResult, CollectionComparison, Side
+from migrator.parity.model import (
+    KEYS_LISTED,
+    AggregateDifference,
+    AggregateResult,
+    CauseCount,
+    CollectionComparison,
+    Difference,
+    Side,
+)
 from migrator.records import ALL
 from migrator.result import (
     FAILED,
@@ -19,11 +30,11 @@ from migrator.result import (
     Finding,
     Loss,
     Outcome,
-    Panel,
     Quarantined,
     Status,
     Tally,
     not_applicable,
+    table_panel,
     unverified,
 )
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
@@ -35,33 +46,17 @@ NO_COLLECTION = "no collection of the source feeds this table"
 def result_of_sides(
     context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
-    """Return what the parity check found on some sides, with the cells of the tables."""
+    """Return what the parity check found on some sides (``parity.model.Side``), with the cells of the tables."""
     comparisons = context.comparison.collections
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
-    tallies: list[Tally] = []
-    findings: list[Finding] = []
     for one in comparisons:
         wrong = {cause.table or one.tables[0] for cause in one.causes if cause.side in sides}
         for table in one.tables:
             state = FAILED if table in wrong else unverified(one.unverified) if one.unverified else PASSED
             outcomes.setdefault(table, []).append(state)
             compared[table] = compared.get(table, 0) + _count(one, table, counted, unit)
-        tallies += _tallies(one, sides)
-        findings += [
-            Finding(
-                severity="difference",
-                cause=line.cause,
-                collection=line.collection,
-                table=line.table,
-                key=line.source_id,
-                path=line.path,
-                side=line.side,
-                details=line.words,
-            )
-            for line in one.differences
-            if line.side in sides
-        ]
+    tallies, findings = differences(context, lambda line: line.side in sides)
     total = sum(tally.count for tally in tallies)
     return CheckResult(
         outcome=outcome_of(wrong=bool(total), unsure=unverified_reasons(context)),
@@ -80,29 +75,50 @@ def _count(one: CollectionComparison, table: str, counted: Callable[[CollectionC
     return counted(one) if table == one.tables[0] else 0
 
 
-def _tallies(one: CollectionComparison, sides: tuple[Side, ...]) -> list[Tally]:
-    return [
-        Tally(
-            severity="difference",
-            cause=cause.cause,
-            collection=one.collection,
-            table=cause.table,
-            path=cause.path,
-            title=CAUSES[cause.cause].title,
-            fix=CAUSES[cause.cause].fix,
-            count=cause.count,
-            keys=tuple(
-                dict.fromkeys(
-                    line.source_id
-                    for line in one.differences
-                    if (line.table, line.path, line.side, line.cause)
-                    == (cause.table, cause.path, cause.side, cause.cause)
-                )
-            )[:KEYS_LISTED],
-        )
-        for cause in one.causes
-        if cause.side in sides
-    ]
+def differences(
+    context: Context, wanted: Callable[[CauseCount | Difference], bool]
+) -> tuple[list[Tally], list[Finding]]:
+    """Return the wanted ones of what the parity check found, as tallies and findings."""
+    tallies: list[Tally] = []
+    findings: list[Finding] = []
+    for one in context.comparison.collections:
+        lines = [line for line in one.differences if wanted(line)]
+        keys: dict[tuple[str, ...], dict[str, None]] = {}
+        for line in lines:
+            keys.setdefault(_place(line), {})[line.source_id] = None
+        tallies += [
+            Tally(
+                severity="difference",
+                cause=cause.cause,
+                collection=one.collection,
+                table=cause.table,
+                path=cause.path,
+                title=CAUSES[cause.cause].title,
+                fix=CAUSES[cause.cause].fix,
+                count=cause.count,
+                keys=tuple(keys.get(_place(cause), ()))[:KEYS_LISTED],
+            )
+            for cause in one.causes
+            if wanted(cause)
+        ]
+        findings += [
+            Finding(
+                severity="difference",
+                cause=line.cause,
+                collection=line.collection,
+                table=line.table,
+                key=line.source_id,
+                path=line.path,
+                side=line.side,
+                details=line.words,
+            )
+            for line in lines
+        ]
+    return tallies, findings
+
+
+def _place(line: CauseCount | Difference) -> tuple[str, ...]:
+    return line.table, line.path, line.side, line.cause
 
 
 def coverage_cells(
@@ -211,21 +227,6 @@ def accounted_for(context: Context) -> CheckResult:
     )
 
 
-def rows_equal(context: Context) -> CheckResult:
-    """Link one: every stored row is, column by column and typed, the row its document decodes to."""
-    return result_of_sides(context, ("row",), lambda one: one.rows, "rows")
-
-
-def documents_rebuilt(context: Context) -> CheckResult:
-    """Link two: the rows encode back to the document, canonical bytes."""
-    return result_of_sides(context, ("document",), lambda one: one.matched, "documents")
-
-
-def nothing_extra(context: Context) -> CheckResult:
-    """No row of this source is without its document."""
-    return result_of_sides(context, ("extra",), lambda one: one.rows, "rows")
-
-
 def losses_kept(context: Context) -> CheckResult:
     """Every value that its column cannot hold unchanged is in the remainder."""
     collections = compared_collections(context)
@@ -278,46 +279,69 @@ def policies_applied(context: Context) -> CheckResult:
 
 def aggregates_agree(context: Context) -> CheckResult:
     """Both databases compute the same aggregates, by code that shares nothing with the transform."""
-    results = context.comparison.aggregates
-    tallies = [
-        Tally(
-            severity="difference",
-            cause="aggregate",
-            collection=one.collection,
-            table=one.table,
-            path=one.measure,
-            title="an aggregate that the two databases compute differently",
-            fix="look for a fault that decode and encode share: a round trip cannot detect it",
-            count=one.differing_total,
-            keys=tuple(f"{line.tenant} {line.label}" for line in one.differing[:KEYS_LISTED]),
-        )
-        for one in results
-        if one.differing_total
-    ]
-    findings = [
-        Finding(
-            severity="difference",
-            cause="aggregate",
-            collection=one.collection,
-            table=one.table,
-            key=f"{line.tenant} {line.label}",
-            path=one.measure,
-            side="aggregate",
-            details=(f"{line.source} by MongoDB, {line.target} by PostgreSQL",),
-        )
-        for one in results
-        for line in one.differing
-    ]
+    return _aggregate_result(
+        context,
+        context.comparison.aggregates,
+        cause="aggregate",
+        title="an aggregate that the two databases compute differently",
+        fix="look for a fault that decode and encode share: a round trip cannot detect it",
+        path=lambda one: one.measure,
+        words=lambda _, line: (
+            f"{line.tenant} {line.label}",
+            f"{line.source} by MongoDB, {line.target} by PostgreSQL",
+        ),
+    )
+
+
+def _aggregate_result(
+    context: Context,
+    results: tuple[AggregateResult, ...],
+    *,
+    cause: str,
+    title: str,
+    fix: str,
+    path: Callable[[AggregateResult], str],
+    words: Callable[[AggregateResult, AggregateDifference], tuple[str, str]],
+) -> CheckResult:
+    """Return a check of aggregates; ``words`` gives the key of a difference, and what it says."""
     cells, doubts = aggregate_cells(context, results)
     if not results:
         doubts.append("no aggregates were computed")
+    total = sum(one.differing_total for one in results)
+    said = [(one, *words(one, line)) for one in results for line in one.differing]
     return CheckResult(
-        outcome=outcome_of(wrong=bool(tallies), unsure=doubts),
-        counts={"aggregates": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
+        outcome=outcome_of(wrong=bool(total), unsure=doubts),
+        counts={"aggregates": sum(one.compared for one in results), "differing": total},
         cells=cells,
-        tallies=tuple(tallies),
-        findings=tuple(findings[: context.listed]),
-        findings_total=sum(one.differing_total for one in results),
+        tallies=tuple(
+            Tally(
+                severity="difference",
+                cause=cause,
+                collection=one.collection,
+                table=one.table,
+                path=path(one),
+                title=title,
+                fix=fix,
+                count=one.differing_total,
+                keys=tuple(words(one, line)[0] for line in one.differing[:KEYS_LISTED]),
+            )
+            for one in results
+            if one.differing_total
+        ),
+        findings=tuple(
+            Finding(
+                severity="difference",
+                cause=cause,
+                collection=one.collection,
+                table=one.table,
+                key=key,
+                path=path(one),
+                side="aggregate",
+                details=(detail,),
+            )
+            for one, key, detail in said
+        )[: context.listed],
+        findings_total=total,
     )
 
 
@@ -350,21 +374,21 @@ CHECKS = (
         title="Every stored row is the row that its document decodes to",
         requirements=("0-X1",),
         limits=("Documents are read while the check runs. A document that is written meanwhile may appear stale.",),
-        run=rows_equal,
+        run=partial(result_of_sides, sides=("row",), counted=lambda one: one.rows, unit="rows"),
     ),
     CheckSpec(
         id="parity.round-trip",
         title="Every document can be rebuilt from its rows",
         requirements=("0-X1",),
         limits=("The order of keys inside documents is not compared; the order of list members is.",),
-        run=documents_rebuilt,
+        run=partial(result_of_sides, sides=("document",), counted=lambda one: one.matched, unit="documents"),
     ),
     CheckSpec(
         id="parity.extra",
         title="No row of this source is without its document",
         requirements=("0-X1",),
         limits=("Rows that name no source (created in the target) are not looked for.",),
-        run=nothing_extra,
+        run=partial(result_of_sides, sides=("extra",), counted=lambda one: one.rows, unit="rows"),
     ),
     CheckSpec(
         id="parity.losses",
@@ -412,57 +436,26 @@ COLUMN_HEADINGS = (
 def columns_agree(context: Context) -> CheckResult:
     """Compare, for every column that a field states directly, how many values and characters both sides hold."""
     results = context.comparison.columns
-    wrong = [one for one in results if one.differing_total]
-    rows = _column_rows(context, results)
-    cells, doubts = aggregate_cells(context, results)
     profile = context.comparison.profile.partition("/")[0]
-    outcome = outcome_of(wrong=bool(wrong), unsure=doubts or ([] if results else ["no aggregates were computed"]))
-    return CheckResult(
-        outcome=outcome if results or has_column_measures(profile) else not_applicable(COLUMNS_DERIVED.format(profile)),
-        counts={
-            "columns": len(rows),
-            "aggregates": sum(one.compared for one in results),
-            "differing": sum(one.differing_total for one in wrong),
-        },
-        cells=cells,
-        tallies=tuple(
-            Tally(
-                severity="difference",
-                cause="column",
-                collection=one.collection,
-                table=one.table,
-                path=column_of(one.measure)[0],
-                title="a column of which the two databases hold different amounts",
-                fix="look for columns that were exchanged, and for texts that were cut or trimmed",
-                count=one.differing_total,
-                keys=tuple(line.tenant for line in one.differing[:KEYS_LISTED]),
-            )
-            for one in wrong
+    rows = _column_rows(context, results)
+    found = _aggregate_result(
+        context,
+        results,
+        cause="column",
+        title="a column of which the two databases hold different amounts",
+        fix="look for columns that were exchanged, and for texts that were cut or trimmed",
+        path=lambda one: column_of(one.measure)[0],
+        words=lambda one, line: (
+            line.tenant,
+            f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",
         ),
-        findings=tuple(
-            Finding(
-                severity="difference",
-                cause="column",
-                collection=one.collection,
-                table=one.table,
-                key=line.tenant,
-                path=column_of(one.measure)[0],
-                side="aggregate",
-                details=(f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",),
-            )
-            for one in wrong
-            for line in one.differing
-        )[: context.listed],
-        findings_total=sum(one.differing_total for one in wrong),
-        panels=(
-            Panel(
-                kind="table",
-                title="Every column, and what was compared of it",
-                columns=COLUMN_HEADINGS,
-                rows=rows,
-                rows_total=len(rows),
-            ),
-        ),
+    )
+    derived = not results and not has_column_measures(profile)
+    return msgspec.structs.replace(
+        found,
+        outcome=not_applicable(COLUMNS_DERIVED.format(profile)) if derived else found.outcome,
+        counts={"columns": len(rows), **found.counts},
+        panels=(table_panel("Every column, and what was compared of it", COLUMN_HEADINGS, rows),),
     )
 
 

@@ -13,14 +13,14 @@ from typing import Final, cast
 
 import msgspec
 
-from migrator.result import Finding, Measurement, Panel, Tally
+from migrator.result import Measurement, table_panel
 from migrator.scheduler.client import Scheduler
 from migrator.scratch import new_scratch_tenant
 from migrator.store.postgres.pool import SessionPool
 from migrator.store.queue import SCRATCH
 from migrator.verify import timing
-from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.behaviour.scratch_tenants import ScratchTenants, scratch_tenants
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
 from migrator.verify.timing import durations_ms, percentile
 
 ROW_COUNTS: Final = timing.RowCounts(schedules=2_000, due=1_000, waiting=2_000, stale=840, history=500)
@@ -31,9 +31,7 @@ CALLS: Final = 100
 
 @contextmanager
 def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
-    with scratch_tenants(
-        context.settings, "postgres", context.components or Components(), new_scratch_tenant()
-    ) as place:
+    with scratch_tenants(context.settings, "postgres", context.components, new_scratch_tenant()) as place:
         with context.target() as target:
             timing.insert_rows(target, place.tenants[0], amount)
         yield place
@@ -43,7 +41,7 @@ def queue_in_time(context: Context) -> CheckResult:
     """Measure the operations of a scheduler process."""
     with _tenant_with_rows(context, ROW_COUNTS) as place:
         timed = timing.queue_operations(place.store, place.tenants[0], stale=ROW_COUNTS.stale)
-        return _timed("performance.queue", timed, ROW_COUNTS)
+        return _timed("performance.queue", timed)
 
 
 def facade_in_time(context: Context) -> CheckResult:
@@ -53,10 +51,10 @@ def facade_in_time(context: Context) -> CheckResult:
         with context.target() as target:
             schedule = timing.first_schedule(target, tenant)
         timed = timing.facade_operations(Scheduler(place.store, tenant), schedule)
-        return _timed("performance.facade", timed, ROW_COUNTS)
+        return _timed("performance.facade", timed)
 
 
-def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCounts) -> CheckResult:
+def _timed(check: str, timed: list[timing.TimedOperation]) -> CheckResult:
     took = {one.name: durations_ms(one.times, one.work) for one in timed}
     rows: list[tuple[str | int | None, ...]] = [
         (
@@ -70,7 +68,7 @@ def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCou
     ]
     return CheckResult(
         outcome=outcome_of(wrong=False),
-        counts={"operations": len(timed), "calls": sum(one.times for one in timed), "rows": amount.rows},
+        counts={"operations": len(timed), "calls": sum(one.times for one in timed), "rows": ROW_COUNTS.rows},
         measurements=tuple(
             Measurement(
                 check=check,
@@ -82,12 +80,10 @@ def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCou
             for one in timed
         ),
         varying=(
-            Panel(
-                kind="table",
-                title=f"Milliseconds, among {amount.schedules:,} schedules and {amount.waiting:,} waiting runs",
-                columns=("operation", "calls", "median", "95th", "99th", "ceiling of the 95th", "stated by"),
-                rows=tuple(rows),
-                rows_total=len(rows),
+            table_panel(
+                f"Milliseconds, among {ROW_COUNTS.schedules:,} schedules and {ROW_COUNTS.waiting:,} waiting runs",
+                ("operation", "calls", "median", "95th", "99th", "ceiling of the 95th", "stated by"),
+                rows,
             ),
         ),
     )
@@ -114,24 +110,12 @@ def connections_bounded(context: Context) -> CheckResult:
             list(threads.map(ask, range(THREADS)))
     finally:
         pool.close()
-    over = len(seen) > POOL
-    title = "more connections than the pool may have"
-    fault = "connections"
-    return CheckResult(
-        outcome=outcome_of(wrong=over),
-        counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL, "differences": int(over)},
-        tallies=(
-            Tally(
-                severity="difference",
-                cause=fault,
-                title=title,
-                fix="this is a fault of the pool (migrator/store/postgres/pool.py): report it",
-                count=1,
-            ),
-        )
-        * over,
-        findings=(Finding(severity="difference", cause=fault, details=(f"{len(seen)} against {POOL}",)),) * over,
-        findings_total=int(over),
+    return result_of_faults(
+        [f"{len(seen)} against {POOL}"] if len(seen) > POOL else [],
+        cause="connections",
+        title="more connections than the pool may have",
+        fix="this is a fault of the pool (migrator/store/postgres/pool.py): report it",
+        counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL},
         measurements=(
             Measurement(
                 check="performance.connections", name="connections used", unit="", value=len(seen), ceiling=POOL

@@ -152,37 +152,25 @@ def comments_present(context: Context) -> CheckResult:
 def catalogue_declared(context: Context) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
     wrong = differences(context.dsn, names=Roles.of(context.settings.postgres))
-    tallies = tuple(
-        Tally(
-            severity="difference",
+    faults = [
+        _fault(
+            _table_of(one.object),
+            one.object,
             cause=f"{one.kind}-object",
-            table=_table_of(one.object),
-            path=one.object,
             title=f"an object of the schema that is {one.kind}",
             fix="migrator schema check shows both definitions; call migrator schema upgrade, or undo the change",
-            count=1,
-        )
-        for one in wrong
-    )
-    findings = tuple(
-        Finding(
-            severity="difference",
-            cause=f"{one.kind}-object",
-            table=_table_of(one.object),
-            key=one.object,
-            side="schema",
             details=(f"declared: {one.expected or 'nothing'}", f"found: {one.found or 'nothing'}"),
         )
         for one in wrong
-    )
+    ]
     whole = any(not _table_of(one.object) and one.object == "schema scheduler" for one in wrong)
     return CheckResult(
         outcome=outcome_of(wrong=bool(wrong)),
         counts={"tables declared": len(TABLES), "differences": len(wrong)},
-        cells=_cells(TABLES if whole else [tally.table for tally in tallies]),
-        tallies=tallies,
-        findings=findings[: context.listed],
-        findings_total=len(findings),
+        cells=_cells(TABLES if whole else [tally.table for tally, _ in faults]),
+        tallies=tuple(tally for tally, _ in faults),
+        findings=tuple(finding for _, finding in faults)[: context.listed],
+        findings_total=len(faults),
     )
 
 
@@ -202,20 +190,23 @@ def _result(
     cells: bool = False,
 ) -> CheckResult:
     """Return what a schema check found: pairs of a table (or branch) and a name in it."""
-    bare = [(table.rpartition(".")[2], name) for table, name in wrong]
+    faults = [_fault(table.rpartition(".")[2], name, cause=cause, title=title, fix=fix) for table, name in wrong]
     return CheckResult(
-        outcome=outcome_of(wrong=bool(bare)),
+        outcome=outcome_of(wrong=bool(faults)),
         counts=counts,
-        cells=_cells(table for table, _ in bare) if cells else (),
-        tallies=tuple(
-            Tally(severity="difference", cause=cause, table=table, path=name, title=title, fix=fix, count=1)
-            for table, name in bare
-        ),
-        findings=tuple(
-            Finding(severity="difference", cause=cause, table=table, key=name or table, side="schema")
-            for table, name in bare
-        ),
-        findings_total=len(bare),
+        cells=_cells(tally.table for tally, _ in faults) if cells else (),
+        tallies=tuple(tally for tally, _ in faults),
+        findings=tuple(finding for _, finding in faults),
+        findings_total=len(faults),
+    )
+
+
+def _fault(
+    table: str, name: str, *, cause: str, title: str, fix: str, details: tuple[str, ...] = ()
+) -> tuple[Tally, Finding]:
+    return (
+        Tally(severity="difference", cause=cause, table=table, path=name, title=title, fix=fix, count=1),
+        Finding(severity="difference", cause=cause, table=table, key=name or table, side="schema", details=details),
     )
 
 

@@ -4,13 +4,14 @@ Every check reads in batches. A check that finds an anomaly looks it up at the s
 the same, the copy is right, and the finding is explained; if not, it is a difference.
 """
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
 from migrator.parity import firing_rules
-from migrator.result import FAILED, PASSED, Cell, unverified
+from migrator.result import FAILED, Cell
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
 from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, InvariantCheck
@@ -28,76 +29,38 @@ def next_fires(context: Context) -> CheckResult:
     """Compare the next fires of every trigger with those of the rule in its document, across changes of the clock."""
     anomalies = Anomalies(context.listed, "fires")
     with context.target() as target, source_rows(context, target) as source:
-        done = compare_rules(source, target, anomalies)
+        counts = compare_rules(source, target, anomalies)
         copied = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
-    # no rule in the source is a doubt only if there are copied triggers
-    doubts = (
-        ("the source holds no document with a rule that can be evaluated",)
-        if not done.rules and copied == (True,)
-        else ()
-    )
-    return _result(
-        anomalies,
-        {"rules": done.rules, "fires compared": done.fires, "changes of the clock crossed": done.changes},
-        tables={"triggers": done.rules},
-        unsure=doubts,
-    )
+    if not counts["rules"] and copied == (True,):  # no rule in the source is a doubt only if there are copied triggers
+        anomalies.add_doubt("the source holds no document with a rule that can be evaluated")
+    return _result(anomalies, counts, {"triggers": counts["rules"]})
 
 
 def schedules_fire(context: Context) -> CheckResult:
     """Every enabled schedule has a trigger that will fire, and every stored next fire is one of its rule."""
-
-    def work(
-        target: Connection, source: SourceRows | None, anomalies: Anomalies
-    ) -> tuple[dict[str, int], dict[str, int]]:
-        done = check_schedules(target, source, anomalies)
-        counts = {"enabled schedules": done.schedules, "enabled triggers": done.triggers}
-        return counts | {"next fire computed at the cutover": done.to_be_armed}, {
-            "schedules": done.schedules,
-            "triggers": done.triggers,
-        }
-
-    return _with_source(context, "schedule", work)
+    anomalies = Anomalies(context.listed, "schedule")
+    with _target_and_source(context) as (target, source):
+        counts = check_schedules(target, source, anomalies)
+    tables = {"schedules": counts["enabled schedules"], "triggers": counts["enabled triggers"]}
+    return _result(anomalies, counts, tables)
 
 
 def summaries_recomputed(context: Context) -> CheckResult:
     """Every run summary is the sum of its runs."""
-
-    def work(
-        target: Connection, source: SourceRows | None, anomalies: Anomalies
-    ) -> tuple[dict[str, int], dict[str, int]]:
+    anomalies = Anomalies(context.listed, "summary")
+    with _target_and_source(context) as (target, source):
         done = recount(target, source, anomalies)
-        return {"summaries": done}, {"run_summaries": done}
-
-    return _with_source(context, "summary", work)
+    return _result(anomalies, {"summaries": done}, {"run_summaries": done})
 
 
-def histories_hold(context: Context) -> CheckResult:
-    """States and times, numbers, attempts and paths are possible histories."""
-    return _invariants(context, HISTORY)
-
-
-def counters_backed(context: Context) -> CheckResult:
-    """Look for counters without the rows that they count."""
-    return _invariants(context, COUNTERS)
-
-
-def priorities_equal(context: Context) -> CheckResult:
-    """Look for triggers and open runs whose stored priority is not their schedule's."""
-    return _invariants(context, PRIORITIES)
-
-
-def _invariants(context: Context, rules: tuple[Invariant, ...]) -> CheckResult:
-    def work(
-        target: Connection, source: SourceRows | None, anomalies: Anomalies
-    ) -> tuple[dict[str, int], dict[str, int]]:
+def invariants_hold(context: Context, *, rules: tuple[Invariant, ...]) -> CheckResult:
+    """Look for rows that violate an invariant."""
+    anomalies = Anomalies(context.listed, "history")
+    with _target_and_source(context) as (target, source):
         check = InvariantCheck(target, source, anomalies)
         breaches = sum(check.check(rule) for rule in rules)
-        tables = {rule.record.table for rule in rules}
-        rows = {table: _rows(target, table) for table in sorted(tables)}
-        return {"rules": len(rules), "rows that break one": breaches}, rows
-
-    return _with_source(context, "history", work)
+        rows = {table: _rows(target, table) for table in sorted({rule.record.table for rule in rules})}
+    return _result(anomalies, {"rules": len(rules), "rows that break one": breaches}, rows)
 
 
 def _rows(target: Connection, table: str) -> int:
@@ -105,31 +68,23 @@ def _rows(target: Connection, table: str) -> int:
     return int(row[0]) if row else 0
 
 
-_Work = Callable[[Connection, SourceRows | None, Anomalies], tuple[dict[str, int], dict[str, int]]]
-
-
-def _with_source(context: Context, side: str, work: _Work) -> CheckResult:
-    """Run a check that reads the source for anomalies only. Without a source, an anomaly of a copied row is a doubt."""
-    anomalies = Anomalies(context.listed, side)
+@contextmanager
+def _target_and_source(context: Context) -> Iterator[tuple[Connection, SourceRows | None]]:
+    """Open both for a check that reads the source for anomalies only; without it, an anomaly of a copy is a doubt."""
     with ExitStack() as opened:
         target = opened.enter_context(context.target())
-        try:
+        source = None
+        with suppress(MigratorError):
             source = opened.enter_context(source_rows(context, target))
-        except MigratorError:
-            source = None
-        counts, tables = work(target, source, anomalies)
-    return _result(anomalies, counts, tables=tables, unsure=anomalies.doubts)
+        yield target, source
 
 
-def _result(
-    anomalies: Anomalies, counts: dict[str, int], *, tables: dict[str, int], unsure: Iterable[str]
-) -> CheckResult:
+def _result(anomalies: Anomalies, counts: dict[str, int], tables: dict[str, int]) -> CheckResult:
     differences = anomalies.count("difference")
     wrong = anomalies.tables("difference")
-    doubts = list(unsure)
-    sound = unverified("; ".join(doubts)) if doubts else PASSED
+    sound = outcome_of(wrong=False, unsure=anomalies.doubts)
     return CheckResult(
-        outcome=outcome_of(wrong=bool(differences), unsure=doubts),
+        outcome=FAILED if differences else sound,
         counts={
             **counts,
             "differences": differences,
@@ -182,7 +137,7 @@ CHECKS = (
             "A row stores its last state. Earlier states are checked only for rows with events.",
             "A run older than its schedule is judged by the run. parity.rows detects a changed creation time.",
         ),
-        run=histories_hold,
+        run=partial(invariants_hold, rules=HISTORY),
     ),
     CheckSpec(
         id="semantics.counters",
@@ -191,12 +146,12 @@ CHECKS = (
         limits=(
             "Retention removes runs and keeps counters. If a row was created here, a too high counter is a warning.",
         ),
-        run=counters_backed,
+        run=partial(invariants_hold, rules=COUNTERS),
     ),
     CheckSpec(
         id="semantics.priorities",
         title="Every trigger and every open run has the priority of its schedule",
         limits=("The priority of a run that is running or has ended is not compared, because nothing reads it.",),
-        run=priorities_equal,
+        run=partial(invariants_hold, rules=PRIORITIES),
     ),
 )

@@ -7,7 +7,7 @@ from functools import partial
 
 from migrator.errors import ConfigurationError, UnreachableError
 from migrator.pipeline.sessions import Sessions
-from migrator.result import Finding, Panel, Tally, unverified
+from migrator.result import Finding, Tally, table_panel, unverified
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.scratch_databases import scratch_databases
 from migrator.verify.sensitivity.matrix import MUTATIONS
@@ -82,11 +82,10 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
         )[: context.listed],
         findings_total=len(unexplained),
         panels=(
-            Panel(
-                kind="table",
-                title="Planted corruptions, and the checks that detected them",
-                columns=("corruption", "kind", "outcome", "detected by", "planted in"),
-                rows=tuple(
+            table_panel(
+                "Planted corruptions, and the checks that detected them",
+                ("corruption", "kind", "outcome", "detected by", "planted in"),
+                [
                     (
                         one.name,
                         one.kind,
@@ -95,8 +94,7 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
                         "made documents" if one.made else "the sample",
                     )
                     for one in trials
-                ),
-                rows_total=len(trials),
+                ],
             ),
         ),
     )

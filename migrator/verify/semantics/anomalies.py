@@ -161,7 +161,7 @@ class Anomalies(msgspec.Struct):
         fix: str,
         *,
         key: str,
-        table: str,
+        table: str = "",
         collection: str = "",
         path: str = "",
     ) -> None:

@@ -44,17 +44,12 @@ _STORED: LiteralString = (
 )
 
 
-class RulesCompared:
-    """How many rules were compared, and over how many fires."""
-
-    def __init__(self) -> None:
-        """Begin at nothing."""
-        self.rules = self.fires = self.changes = 0
+_RULES, _FIRES, _CHANGES = "rules", "fires compared", "changes of the clock crossed"
 
 
-def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) -> RulesCompared:
-    """Compare the fires of every document that may have a rule with those of its trigger."""
-    done = RulesCompared()
+def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) -> dict[str, int]:
+    """Compare the fires of every document that may have a rule with those of its trigger; return what was counted."""
+    done = dict.fromkeys((_RULES, _FIRES, _CHANGES), 0)
     since = datetime.combine(source.plan.as_of.astimezone(UTC).date(), time(), UTC)
     present = set(source.sessions.source.list_collection_names())
     for collection in source.sessions.profile.collections:
@@ -67,9 +62,9 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
             found = _stored_rules(target, name, list(wanted))
             for key, rule in wanted.items():
                 result = compare_fires(rule, found.get(key), since)
-                done.rules += rule is not None
-                done.fires += result.fires
-                done.changes += result.changes
+                done[_RULES] += rule is not None
+                done[_FIRES] += result.fires
+                done[_CHANGES] += result.changes
                 if result.apart is not None:
                     title, fix = DIFFERENCE_TEXTS[result.apart]
                     anomalies.add(
@@ -162,20 +157,15 @@ OFF_SLOT = "a next fire that the trigger's own rule does not give"
 NEVER = "an enabled trigger whose line never fires"
 
 
-class SchedulesChecked:
-    """How many were looked at."""
-
-    def __init__(self) -> None:
-        """Begin at nothing."""
-        self.schedules = self.triggers = self.to_be_armed = 0
+_SCHEDULES, _TRIGGERS, _TO_BE_ARMED = "enabled schedules", "enabled triggers", "next fire computed at the cutover"
 
 
-def check_schedules(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> SchedulesChecked:
-    """Find what will never fire, and what will fire at another time than its rule says."""
-    done = SchedulesChecked()
+def check_schedules(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> dict[str, int]:
+    """Find what will never fire, or at another time than its rule says; return what was counted."""
+    done = dict.fromkeys((_SCHEDULES, _TRIGGERS, _TO_BE_ARMED), 0)
     _check_silent(target, source, anomalies)
     row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
-    done.schedules = int(row[0]) if row else 0
+    done[_SCHEDULES] = int(row[0]) if row else 0
     rows = _read(target, _ARMED, "armed")
     while batch := list(islice(rows, BATCH)):
         _check_armed(batch, source, anomalies, done)
@@ -223,11 +213,11 @@ def _source_triggers(source: SourceRows | None, keys: list[RowKey]) -> set[str]:
 
 
 def _check_armed(
-    batch: list[tuple[Any, ...]], source: SourceRows | None, anomalies: Anomalies, done: SchedulesChecked
+    batch: list[tuple[Any, ...]], source: SourceRows | None, anomalies: Anomalies, done: dict[str, int]
 ) -> None:
     suspects: list[tuple[str, str, tuple[Any, ...]]] = []
     for row in batch:
-        done.triggers += 1
+        done[_TRIGGERS] += 1
         _, origin, _, kind, dialect, line, zone, next_fire = row
         if next_fire is None:
             if kind == "cron" and _first_fire(dialect, line, zone) is None:
@@ -235,7 +225,7 @@ def _check_armed(
             elif origin is None and kind != "one_time":
                 suspects.append(("unarmed", UNARMED, row))
             else:
-                done.to_be_armed += 1
+                done[_TO_BE_ARMED] += 1
         elif kind == "cron" and not _on_slot(dialect, line, zone, next_fire):
             suspects.append(("off-slot", OFF_SLOT, row))
     said = {} if source is None else source.rows(RowKey("triggers", *row[:3]) for _, _, row in suspects)

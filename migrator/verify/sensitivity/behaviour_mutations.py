@@ -4,9 +4,10 @@ No stored row shows them; the checks that drive the scheduler do. The components
 that the processes of a verification find them too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Unpack, cast
 from uuid import UUID, uuid4
 
@@ -23,23 +24,27 @@ from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Finish, Fire, FirePlan
 from migrator.verify.behaviour.scratch_tenants import Components, Delegate, inner_store
-from migrator.verify.sensitivity.mutation import Apply, Mutation, ScratchCopy, Undo
+from migrator.verify.sensitivity.mutation import Mutation, ddl
 
 _CENTURY = timedelta(days=36_500)
 
 
-def _with(store: Store, **parts: Any) -> Store:  # noqa: ANN401 - parts of a store
-    """Return a store with some of its parts replaced."""
+def _replaced(store: Store, /, **parts: Callable[[Any], Any]) -> Store:
     changed = Delegate(store)
-    for name, part in parts.items():
-        setattr(changed, name, part)
+    for name, faulty in parts.items():
+        setattr(changed, name, faulty(getattr(store, name)))
     return cast("Store", changed)
+
+
+def _with(**parts: Callable[[Any], Any]) -> Components:
+    """Return components whose store has faulty parts."""
+    return Components(store=partial(_replaced, **parts))
 
 
 # -- firing
 
 
-class _Planning(Delegate):
+class _Planning(Delegate[Any]):
     """A queue whose plans are spoilt."""
 
     def before(self, trigger: Trigger) -> Trigger:
@@ -64,6 +69,8 @@ class _Planning(Delegate):
 
 
 class _OnceMore(_Planning):
+    """Fires once more than a schedule may."""
+
     def before(self, trigger: Trigger) -> Trigger:
         more = None if trigger.max_fires is None else trigger.max_fires + 1
         return msgspec.structs.replace(trigger, max_fires=more)
@@ -74,12 +81,16 @@ class _OnceMore(_Planning):
 
 
 class _CompletedAtOnce(_Planning):
+    """Calls a single fire completed when it is queued."""
+
     def after(self, trigger: Trigger, fire: Fire) -> Fire:
         done = trigger.kind == "one_time" and fire.schedule_status == "running"
         return msgspec.structs.replace(fire, schedule_status="completed") if done else fire
 
 
 class _AnHourLate(_Planning):
+    """Plans what a cron line makes fire an hour late."""
+
     def after(self, trigger: Trigger, fire: Fire) -> Fire:
         following = fire.trigger.next_fire_at
         if trigger.kind != "cron" or following is None:
@@ -89,36 +100,20 @@ class _AnHourLate(_Planning):
 
 
 class _AnotherName(_Planning):
+    """Gives each fire of a slot another id and attempt, so that nothing keeps it from running twice."""
+
     def after(self, trigger: Trigger, fire: Fire) -> Fire:
         del trigger
         again = (msgspec.structs.replace(one, id=uuid4(), attempt=1 + uuid4().int % 1_000_000) for one in fire.runs)
         return msgspec.structs.replace(fire, runs=tuple(again))
 
 
-def once_more(store: Store) -> Store:
-    """Fire once more than a schedule may."""
-    return _with(store, queue=_OnceMore(store.queue))
-
-
-def completed_at_once(store: Store) -> Store:
-    """Call a single fire completed when it is queued."""
-    return _with(store, queue=_CompletedAtOnce(store.queue))
-
-
-def an_hour_late(store: Store) -> Store:
-    """Plan what a cron line makes fire an hour late."""
-    return _with(store, queue=_AnHourLate(store.queue))
-
-
-def another_name(store: Store) -> Store:
-    """Give each fire of a slot another id and attempt, so that nothing keeps it from running twice."""
-    return _with(store, queue=_AnotherName(store.queue))
-
-
 # -- ends of runs
 
 
-class _LateRetry(Delegate):
+class _LateRetry(Delegate[Any]):
+    """Writes repetitions that nobody will ever begin."""
+
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Any:  # noqa: ANN401 - ids
         return self.inner.finish([self._spoilt(end) for end in ends], now)
 
@@ -130,15 +125,19 @@ class _LateRetry(Delegate):
 
 
 class _NoRetryOfSlots(_LateRetry):
+    """Loses the repetition of what fired by itself."""
+
     def _spoilt(self, end: Finish) -> Finish:
         slot = end.retry is not None and end.retry.trigger_id is not None
         return msgspec.structs.replace(end, retry=None) if slot else end
 
 
-class _LastWriterWins(Delegate):
+class _LastWriterWins(Delegate[Any]):
+    """Writes every outcome, whatever state the run has."""
+
     def __init__(self, inner: Any, store: Store) -> None:  # noqa: ANN401 - a queue
         super().__init__(inner)
-        self._store = inner_store(store)
+        self._store = store
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Any:  # noqa: ANN401 - ids
         written = list(self.inner.finish(ends, now))
@@ -153,32 +152,23 @@ class _LastWriterWins(Delegate):
         return written
 
 
-def retry_never_available(store: Store) -> Store:
-    """Write repetitions that nobody will ever begin."""
-    return _with(store, queue=_LateRetry(store.queue))
-
-
-def no_retry_of_slots(store: Store) -> Store:
-    """Lose the repetition of what fired by itself."""
-    return _with(store, queue=_NoRetryOfSlots(store.queue))
-
-
-def last_writer_wins(store: Store) -> Store:
-    """Write every outcome, whatever state the run has."""
-    return _with(store, queue=_LastWriterWins(store.queue, store))
+def _last_writer_wins(store: Store) -> Store:
+    return _replaced(store, queue=partial(_LastWriterWins, store=inner_store(store)))
 
 
 # -- workers, states
 
 
-class _Hasty(Delegate):
+class _Hasty(Delegate[Any]):
+    """Declares dead who is alive."""
+
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Any:  # noqa: ANN401 - ids
         return self.inner.declare_dead(silent_for, None if now is None else now + 2 * silent_for, among)
 
 
-class _Yielding(Delegate):
+class _Yielding(Delegate[Any]):
     """A repository that answers forbidden steps as done."""
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Any:  # noqa: ANN401 - as the port
@@ -200,47 +190,38 @@ class _Yielding(Delegate):
             return True
 
 
-class _Speechless(Delegate):
+class _Speechless(Delegate[Any]):
+    """Loses the lines of every log."""
+
     def append(self, lines: Any) -> None:  # noqa: ANN401 - lines of a log
         del lines
 
 
-class _Sessions(Delegate):
+class _Sessions(Delegate[Any]):
     """A store in whose sessions some repositories are others."""
 
-    def __init__(self, inner: Store, spoilt: type[Delegate], names: Sequence[str]) -> None:
+    def __init__(self, inner: Store, repositories: Mapping[str, type[Delegate[Any]]]) -> None:
         super().__init__(inner)
-        self._spoilt, self._names = spoilt, names
+        self._repositories = repositories
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[Any]:
         with self.inner.session(tenant, now=now) as session:
             changed = Delegate(session)
-            for name in self._names:
-                vars(changed)[name] = self._spoilt(getattr(session, name))
+            for name, spoilt in self._repositories.items():
+                vars(changed)[name] = spoilt(getattr(session, name))
             yield changed
 
 
-def hasty(store: Store) -> Store:
-    """Declare dead who is alive."""
-    return _with(store, workers=_Hasty(store.workers))
-
-
-def yielding(store: Store) -> Store:
-    """Answer steps as done that the machine forbids."""
-    names = ("schedules", "runs", "graph_jobs", "policy_jobs")
-    return cast("Store", _Sessions(store, _Yielding, names))
-
-
-def speechless(store: Store) -> Store:
-    """Lose the lines of every log."""
-    return cast("Store", _Sessions(store, _Speechless, ("execution_logs",)))
+def _with_repositories(**repositories: type[Delegate[Any]]) -> Components:
+    """Return components in whose sessions some repositories are faulty."""
+    return Components(store=cast("Any", partial(_Sessions, repositories=repositories)))
 
 
 # -- locks and leaders
 
 
-class _Handle(Delegate):
+class _Handle(Delegate[Any]):
     def __init__(self, inner: Any, current: dict[str, Any]) -> None:  # noqa: ANN401 - a handle
         super().__init__(inner)
         self._current = current
@@ -250,7 +231,7 @@ class _Handle(Delegate):
         return self._current[self.inner.key].release(now=now)
 
 
-class _Generous(Delegate):
+class _Generous(Delegate[Any]):
     """Releases a lock, whatever process holds it now."""
 
     def __init__(self, inner: Any) -> None:  # noqa: ANN401 - locks
@@ -262,7 +243,7 @@ class _Generous(Delegate):
         return None if handle is None else _Handle(handle, self._current)
 
 
-class _Impatient(Delegate):
+class _Impatient(Delegate[Any]):
     """Takes every lock for one that is over."""
 
     def acquire(self, tenant: str, resource: str, *, now: datetime | None = None, **more: Any) -> Any:  # noqa: ANN401 - as the port
@@ -270,25 +251,14 @@ class _Impatient(Delegate):
         return self.inner.acquire(tenant, resource, now=later, **more)
 
 
-def generous(store: Store) -> Store:
-    """Let anybody release a lock."""
-    return _with(store, locks=_Generous(store.locks))
-
-
-def impatient(store: Store) -> Store:
-    """Clear locks whose holders are alive."""
-    return _with(store, locks=_Impatient(store.locks))
-
-
-class SelfAppointed(Leadership):
+class _SelfAppointed(Leadership):
     """Leads whether it was elected or not."""
 
     def stand(self) -> int | None:
-        """Return the term, or one of its own making."""
         return super().stand() or 1
 
 
-class Undeposed(Leadership):
+class _Undeposed(Leadership):
     """Writes on when its term is over."""
 
     def guard(self, session: Any) -> None:  # noqa: ANN401 - a session
@@ -307,50 +277,45 @@ def _pushed(service: Scheduler, job: Job, to: datetime, now: datetime | None) ->
     return service.get(job.id, now=now) or job
 
 
-class FiresOnResume(Scheduler):
+class _FiresOnResume(Scheduler):
     """Fires at once when resumed."""
 
     def resume(self, schedule_id: UUID, *, by: str = "api", now: datetime | None = None) -> Job:
-        """Resume, due now."""
         return _pushed(self, super().resume(schedule_id, by=by, now=now), now or self.store.now(), now)
 
 
-class PushesOnUpdate(Scheduler):
+class _PushesOnUpdate(Scheduler):
     """Plans anew at every change."""
 
     def update(
         self, schedule_id: UUID, *, by: str = "api", now: datetime | None = None, **changes: Unpack[Changes]
     ) -> Job:
-        """Change, and begin the wait anew."""
         at = (now or self.store.now()) + timedelta(minutes=30)
         return _pushed(self, super().update(schedule_id, by=by, now=now, **changes), at, now)
 
 
-class NeverOff(Scheduler):
+class _NeverOff(Scheduler):
     """Says that a schedule is disabled, and leaves it on."""
 
     def toggle(self, schedule_id: UUID, *, enabled: bool, by: str = "api", now: datetime | None = None) -> Job:
-        """Answer, and do nothing."""
         del by
         job = self.get(schedule_id, now=now)
         assert job is not None  # noqa: S101 - the scripts toggle what is there
         return msgspec.structs.replace(job, schedule=msgspec.structs.replace(job.schedule, enabled=enabled))
 
 
-class OneShort(Scheduler):
+class _OneShort(Scheduler):
     """Leaves out the last schedule of every page."""
 
     def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage:
-        """Return a page that is one short."""
         page = super().list(query, now=now)
         return msgspec.structs.replace(page, jobs=page.jobs[:-1])
 
 
-class OpenDoor(Scheduler):
+class _OpenDoor(Scheduler):
     """Shows a schedule of another tenant to a caller that knows its id."""
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
-        """Return a schedule, whosever it is."""
         others = {name for name in self.store.queue.tenants() if name != self.tenant}
         found = super().get(schedule_id, now=now)
         for name in sorted(others) if found is None else ():
@@ -358,7 +323,7 @@ class OpenDoor(Scheduler):
         return found
 
 
-class AnotherRate(Scheduler):
+class _AnotherRate(Scheduler):
     """Counts as success rate the share of all runs, in one of two places."""
 
     def metrics(self, *bounds: Any, **more: Any) -> Metrics:  # noqa: ANN401 - as the facade
@@ -370,11 +335,10 @@ class AnotherRate(Scheduler):
         )
 
 
-class Restarting(Sweeper):
+class _Restarting(Sweeper):
     """Plans every interval anew when a process begins."""
 
     def adopt(self) -> int:
-        """Begin every wait anew."""
         now = self._now()
         for tenant in self._served():
             with self._store.session(tenant, now=now) as session:
@@ -385,36 +349,17 @@ class Restarting(Sweeper):
         return 0
 
 
-def _no_change(copy: ScratchCopy) -> Undo | None:
-    del copy
-    return None
-
-
-def _statements(*statements: str) -> Apply:
-    """Change the scratch database; no row is counted."""
-
-    def apply(copy: ScratchCopy) -> None:
-        for statement in statements:
-            copy.target.execute(statement.encode())
-
-    return apply
-
-
 def _mutation(
-    name: str,
-    components: Components,
-    *caught_by: str,
-    fault: str = "",
-    apply: Apply = _no_change,
+    name: str, components: Components, caught_by: str, fault: str = "", statements: Sequence[str] = ()
 ) -> Mutation:
+    """Return a mutation by faulty components and changes of the schema; ``caught_by`` as in ``data``."""
     return Mutation(
         name=name,
         kind="behaviour",
-        apply=apply,
+        apply=ddl(*statements),
         components=components,
-        caught_by=caught_by,
+        caught_by=tuple(caught_by.split()),
         faults=(fault,) if fault else (),
-        areas=tuple(dict.fromkeys(check.partition(".")[0] for check in caught_by)),
     )
 
 
@@ -435,111 +380,107 @@ FOR EACH ROW EXECUTE FUNCTION scheduler.forget_numbers()
 _LEAK: Final = "CREATE POLICY leak ON scheduler.runs FOR SELECT USING (true)"
 
 BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
-    _mutation("one extra fire", Components(store=once_more), "triggers.others", fault="max_executions+1"),
+    _mutation("one extra fire", _with(queue=_OnceMore), "triggers.others", "max_executions+1"),
     _mutation(
         "a single fire is completed before it ran",
-        Components(store=completed_at_once),
+        _with(queue=_CompletedAtOnce),
         "triggers.others",
-        fault="one_time marked completed before running",
+        "one_time marked completed before running",
     ),
     _mutation(
         "what is resumed fires at once",
-        Components(service=FiresOnResume),
+        Components(service=_FiresOnResume),
         "triggers.steady",
-        fault="resume fires immediately / resets phase unasked",
+        "resume fires immediately / resets phase unasked",
     ),
     _mutation(
         "a change of something else moves the next fire",
-        Components(service=PushesOnUpdate),
+        Components(service=_PushesOnUpdate),
         "triggers.steady",
-        fault="next fire pushed by unrelated update",
+        "next fire pushed by unrelated update",
     ),
     _mutation(
         "each start of a process puts intervals off",
-        Components(sweeper=Restarting),
+        Components(sweeper=_Restarting),
         "triggers.steady",
-        fault="job starved by re-scheduling",
+        "job starved by re-scheduling",
     ),
     _mutation(
         "what is disabled fires on",
-        Components(service=NeverOff),
-        "triggers.steady",
-        "execution.after-cutover",
-        fault="disabled job keeps firing",
+        Components(service=_NeverOff),
+        "triggers.steady execution.after-cutover",
+        "disabled job keeps firing",
     ),
     _mutation(
         "a late failure overwrites a cancelled run",
-        Components(store=last_writer_wins),
+        Components(store=_last_writer_wins),
         "execution.endings",
-        fault="cancel overwritten by late failure",
+        "cancel overwritten by late failure",
     ),
     _mutation(
         "a repetition that nobody begins",
-        Components(store=retry_never_available),
+        _with(queue=_LateRetry),
         "execution.endings",
-        fault="retry never re-dispatched",
+        "retry never re-dispatched",
     ),
     _mutation(
         "a single fire that failed is not repeated",
-        Components(store=no_retry_of_slots),
+        _with(queue=_NoRetryOfSlots),
         "execution.endings",
-        fault="one-off retry lost",
+        "one-off retry lost",
     ),
     _mutation(
         "a slot runs twice",
-        Components(store=another_name),
+        _with(queue=_AnotherName),
         "execution.single",
-        fault="duplicate (trigger, slot) run",
+        "duplicate (trigger, slot) run",
     ),
     _mutation(
         "numbers of runs begin anew after retention",
         Components(),
         "execution.single",
-        fault="duplicate execution_number",
-        apply=_statements(_FORGET, _FORGETFUL),
+        "duplicate execution_number",
+        statements=(_FORGET, _FORGETFUL),
     ),
     _mutation(
         "a lock is released by who lost it",
-        Components(store=generous),
+        _with(locks=_Generous),
         "locking.fences",
-        fault="release of another owner's lock",
+        "release of another owner's lock",
     ),
     _mutation(
         "a live holder's lock is cleared",
-        Components(store=impatient),
+        _with(locks=_Impatient),
         "locking.fences",
-        fault="lock cleared under a live worker",
+        "lock cleared under a live worker",
     ),
     _mutation(
         "two lead at once",
-        Components(leadership=SelfAppointed),
-        "locking.fences",
-        "locking.processes",
-        fault="two leaders",
+        Components(leadership=_SelfAppointed),
+        "locking.fences locking.processes",
+        "two leaders",
     ),
     _mutation(
         "a leader writes on when its term is over",
-        Components(leadership=Undeposed),
+        Components(leadership=_Undeposed),
         "locking.fences",
-        fault="reaped leader continues",
+        "reaped leader continues",
     ),
     _mutation(
         "success has two definitions",
-        Components(service=AnotherRate),
+        Components(service=_AnotherRate),
         "crud.history",
-        fault="success rate by two definitions",
+        "success rate by two definitions",
     ),
-    _mutation("a live worker is declared dead", Components(store=hasty), "workers.heartbeats"),
+    _mutation("a live worker is declared dead", _with(workers=_Hasty), "workers.heartbeats"),
     _mutation(
         "a forbidden step is answered as done",
-        Components(store=yielding),
-        "transitions.schedule",
-        "transitions.run",
-        "transitions.jobs",
+        _with_repositories(schedules=_Yielding, runs=_Yielding, graph_jobs=_Yielding, policy_jobs=_Yielding),
+        "transitions.schedule transitions.run transitions.jobs",
     ),
-    _mutation("a page lacks its last schedule", Components(service=OneShort), "crud.schedules"),
-    _mutation("a cron line fires an hour late", Components(store=an_hour_late), "triggers.cron"),
-    _mutation("the log of a run is lost", Components(store=speechless), "execution.whole"),
-    _mutation("another tenant's schedule is shown", Components(service=OpenDoor), "isolation.calls"),
-    _mutation("a policy shows runs to every tenant", Components(), "isolation.rows", apply=_statements(_LEAK)),
+    _mutation("a page lacks its last schedule", Components(service=_OneShort), "crud.schedules"),
+    _mutation("a cron line fires an hour late", _with(queue=_AnHourLate), "triggers.cron"),
+    _mutation("the log of a run is lost", _with_repositories(execution_logs=_Speechless), "execution.whole"),
+    _mutation("another tenant's schedule is shown", Components(service=_OpenDoor), "isolation.calls"),
+    _mutation("a policy shows runs to every tenant", Components(), "isolation.rows", statements=(_LEAK,)),
 )

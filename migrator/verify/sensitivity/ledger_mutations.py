@@ -3,20 +3,43 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, Undo, sql
+from migrator.verify.sensitivity.mutation import (
+    Apply,
+    Mutation,
+    NoMaterial,
+    ScratchCopy,
+    Undo,
+    data,
+    delete_first,
+    sql,
+    update_first,
+)
 
 _FIELDS: Final = "Where the field is one that is counted, summed, or whose first and last time is taken."
 
 _QUARANTINED: Final = "If quarantined documents are counted, because this one then is."
+_COUNTED: Final = {"parity.aggregates": _FIELDS, "parity.columns": _FIELDS}
+_LOADED: Final = {
+    "parity.aggregates": _QUARANTINED,
+    "parity.columns": _QUARANTINED,
+    "semantics.fires": "Where one of them has a rule.",
+}
+_OPEN: Final = "t.state = 'open'"
+_CONVERTED: Final = "t.state = 'open' AND t.reason NOT LIKE 'duplicate%'"
+"""A document that was quarantined for itself, not because another one has its key."""
+_FIRST_CHUNK: Final = (
+    "(plan_id, collection, ordinal) = (SELECT plan_id, collection, ordinal FROM migration.chunks"
+    " WHERE state = 'done' ORDER BY collection, ordinal LIMIT 1)"
+)
 
 
-def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = "audit") -> Apply:
-    """Return a mutation that changes one document of the scratch source, and puts it back afterwards."""
+def _source(change: Callable[[Any, Mapping[str, Any]], None]) -> Apply:
+    """Return a change of one audit document of the scratch source, which is put back afterwards."""
 
     def apply(copy: ScratchCopy) -> Undo:
-        documents = copy.source[copy.settings.source.collections.get(collection, collection)]
+        documents = copy.source[copy.settings.source.collections.get("audit", "audit")]
         row = copy.target.execute(
-            f"SELECT source_id FROM scheduler.{collection} WHERE NOT starts_with(source_id, '{{') ORDER BY id LIMIT 1"  # noqa: S608 - a name of this module
+            "SELECT source_id FROM scheduler.audit WHERE NOT starts_with(source_id, '{') ORDER BY id LIMIT 1"
         ).fetchone()
         before = None if row is None else documents.find_one({"_id": row[0]})
         if before is None:
@@ -66,153 +89,102 @@ def _unknown_collection(copy: ScratchCopy) -> Undo:
 
 
 LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
-    Mutation(
-        name="quarantine was emptied",
-        kind="data",
-        apply=sql("DELETE FROM migration.quarantine"),
-        caught_by=("parity.documents",),
+    data(
+        "quarantine was emptied",
+        sql("DELETE FROM migration.quarantine"),
+        "parity.documents",
         sometimes_by={
-            "parity.aggregates": _QUARANTINED,
-            "parity.columns": _QUARANTINED,
+            **_LOADED,
             "parity.rows": "Where one of them lost a key to another document: its row is the other's.",
-            "semantics.fires": "Where one of them has a rule.",
         },
     ),
-    Mutation(
-        name="a document in quarantine was changed",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.quarantine SET raw = overlay(raw placing '\\x00'::bytea from octet_length(raw) - 2)"
-            " WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open' ORDER BY id LIMIT 1)"
+    data(
+        "a document in quarantine was changed",
+        update_first(
+            "migration.quarantine",
+            "raw = overlay(raw placing '\\x00'::bytea from octet_length(raw) - 2)",
+            _OPEN,
         ),
-        caught_by=("parity.quarantine",),
+        "parity.quarantine",
     ),
-    Mutation(
-        name="an entry of the quarantine is lost",
-        kind="data",
-        apply=sql(
-            "DELETE FROM migration.quarantine WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open'"
-            " AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
-        ),
-        caught_by=("parity.documents",),
-        sometimes_by={
-            "parity.aggregates": _QUARANTINED,
-            "parity.columns": _QUARANTINED,
-            "semantics.fires": "Where one of them has a rule.",
-        },
+    data(
+        "an entry of the quarantine is lost",
+        delete_first("migration.quarantine", _CONVERTED),
+        "parity.documents",
+        sometimes_by=_LOADED,
     ),
-    Mutation(
-        name="the reason of an entry in quarantine was rewritten",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.quarantine SET reason = 'harmless' WHERE id = (SELECT id FROM migration.quarantine WHERE"
-            " state = 'open' ORDER BY id LIMIT 1)"
-        ),
-        caught_by=("parity.quarantine",),
+    data(
+        "the reason of an entry in quarantine was rewritten",
+        update_first("migration.quarantine", "reason = 'harmless'", _OPEN),
+        "parity.quarantine",
     ),
-    Mutation(
-        name="what an entry in quarantine expected was rewritten",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.quarantine SET expected = 'nothing' WHERE id = (SELECT id FROM migration.quarantine WHERE"
-            " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
-        ),
-        caught_by=("parity.quarantine",),
+    data(
+        "what an entry in quarantine expected was rewritten",
+        update_first("migration.quarantine", "expected = 'nothing'", _CONVERTED),
+        "parity.quarantine",
     ),
-    Mutation(
-        name="an entry in quarantine was called resolved",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.quarantine SET state = 'resolved' WHERE id = (SELECT id FROM migration.quarantine WHERE"
-            " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
-        ),
-        caught_by=("parity.documents",),
-        sometimes_by={
-            "parity.aggregates": _QUARANTINED,
-            "parity.columns": _QUARANTINED,
-            "semantics.fires": "Where one of them has a rule.",
-        },
+    data(
+        "an entry in quarantine was called resolved",
+        update_first("migration.quarantine", "state = 'resolved'", _CONVERTED),
+        "parity.documents",
+        sometimes_by=_LOADED,
     ),
-    Mutation(
-        name="a note of the ledger was deleted",
-        kind="data",
-        apply=sql(
+    data(
+        "a note of the ledger was deleted",
+        sql(
             "DELETE FROM migration.notes WHERE ctid = (SELECT ctid FROM migration.notes WHERE ordinal >= 0"
             " ORDER BY collection, ordinal, class, kind, path LIMIT 1)"
         ),
-        caught_by=("parity.ledger",),
+        "parity.ledger",
     ),
-    Mutation(
-        name="the notes of a closing pass were rewritten",
-        kind="data",
-        apply=sql(
+    data(
+        "the notes of a closing pass were rewritten",
+        sql(
             "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents) SELECT id,"
             " 'runs', -1, 'finding', 'orphan', 'nowhere', 1 FROM migration.plans ORDER BY created_at DESC LIMIT 1"
         ),
-        caught_by=("parity.ledger",),
+        "parity.ledger",
     ),
-    Mutation(
-        name="a chunk counts more documents than it read",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.chunks SET documents = documents + 1 WHERE (plan_id, collection, ordinal) = (SELECT"
-            " plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
-            " ORDER BY collection, ordinal LIMIT 1)"
-        ),
-        caught_by=("parity.ledger",),
+    data(
+        "a chunk counts more documents than it read",
+        sql(f"UPDATE migration.chunks SET documents = documents + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - of this module
+        "parity.ledger",
     ),
-    Mutation(
-        name="a chunk counts other rows than it wrote, its sum kept",
-        kind="data",
-        apply=sql(
-            "UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE (plan_id, collection,"
-            " ordinal) = (SELECT plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
-            " ORDER BY collection, ordinal LIMIT 1)"
-        ),
-        caught_by=("parity.ledger",),
+    data(
+        "a chunk counts other rows than it wrote, its sum kept",
+        sql(f"UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - as above
+        "parity.ledger",
     ),
-    Mutation(
-        name="the record of dangling references was emptied",
-        kind="data",
-        apply=sql("DELETE FROM migration.dangling_references"),
-        caught_by=("parity.ledger",),
+    data(
+        "the record of dangling references was emptied",
+        sql("DELETE FROM migration.dangling_references"),
+        "parity.ledger",
     ),
-    Mutation(
-        name="a document that appeared after the copy",
-        kind="data",
-        apply=_source(_appears),
-        caught_by=("parity.documents", "parity.aggregates", "parity.columns"),
+    data(
+        "a document that appeared after the copy",
+        _source(_appears),
+        "parity.documents parity.aggregates parity.columns",
     ),
-    Mutation(
-        name="a document that changed after the copy",
-        kind="data",
-        apply=_source(_changes),
-        caught_by=("parity.rows",),
-        sometimes_by={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
+    data("a document that changed after the copy", _source(_changes), "parity.rows", sometimes_by=_COUNTED),
+    data(
+        "a document that was deleted after the copy",
+        _source(_is_deleted),
+        "parity.extra parity.aggregates parity.columns",
     ),
-    Mutation(
-        name="a document that was deleted after the copy",
-        kind="data",
-        apply=_source(_is_deleted),
-        caught_by=("parity.extra", "parity.aggregates", "parity.columns"),
+    data(
+        "a document that was corrupted after the copy: it would be quarantined now",
+        _source(_is_spoilt),
+        "parity.documents",
+        sometimes_by=_COUNTED,
     ),
-    Mutation(
-        name="a document that was corrupted after the copy: it would be quarantined now",
-        kind="data",
-        apply=_source(_is_spoilt),
-        caught_by=("parity.documents",),
-        sometimes_by={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
-    ),
-    Mutation(
-        name="the order of keys changed",
-        kind="data",
-        apply=_source(_reorders),
+    data(
+        "the order of keys changed",
+        _source(_reorders),
         note="The order of keys is not compared, and each report says so; the order of list members is.",
     ),
-    Mutation(
-        name="a collection that belongs to no profile",
-        kind="data",
-        apply=_unknown_collection,
+    data(
+        "a collection that belongs to no profile",
+        _unknown_collection,
         note="Named in the census, in the plan, and in the report among what was left out.",
     ),
 )

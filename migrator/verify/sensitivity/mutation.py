@@ -18,12 +18,8 @@ from migrator.verify.behaviour.scratch_tenants import Components
 MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
 """``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
 
-AREAS: Mapping[MutationKind, tuple[str, ...]] = {
-    "data": ("parity", "semantics"),
-    "schema": ("schema",),
-    "behaviour": (),
-}
-"""The areas that are run after a mutation, unless it names its own."""
+AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "semantics"), "schema": ("schema",)}
+"""The areas that are run after a mutation; after one of behaviour, only the checks that it names."""
 
 
 class ScratchCopy(msgspec.Struct, frozen=True):
@@ -63,11 +59,8 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     faults: tuple[str, ...] = ()
     """Faults of the list of capabilities that this mutation represents, word for word."""
-    components: Components | None = None
-    """Of a mutation of behaviour: the faulty components that are driven; ``apply`` may change the database as well."""
-    areas: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    """Tables that are changed: only collections that feed them are compared. If None, all collections are."""
+    components: Components = Components()
+    """What is driven; of a mutation of behaviour some are faulty, and ``apply`` may change the database as well."""
 
     def sometimes_when(self, check: str) -> str | None:
         """Return when a check fails, if it sometimes does."""
@@ -77,18 +70,13 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def touched_tables(self) -> tuple[str, ...]:
         """Return the tables that are changed, or None if they are not known and everything is compared."""
-        return self.tables or (self.apply.tables if isinstance(self.apply, Sql) else ())
+        return self.apply.tables if isinstance(self.apply, Sql) else ()
 
     def runs_check(self, check: str) -> bool:
         """Tell whether a check is run: of behaviour, which takes long, only those that may fail."""
         if self.kind == "behaviour":
             return check in self.caught_by or check in self.sometimes_by
-        return check.partition(".")[0] in self.run_areas
-
-    @property
-    def run_areas(self) -> tuple[str, ...]:
-        """Return the areas whose checks are run."""
-        return self.areas or AREAS[self.kind]
+        return check.partition(".")[0] in AREAS[self.kind]
 
 
 class Sql(msgspec.Struct, frozen=True):
@@ -114,5 +102,55 @@ _WRITTEN = re.compile(r"(?:UPDATE|DELETE FROM|INSERT INTO) scheduler\.(\w+)")
 
 
 def sql(*statements: LiteralString) -> Sql:
-    """Return a mutation of the target by statements."""
+    """Return a change of the target by statements."""
     return Sql(statements)
+
+
+def update_first(table: LiteralString, changes: LiteralString, condition: LiteralString = "true") -> Sql:
+    """Return a change of the first row ``t`` of a table, by id, that fulfils the condition."""
+    return sql(f"UPDATE {table} SET {changes} WHERE {_is_first(table, condition)}")  # noqa: S608 - texts of mutations
+
+
+def delete_first(table: LiteralString, condition: LiteralString = "true") -> Sql:
+    """Return the deletion of the first row ``t`` of a table, by id, that fulfils the condition."""
+    return sql(f"DELETE FROM {table} WHERE {_is_first(table, condition)}")  # noqa: S608 - as above
+
+
+def _is_first(table: LiteralString, condition: LiteralString) -> LiteralString:
+    return f"id = (SELECT t.id FROM {table} AS t WHERE {condition} ORDER BY t.id LIMIT 1)"  # noqa: S608 - as above
+
+
+def exchange(table: LiteralString, column: LiteralString, condition: LiteralString = "true") -> Sql:
+    """Return an exchange of a column's values between two rows, ``one`` and ``other``, of a tenant."""
+    return sql(
+        f"WITH pair AS (SELECT one.id AS a, other.id AS b, one.{column} AS of_a, other.{column} AS of_b"  # noqa: S608 - as above
+        f" FROM {table} AS one JOIN {table} AS other ON one.tenant_id = other.tenant_id"
+        f" AND one.{column} < other.{column} WHERE {condition} ORDER BY 1, 2 LIMIT 1)"
+        f" UPDATE {table} SET {column} = CASE id WHEN a THEN of_b ELSE of_a END FROM pair WHERE id IN (a, b)"
+    )
+
+
+def ddl(*statements: str) -> Apply:
+    """Return a change of the scratch database that touches no row."""
+
+    def apply(copy: ScratchCopy) -> None:
+        for statement in statements:
+            copy.target.execute(statement.encode())
+
+    return apply
+
+
+def data(
+    name: str,
+    apply: Apply,
+    caught_by: str = "",
+    *,
+    sometimes_by: Mapping[str, str] | None = None,
+    note: str = "",
+    faults: tuple[str, ...] = (),
+) -> Mutation:
+    """Return a mutation of rows, documents or the ledger; ``caught_by`` names checks, separated by spaces."""
+    checks, sometimes = tuple(caught_by.split()), sometimes_by or {}
+    return Mutation(
+        name=name, kind="data", apply=apply, caught_by=checks, sometimes_by=sometimes, note=note, faults=faults
+    )

@@ -27,10 +27,8 @@ from migrator.verify.scratch_databases import ScratchDatabases, insert_documents
 
 FIRST_DOCUMENTS: Final = 6
 """Documents taken from the beginning of each collection, in the order of ``_id``."""
-PER_KIND: Final = 1
-"""Documents of each kind: each combination of what the profile counts by (state, cause, ...)."""
 KINDS: Final = 40
-"""Combinations at most, of one collection."""
+"""Kinds of one collection at most: combinations of what the profile counts by (state, cause, ...)."""
 QUARANTINED: Final = 6
 """Documents in quarantine."""
 SCANNED: Final = 20_000
@@ -62,34 +60,8 @@ def copy_sample(sessions: Sessions, scratch: MongoDatabase) -> int:
 
 def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tuple[str, bytes]]:
     source = sessions.source[name]
-    groups = {f"g{place}": one.expression for place, one in enumerate(collection.measures) if one.kind == "group"}
-    picked = source.aggregate_raw_batches(
-        [
-            {"$sort": {"_id": 1}},
-            {"$limit": SCANNED},
-            {
-                "$group": {
-                    "_id": groups,
-                    "first": {"$first": "$_id"},
-                    "some": {"$firstN": {"input": "$_id", "n": PER_KIND}},
-                }
-            },
-            {"$sort": {"first": 1}},
-            {"$limit": KINDS},
-        ],
-        allowDiskUse=True,
-    )
-    wanted = [identity.source_id(key) for kind in readable(picked) for key in kind["some"]]
-    tenants = source.aggregate_raw_batches(
-        [
-            {"$sort": {"_id": 1}},
-            {"$limit": SCANNED},
-            {"$group": {"_id": collection.tenant_expression, "first": {"$first": "$_id"}}},
-            {"$sort": {"first": 1}},
-            {"$limit": KINDS},
-        ]
-    )
-    wanted += [identity.source_id(one["first"]) for one in readable(tenants)]
+    kinds = {f"g{place}": one.expression for place, one in enumerate(collection.measures) if one.kind == "group"}
+    wanted = [*_first_of_each(source, kinds), *_first_of_each(source, collection.tenant_expression)]
     wanted += _with_remainder(sessions, collection)
     rows = sessions.target.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
@@ -99,6 +71,21 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
     wanted += [row[0] for row in rows]
     yield from _documents(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST_DOCUMENTS))
     yield from _documents(source.find_raw_batches({"_id": id_filter(wanted)}))
+
+
+def _first_of_each(source: Any, groups: Any) -> list[str]:  # noqa: ANN401 - a collection, and a MongoDB expression
+    """Return the source id of the first document of each group."""
+    found = source.aggregate_raw_batches(
+        [
+            {"$sort": {"_id": 1}},
+            {"$limit": SCANNED},
+            {"$group": {"_id": groups, "first": {"$first": "$_id"}}},
+            {"$sort": {"first": 1}},
+            {"$limit": KINDS},
+        ],
+        allowDiskUse=True,
+    )
+    return [identity.source_id(one["first"]) for one in readable(found)]
 
 
 def _with_remainder(sessions: Sessions, collection: Collection) -> list[str]:

@@ -2,21 +2,12 @@
 
 from typing import Final
 
-from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, sql
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, ddl
 
 
-def ddl(statement: str) -> Apply:
-    """Return a mutation of the schema."""
-
-    def apply(copy: ScratchCopy) -> None:
-        copy.target.execute(statement.encode())
-
-    return apply
-
-
-def _mutation(name: str, statement: str, *caught_by: str, faults: tuple[str, ...] = ()) -> Mutation:
+def _mutation(name: str, apply: Apply | str, *caught_by: str) -> Mutation:
     checks = tuple(f"schema.{check}" for check in caught_by)
-    return Mutation(name=name, kind="schema", apply=ddl(statement), caught_by=checks, faults=faults)
+    return Mutation(name=name, kind="schema", apply=ddl(apply) if isinstance(apply, str) else apply, caught_by=checks)
 
 
 _OFF_FOR_SESSIONS: Final = (
@@ -60,12 +51,7 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "foreign keys of the ledger are disabled", "ALTER TABLE migration.chunks DISABLE TRIGGER ALL", "enforced"
     ),
     _mutation("foreign keys are disabled for every session", _OFF_FOR_SESSIONS, "enforced"),
-    Mutation(
-        name="a foreign key is declared and not enforced",
-        kind="schema",
-        apply=_not_enforced,
-        caught_by=("schema.catalogue", "schema.validated"),
-    ),
+    _mutation("a foreign key is declared and not enforced", _not_enforced, "catalogue", "validated"),
     _mutation(
         "a foreign key was made anew and not validated",
         "ALTER TABLE scheduler.audit ADD CONSTRAINT extra_one FOREIGN KEY (tenant_id, run_id)"
@@ -84,12 +70,7 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
     _mutation("a column of another type", "ALTER TABLE scheduler.runs ALTER attempt TYPE bigint", "catalogue"),
     _mutation("a column may be null", "ALTER TABLE scheduler.runs ALTER created_at DROP NOT NULL", "catalogue"),
     _mutation("a default was changed", "ALTER TABLE scheduler.runs ALTER attempt SET DEFAULT 42", "catalogue"),
-    _mutation(
-        "isolation is off",
-        "ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY",
-        "catalogue",
-        "isolation",
-    ),
+    _mutation("isolation is off", "ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY", "catalogue", "isolation"),
     _mutation(
         "a policy lets everybody in",
         "CREATE POLICY extra_one ON scheduler.runs USING (true)",
@@ -111,13 +92,10 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
         " VALUES ('runs', 'index', 'ix_gone', 'CREATE INDEX')",
         "restored",
     ),
-    Mutation(
-        name="a revision file was changed",
-        kind="schema",
-        apply=sql(
-            "UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)"
-            " WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)"
-        ),
-        caught_by=("schema.revision",),
+    _mutation(
+        "a revision file was changed",
+        "UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)"
+        " WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)",
+        "revision",
     ),
 )

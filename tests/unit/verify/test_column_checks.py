@@ -25,7 +25,7 @@ OUTCOME = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(Context, "_compare", lambda _context: outcome)
+    monkeypatch.setattr(Context, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=COLUMN_CHECKS)
 
 

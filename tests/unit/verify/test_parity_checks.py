@@ -47,7 +47,7 @@ EQUAL = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(FI
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(Context, "_compare", lambda _context: outcome)
+    monkeypatch.setattr(Context, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=CHECKS)
 
 
@@ -146,7 +146,7 @@ def test_what_was_not_compared_is_unverified_everywhere_and_in_its_square(monkey
 def test_of_several_collections_in_one_table_the_worst_outcome_counts(
     worse: Status, better: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Context, "_compare", lambda _context: EQUAL)
+    monkeypatch.setattr(Context, "compare", lambda _context: EQUAL)
     outcomes = [Outcome(status=better, reason="better"), Outcome(status=worse, reason="worse")]
     cells = coverage_cells(Context(Settings()), {"runs": outcomes}, {"runs": 9}, "rows")
     assert [cell.outcome.status for cell in cells if cell.table == "runs"] == [worse]
