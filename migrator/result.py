@@ -114,15 +114,13 @@ class Cell(Part, frozen=True, kw_only=True):
 
 
 class Panel(Part, frozen=True, kw_only=True):
-    """A table or chart of the report without a type of its own (contention curves, readiness lists, ...).
+    """A table or chart of the report without a type of its own (what was tried, readiness lists, ...).
 
-    ``table`` is shown unchanged. ``bars``: the first column names the bar, every column of numbers is a part of it;
-    columns named ``caught``, ``missed``, ``passed``, ``failed``, ``skipped`` or ``unverified`` have their colours.
-    ``series``: the first column is the point on the axis, every column of numbers a line. ``spans``: lane, first, last,
-    label: who held what from when to when. A panel that varies from run to run is in ``Run.panels``, not in evidence.
+    ``table`` is shown unchanged. ``spans``: lane, first, last, label: who held what from when to when. A panel that
+    varies from run to run is in ``Run.panels``, not in evidence.
     """
 
-    kind: Literal["table", "bars", "series", "spans"]
+    kind: Literal["table", "spans"]
     title: str
     columns: tuple[str, ...]
     """As many as every row has cells."""

@@ -92,7 +92,7 @@ def checks() -> tuple[Check, ...]:
             counts={"processes": 8, "turns": 400, "two at once": 0},
             panels=(
                 Panel(
-                    kind="bars",
+                    kind="table",
                     title="Who held the lock how often",
                     columns=("process", "turns"),
                     rows=tuple((f"process {number}", 40 + 7 * number % 23) for number in range(1, 9)),
@@ -134,7 +134,7 @@ def checks() -> tuple[Check, ...]:
             ),
             panels=(
                 Panel(
-                    kind="bars",
+                    kind="table",
                     title="Planted faults by class",
                     columns=("class", "caught", "missed", "first seen by"),
                     rows=tuple(
@@ -171,7 +171,7 @@ def behaviour() -> Result:
         state_machines=(machine(),),
     )
     contention = Panel(
-        kind="series",
+        kind="table",
         title="Turns per second by number of processes",
         columns=("processes", "PostgreSQL", "MongoDB"),
         rows=((1, 410, 290), (2, 640, 420), (4, 820, 510), (8, 860, 530)),

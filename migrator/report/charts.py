@@ -4,8 +4,7 @@ Pure and deterministic. Every chart has its numbers in words or in a table next 
 information is in the colour alone.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,18 +17,6 @@ CHART_WIDTH: Final = 1_000
 CHART_HEIGHT: Final = 240
 MIN_WIDTH: Final = 6
 """So that every part can be seen."""
-_KINDS: Final = {
-    "caught": "clean",
-    "passed": "clean",
-    "equal": "clean",
-    "missed": "apart",
-    "failed": "apart",
-    "different": "apart",
-    "skipped": "skipped",
-    "refused": "skipped",
-    "unverified": "ask",
-}
-_PALETTE: Final = ("plain", "quarantined", "ask", "remainder", "none")
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -50,40 +37,22 @@ class BarRow(msgspec.Struct, frozen=True):
     text: str
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One line of a chart; ``points`` as SVG writes them."""
-
-    kind: str
-    label: str
-    points: str
-    last: int
-
-
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """A panel, drawn: bars, lines or spans; a plain table has none of them."""
+    """A panel, drawn: spans on lanes, or a plain table without any."""
 
-    kind: str
+    kind: Literal["table", "spans"]
     title: str
-    legend: tuple[tuple[str, str], ...] = ()
-    """Kind and label."""
     bars: tuple[BarRow, ...] = ()
-    lines: tuple[Line, ...] = ()
     first: str = ""
     last: str = ""
-    top: str = ""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str | int | None, ...], ...] = ()
     more: int = 0
 
 
 def chart(panel: Panel) -> Chart:
-    """Draw a panel; what cannot be drawn (no numbers in it) is shown as a table."""
+    """Draw a panel; spans without two columns of numbers are shown as a table."""
     rows = panel.rows[:LISTED_ROWS]
-    numeric = [
-        index
-        for index in range(1, len(panel.columns))
-        if rows and all(isinstance(row[index], int | None) for row in rows)
-    ]
     plain = Chart(
         kind="table",
         title=panel.title,
@@ -91,108 +60,35 @@ def chart(panel: Panel) -> Chart:
         rows=rows,
         more=panel.rows_total - len(rows),
     )
-    if panel.kind == "table" or not numeric:
+    spans = [
+        (str(row[0]), row[1], row[2], " ".join(str(cell) for cell in row[3:] if cell is not None))
+        for row in rows
+        if len(row) > 2 and isinstance(row[1], int) and isinstance(row[2], int)  # noqa: PLR2004 - lane, first, last
+    ]
+    if panel.kind == "table" or not spans or len(spans) < len(rows):
         return plain
-    if panel.kind == "bars":
-        return _bars(plain, numeric)
-    if panel.kind == "series":
-        return _series(plain, numeric) if len(rows) > 1 else plain
-    return _spans(plain) if len(panel.columns) > 2 and {1, 2} <= set(numeric) else plain  # noqa: PLR2004 - lane, first, last
-
-
-def kinds_of(labels: Sequence[str]) -> list[str]:
-    """Return the colour class of each column: of its meaning where it has one, else the next of the palette."""
-    free = iter(_PALETTE * (len(labels) // len(_PALETTE) + 1))
-    return [_KINDS.get(label) or next(free) for label in labels]
-
-
-def _bars(plain: Chart, numeric: list[int]) -> Chart:
-    labels = [plain.columns[index] for index in numeric]
-    kinds = kinds_of(labels)
-    longest = max(sum(_cell_number(row[index]) for index in numeric) for row in plain.rows)
-    drawn = []
-    for row in plain.rows:
-        parts = [
-            (kind, label, _cell_number(row[index])) for kind, label, index in zip(kinds, labels, numeric, strict=True)
-        ]
-        # cells that are neither the name nor a number follow the numbers
-        said = [str(row[index]) for index in range(1, len(row)) if index not in numeric and row[index]]
-        numbers = [wording.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
-        text = "; ".join(wording.visible_text(one) for one in [*numbers, *said])
-        drawn.append(BarRow(wording.visible(str(row[0])), stacked(parts, longest), text))
-    legend = tuple(zip(kinds, labels, strict=True)) if len(labels) > 1 else ()
-    return msgspec.structs.replace(plain, kind="bars", bars=tuple(drawn), legend=legend)
-
-
-def _said(parts: list[tuple[str, str, int]]) -> str:
-    return ", ".join(f"{wording.number(count)} {label}" for _, label, count in parts if count) or "0"
-
-
-def stacked(parts: Sequence[tuple[str, str, int]], longest: int) -> tuple[Bar, ...]:
-    """Cut a bar on a scale on which ``longest`` is the whole length."""
-    cut, start = [], 0
-    room = CHART_WIDTH - MIN_WIDTH * len(parts)
-    for kind, label, count in parts:
-        if count > 0:
-            width = max(MIN_WIDTH, count * room // max(longest, 1))
-            cut.append(Bar(kind, label, count, start, width))
-            start += width
-    return tuple(cut)
-
-
-def _series(plain: Chart, numeric: list[int]) -> Chart:
-    top = max(max(_cell_number(row[index]) for row in plain.rows) for index in numeric)
-    step = CHART_WIDTH / (len(plain.rows) - 1)
-    kinds = kinds_of([plain.columns[index] for index in numeric])
-    lines = []
-    for kind, index in zip(kinds, numeric, strict=True):
-        points = [
-            f"{round(number * step)},{CHART_HEIGHT - _cell_number(row[index]) * CHART_HEIGHT // max(top, 1)}"
-            for number, row in enumerate(plain.rows)
-            if row[index] is not None
-        ]
-        lines.append(Line(kind, plain.columns[index], " ".join(points), _cell_number(plain.rows[-1][index])))
+    first, last = min(span[1] for span in spans), max(span[2] for span in spans)
+    bars = tuple(
+        _lane(lane, [span for span in spans if span[0] == lane], first, last)
+        for lane in dict.fromkeys(span[0] for span in spans)
+    )
     return msgspec.structs.replace(
-        plain,
-        kind="series",
-        lines=tuple(lines),
-        legend=tuple((line.kind, line.label) for line in lines),
-        first=wording.visible(str(plain.rows[0][0])),
-        last=wording.visible(str(plain.rows[-1][0])),
-        top=wording.number(top),
+        plain, kind="spans", bars=bars, first=wording.number(first), last=wording.number(last)
     )
 
 
-def _spans(plain: Chart) -> Chart:
-    """Draw lanes on one axis: each row is a lane, the first and last instant, and what it was."""
-    first = min(_cell_number(row[1]) for row in plain.rows)
-    last = max(_cell_number(row[2]) for row in plain.rows)
-    lanes = list(dict.fromkeys(str(row[0]) for row in plain.rows))
-    drawn = []
-    for lane in lanes:
-        some = [row for row in plain.rows if str(row[0]) == lane]
-        bars = []
-        for row in some:
-            start = (_cell_number(row[1]) - first) * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1)
-            width = max(
-                MIN_WIDTH,
-                (_cell_number(row[2]) - _cell_number(row[1])) * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1),
-            )
-            label = " ".join(str(cell) for cell in row[3:] if cell is not None)
-            held = f"{wording.number(_cell_number(row[1]))} to {wording.number(_cell_number(row[2]))} {label}".strip()
-            bars.append(Bar("plain", wording.visible_text(held), 0, start, width))
-        drawn.append(BarRow(wording.visible(lane), tuple(bars), wording.counted(len(some), "span")))
-    return msgspec.structs.replace(
-        plain,
-        kind="spans",
-        bars=tuple(drawn),
-        first=wording.number(first),
-        last=wording.number(last),
-    )
+def _lane(lane: str, spans: list[tuple[str, int, int, str]], first: int, last: int) -> BarRow:
+    """Draw the spans of a lane on the axis from the first instant of all lanes to the last one."""
 
+    def scaled(length: int) -> int:
+        return length * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1)
 
-def _cell_number(cell: str | int | None) -> int:
-    return cell if isinstance(cell, int) else 0
+    bars = []
+    for _, begun, ended, label in spans:
+        held = f"{wording.number(begun)} to {wording.number(ended)} {label}".strip()
+        width = max(MIN_WIDTH, scaled(ended - begun))
+        bars.append(Bar("plain", wording.visible_text(held), 0, scaled(begun - first), width))
+    return BarRow(wording.visible(lane), tuple(bars), wording.counted(len(spans), "span"))
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,11 +204,3 @@ def test_the_printed_page_has_every_section_and_check(browser: Browser, pages: d
     assert result.digest in flat
     assert "Showall" not in flat, "the filter is not for paper"
     assert len(document.pages) < 20
-
-
-def test_the_figures_of_a_chart_are_printed_although_they_are_folded(browser: Browser, pages: dict[str, str]) -> None:
-    browser.open(pages["behaviour"])
-    answer = browser.call("Page.printToPDF", preferCSSPageSize=True)
-    document = pypdf.PdfReader(io.BytesIO(base64.b64decode(answer["data"])))
-    text = " ".join(page.extract_text() for page in document.pages)
-    assert all(figure in text for figure in ("410", "640", "820", "530"))

@@ -65,7 +65,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
         "what it raises is the run's error", ("error", "ValueError: it cannot be done"), (broken.state, broken.error)
     )
     observed.expect_true("with its traceback", "Traceback" in (broken.error_detail or ""))
-    observed.expect("an unknown handler is an error that is not repeated", ["error"], harness.states(nobody))
+    observed.expect("an unknown handler is an error that is not repeated", ["error"], harness.run_states(nobody))
     with harness.session() as session:
         summary = session.run_summaries.get(job.id)
         counters = {} if summary is None else jsonb.decode(summary.counters or b"{}")
@@ -109,7 +109,7 @@ def retries(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: DONE
     harness.advance(5 * SECOND)
     harness.run_once()
-    observed.expect("the repetition may succeed", ["error", "completed"], harness.states(fixed))
+    observed.expect("the repetition may succeed", ["error", "completed"], harness.run_states(fixed))
     one_time_retry(harness, observed)
     exhausted_retries(harness, observed)
 
@@ -126,14 +126,14 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
     observed.expect(
         "a one-off that failed waits for its repetition",
         ("running", ["error", "queued"]),
-        (harness.status(job), harness.states(job)),
+        (harness.status(job), harness.run_states(job)),
     )
     harness.advance(MINUTE)
     harness.run_once()
     observed.expect(
         "it is repeated, and completed then",
         ("completed", ["error", "completed"]),
-        (harness.status(job), harness.states(job)),
+        (harness.status(job), harness.run_states(job)),
     )
 
 
@@ -145,7 +145,7 @@ def exhausted_retries(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: FAILED
     harness.run_until(harness.now + 3 * MINUTE)
     for policy, wanted in {"keep": ("scheduled", ["error"] * 3), "stop": ("failed", ["error"])}.items():
-        states = harness.states(jobs[policy])
+        states = harness.run_states(jobs[policy])
         observed.expect(f"{policy}, when no retry is left", wanted, (harness.status(jobs[policy]), states))
 
 
@@ -176,7 +176,7 @@ def timeouts(harness: Harness, observed: Observations) -> None:
     observed.expect("over, and repeated", (1, 1), harness.sweeper().reclaim())
     harness.executor.end(DONE, harness.executor.taken[0])
     observed.expect("its late end counts no more", 0, harness.worker.collect())
-    observed.expect("timeout, and a repetition", ["timeout", "queued"], harness.states(job))
+    observed.expect("timeout, and a repetition", ["timeout", "queued"], harness.run_states(job))
     run = harness.runs(job)[0]
     observed.expect(
         "its times and duration", (START, START + MINUTE, 60_000), (run.started_at, run.finished_at, run.duration_ms)
@@ -191,7 +191,7 @@ def cancellation(harness: Harness, observed: Observations) -> None:
         observed.expect(
             "schedule and run are cancelled",
             ("cancelled", ["cancelled"]),
-            (harness.status(job), harness.states(job)),
+            (harness.status(job), harness.run_states(job)),
         )
         harness.executor.end(outcome)
         observed.expect(f"a late {what} is not written", 0, harness.worker.collect())

@@ -249,7 +249,7 @@ class Harness:
         runs = [one.run for one in page.executions]
         return sorted(runs, key=lambda run: (run.created_at, run.run_number or 0))  # of one instant, as they were made
 
-    def states(self, job: Job, *states: str) -> list[str]:
+    def run_states(self, job: Job, *states: str) -> list[str]:
         """Return the states of a schedule's runs, oldest first."""
         return [run.state for run in self.runs(job, *states)]
 

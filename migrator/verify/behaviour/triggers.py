@@ -77,7 +77,7 @@ def bounds(harness: Harness, observed: Observations) -> None:
         for step in (one.fire, other.fire, other.claim, one.claim, other.collect, one.collect):
             step()
     for count, job in times.items():
-        observed.expect(f"{count}: exactly as often as it may", ["completed"] * count, harness.states(job))
+        observed.expect(f"{count}: exactly as often as it may", ["completed"] * count, harness.run_states(job))
         observed.expect(f"{count}: counted as often as it fired", count, harness.job(job).triggers[0].fire_count)
         observed.expect(f"{count}: completed after its last run", "completed", harness.status(job))
     fires = harness.fired(window)
@@ -111,7 +111,7 @@ def misfires(harness: Harness, observed: Observations) -> None:
         observed.expect(f"{policy}: what was missed", wanted.get(policy, 0), count)
         observed.expect(f"{policy}: in phase afterwards", START + HOUR + 5 * MINUTE, harness.job(job).next_fire_at)
     for policy in ("skip", "overdue"):
-        observed.expect(f"{policy}: it says so", ["skipped"], harness.states(jobs[policy]))
+        observed.expect(f"{policy}: it says so", ["skipped"], harness.run_states(jobs[policy]))
     harness.advance(2 * MINUTE)
     harness.run_once()
     for policy, job in jobs.items():
@@ -237,7 +237,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
         ("running", None),
         (harness.status(job), harness.job(job).schedule.completed_at),
     )
-    observed.expect("handed over, its run is running", ["running"], harness.states(job))
+    observed.expect("handed over, its run is running", ["running"], harness.run_states(job))
     harness.advance(MINUTE)
     harness.executor.end()
     harness.run_once()
@@ -249,7 +249,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
     harness.run_until(START + 20 * MINUTE)
     harness.run_until(START + 3 * HOUR, HOUR)
     observed.expect("once", [START + 5 * MINUTE], harness.fired(job))
-    observed.expect("its run is completed", ["completed"], harness.states(job))
+    observed.expect("its run is completed", ["completed"], harness.run_states(job))
 
 
 def events(harness: Harness, observed: Observations) -> None:

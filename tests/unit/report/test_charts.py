@@ -1,43 +1,12 @@
 """Drawings: true to their numbers, never too thin to be seen, and with everything in words next to them."""
 
-from migrator.report.charts import CHART_HEIGHT, CHART_WIDTH, LISTED_ROWS, chart, gauge, grid, kinds_of, stacked
+from migrator.report.charts import CHART_WIDTH, LISTED_ROWS, chart, gauge, grid
 from migrator.result import FAILED, PASSED, Measurement, Panel, StateMachine, Transition, not_applicable
 from tests.fabricated_behaviour import STATES, machine
 
 
 def panel(kind: str, columns: tuple[str, ...], *rows: tuple[str | int | None, ...], total: int = 0) -> Panel:
     return Panel(kind=kind, title="t", columns=columns, rows=rows, rows_total=total or len(rows))  # type: ignore[arg-type]
-
-
-def test_bars_share_one_scale_and_add_up() -> None:
-    drawn = chart(panel("bars", ("class", "caught", "missed", "by"), ("a", 90, 10, "rows"), ("b", 50, 0, "extra")))
-    first, second = drawn.bars
-    assert [one.kind for one in first.bars] == ["clean", "apart"]
-    assert sum(one.width for one in first.bars) <= CHART_WIDTH
-    assert second.bars[0].width < first.bars[0].width
-    assert first.bars[1].start == first.bars[0].width
-    assert first.text == "90 caught, 10 missed; rows"
-    assert second.text == "50 caught; extra"
-    assert drawn.legend == (("clean", "caught"), ("apart", "missed"))
-
-
-def test_what_is_there_is_seen_and_what_is_not_is_not() -> None:
-    cut = stacked([("a", "x", 1_000_000), ("b", "y", 1), ("c", "z", 0)], 1_000_001)
-    assert [one.label for one in cut] == ["x", "y"]
-    assert cut[1].width >= 6
-    assert cut[-1].start + cut[-1].width <= CHART_WIDTH
-
-
-def test_no_two_columns_look_alike_by_their_name() -> None:
-    assert kinds_of(["caught", "missed"]) == ["clean", "apart"]
-    assert len(set(kinds_of(["PostgreSQL", "MongoDB", "memory"]))) == 3
-    assert len(kinds_of([str(number) for number in range(20)])) == 20
-
-
-def test_lines_go_from_the_first_to_the_last_point() -> None:
-    drawn = chart(panel("series", ("n", "a"), ("1", 0), ("2", 50), ("4", None), ("8", 100)))
-    assert drawn.lines[0].points == f"0,{CHART_HEIGHT} 333,{CHART_HEIGHT // 2} 1000,0"
-    assert (drawn.first, drawn.last, drawn.top, drawn.lines[0].last) == ("1", "8", "100", 100)
 
 
 def test_spans_lie_in_their_lane_and_in_order() -> None:
@@ -52,28 +21,22 @@ def test_spans_lie_in_their_lane_and_in_order() -> None:
 
 def test_what_cannot_be_drawn_is_a_table() -> None:
     for one in (
-        panel("bars", ("a", "b"), ("x", "y")),
-        panel("series", ("a", "b"), ("x", 1)),
         panel("spans", ("a", "b"), ("x", 1)),
-        panel("bars", ("a", "b")),
-        panel("table", ("a", "b"), ("x", 1)),
+        panel("spans", ("a", "b", "c"), ("x", 1, "y")),
+        panel("spans", ("a", "from", "to")),
+        panel("table", ("a", "b", "c"), ("x", 1, 2)),
     ):
         assert chart(one).kind == "table"
 
 
-def test_zeros_draw_nothing_and_break_nothing() -> None:
-    assert chart(panel("bars", ("a", "n"), ("x", 0))).bars[0].bars == ()
-    assert (
-        chart(panel("series", ("a", "n"), ("x", 0), ("y", 0))).lines[0].points
-        == f"0,{CHART_HEIGHT} 1000,{CHART_HEIGHT}"
-    )
+def test_a_span_of_no_length_is_seen() -> None:
     assert chart(panel("spans", ("a", "from", "to"), ("x", 5, 5))).bars[0].bars[0].width >= 6
 
 
 def test_long_exhibits_are_cut_and_say_so() -> None:
-    rows = tuple((str(number), number) for number in range(5_000))
-    for kind in ("table", "bars", "series"):
-        drawn = chart(panel(kind, ("a", "n"), *rows, total=9_000))
+    rows = tuple((str(number), number, number + 1) for number in range(5_000))
+    for kind in ("table", "spans"):
+        drawn = chart(panel(kind, ("a", "from", "to"), *rows, total=9_000))
         assert max(len(drawn.rows), len(drawn.bars)) == LISTED_ROWS
         assert drawn.more == 9_000 - LISTED_ROWS
 
