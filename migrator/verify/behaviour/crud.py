@@ -147,14 +147,8 @@ def listings(harness: Harness, observed: Observations) -> None:
     }
     for key, value in orders.items():
         for descending in (False, True):
+            # equal ones stay in the order of their ids, also where the order is reversed
             ordered = sorted(sorted(rows, key=lambda job: job.id), key=value, reverse=descending)
-            if descending:  # equal ones stay in the order of their ids
-                ordered = [
-                    job
-                    for want in dict.fromkeys(map(value, ordered))
-                    for job in sorted(rows, key=lambda job: job.id)
-                    if value(job) == want
-                ]
             pages: list[Any] = []
             for offset in range(0, 20, 7):
                 query = ScheduleQuery(sort_by=key, descending=descending, limit=7, offset=offset)  # type: ignore[arg-type] # one of its words

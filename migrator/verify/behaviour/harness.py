@@ -253,9 +253,9 @@ class Harness:
         """Return the states of a schedule's runs, oldest first."""
         return [run.state for run in self.runs(job, *states)]
 
-    def fired(self, job: Job) -> list[datetime | None]:
+    def fired(self, job: Job) -> list[datetime]:
         """Return the slots of the runs that were made to run, oldest first."""
-        return sorted((run.scheduled_at for run in self.runs(job) if run.state != "skipped"), key=str)
+        return sorted(run.scheduled_at for run in self.runs(job) if run.scheduled_at and run.state != "skipped")
 
     def row(self, name: str, **columns: Any) -> Schedule:  # noqa: ANN401 - columns have all types
         """Return a bare schedule of the tenant, to be inserted."""

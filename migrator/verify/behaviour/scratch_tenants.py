@@ -185,7 +185,6 @@ class ScratchTenants(msgspec.Struct, frozen=True):
     settings: Settings
     backend: str
     base: str
-    scope: TenantScope
     store: Store
     components: Components
 
@@ -216,9 +215,8 @@ def scratch_tenants(settings: Settings, backend: str, components: Components, na
             if backend != "mongo":
                 raise
             raise _may_not_write(settings) from error
-        scope = TenantScope(name, [name + part for part in PARTS])
-        within = cast("Store", ScopedStore(store, scope))
-        yield ScratchTenants(settings, backend, name, scope, components.store(within), components)
+        within = cast("Store", ScopedStore(store, TenantScope(name, [name + part for part in PARTS])))
+        yield ScratchTenants(settings, backend, name, components.store(within), components)
 
 
 def _may_not_write(settings: Settings) -> RefusedError:
