@@ -4,6 +4,7 @@ A check that finds an anomaly reads the row's document again and decodes it. If 
 copy is right, and the finding is the source's own. Only where the two differ is it a fault of the copy.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
@@ -132,16 +133,6 @@ def source_rows(context: Context, target: Connection) -> Iterator[SourceRows]:
         sessions.close()
 
 
-class _AnomalyKind(msgspec.Struct, frozen=True, order=True):
-    severity: Severity
-    cause: str
-    collection: str
-    table: str
-    path: str
-    title: str
-    fix: str
-
-
 class Anomalies(msgspec.Struct):
     """The anomalies that a check has found so far: counts are complete, the list of findings is bounded."""
 
@@ -150,8 +141,9 @@ class Anomalies(msgspec.Struct):
     findings: list[Finding] = msgspec.field(default_factory=list)
     doubts: list[str] = msgspec.field(default_factory=list)
     """Why something could not be told."""
-    _counts: dict[_AnomalyKind, int] = msgspec.field(default_factory=dict)
-    _keys: dict[_AnomalyKind, list[str]] = msgspec.field(default_factory=dict)
+    _counts: Counter[Tally] = msgspec.field(default_factory=Counter)
+    """By kind: a tally that counts nothing yet."""
+    _keys: dict[Tally, list[str]] = msgspec.field(default_factory=dict)
 
     def add(
         self,
@@ -166,8 +158,10 @@ class Anomalies(msgspec.Struct):
         path: str = "",
     ) -> None:
         """Count one; keep it while the lists are short."""
-        kind = _AnomalyKind(severity, cause, collection, table, path, title, fix)
-        self._counts[kind] = self._counts.get(kind, 0) + 1
+        kind = Tally(
+            severity=severity, cause=cause, collection=collection, table=table, path=path, title=title, fix=fix, count=0
+        )
+        self._counts[kind] += 1
         keys = self._keys.setdefault(kind, [])
         if len(keys) < KEYS_LISTED:
             keys.append(key)
@@ -193,16 +187,6 @@ class Anomalies(msgspec.Struct):
     def tallies(self) -> tuple[Tally, ...]:
         """Return the complete counts."""
         return tuple(
-            Tally(
-                severity=kind.severity,
-                cause=kind.cause,
-                collection=kind.collection,
-                table=kind.table,
-                path=kind.path,
-                title=kind.title,
-                fix=kind.fix,
-                count=count,
-                keys=tuple(sorted(self._keys[kind])),
-            )
+            msgspec.structs.replace(kind, count=count, keys=tuple(sorted(self._keys[kind])))
             for kind, count in sorted(self._counts.items())
         )

@@ -8,10 +8,10 @@ from migrator.verify.sensitivity.mutation import (
     Mutation,
     NoMaterial,
     ScratchCopy,
+    Sql,
     Undo,
     data,
     delete_first,
-    sql,
     update_first,
 )
 
@@ -91,7 +91,7 @@ def _unknown_collection(copy: ScratchCopy) -> Undo:
 LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     data(
         "quarantine was emptied",
-        sql("DELETE FROM migration.quarantine"),
+        Sql("DELETE FROM migration.quarantine"),
         "parity.documents",
         sometimes_by={
             **_LOADED,
@@ -131,7 +131,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a note of the ledger was deleted",
-        sql(
+        Sql(
             "DELETE FROM migration.notes WHERE ctid = (SELECT ctid FROM migration.notes WHERE ordinal >= 0"
             " ORDER BY collection, ordinal, class, kind, path LIMIT 1)"
         ),
@@ -139,7 +139,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "the notes of a closing pass were rewritten",
-        sql(
+        Sql(
             "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents) SELECT id,"
             " 'runs', -1, 'finding', 'orphan', 'nowhere', 1 FROM migration.plans ORDER BY created_at DESC LIMIT 1"
         ),
@@ -147,17 +147,17 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a chunk counts more documents than it read",
-        sql(f"UPDATE migration.chunks SET documents = documents + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - of this module
+        Sql(f"UPDATE migration.chunks SET documents = documents + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - of this module
         "parity.ledger",
     ),
     data(
         "a chunk counts other rows than it wrote, its sum kept",
-        sql(f"UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - as above
+        Sql(f"UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE {_FIRST_CHUNK}"),  # noqa: S608 - as above
         "parity.ledger",
     ),
     data(
         "the record of dangling references was emptied",
-        sql("DELETE FROM migration.dangling_references"),
+        Sql("DELETE FROM migration.dangling_references"),
         "parity.ledger",
     ),
     data(

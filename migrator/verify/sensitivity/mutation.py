@@ -79,10 +79,11 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
         return check.partition(".")[0] in AREAS[self.kind]
 
 
-class Sql(msgspec.Struct, frozen=True):
-    """Changes the target by statements; the last of them must touch a row."""
+class Sql:
+    """A change of the target by statements; the last of them must touch a row."""
 
-    statements: tuple[LiteralString, ...]
+    def __init__(self, *statements: LiteralString) -> None:
+        self.statements = statements
 
     def __call__(self, copy: ScratchCopy) -> None:
         """Apply them; raise ``NoMaterial`` where the last statement touches no row."""
@@ -101,19 +102,14 @@ class Sql(msgspec.Struct, frozen=True):
 _WRITTEN = re.compile(r"(?:UPDATE|DELETE FROM|INSERT INTO) scheduler\.(\w+)")
 
 
-def sql(*statements: LiteralString) -> Sql:
-    """Return a change of the target by statements."""
-    return Sql(statements)
-
-
 def update_first(table: LiteralString, changes: LiteralString, condition: LiteralString = "true") -> Sql:
     """Return a change of the first row ``t`` of a table, by id, that fulfils the condition."""
-    return sql(f"UPDATE {table} SET {changes} WHERE {_is_first(table, condition)}")  # noqa: S608 - texts of mutations
+    return Sql(f"UPDATE {table} SET {changes} WHERE {_is_first(table, condition)}")  # noqa: S608 - texts of mutations
 
 
 def delete_first(table: LiteralString, condition: LiteralString = "true") -> Sql:
     """Return the deletion of the first row ``t`` of a table, by id, that fulfils the condition."""
-    return sql(f"DELETE FROM {table} WHERE {_is_first(table, condition)}")  # noqa: S608 - as above
+    return Sql(f"DELETE FROM {table} WHERE {_is_first(table, condition)}")  # noqa: S608 - as above
 
 
 def _is_first(table: LiteralString, condition: LiteralString) -> LiteralString:
@@ -122,7 +118,7 @@ def _is_first(table: LiteralString, condition: LiteralString) -> LiteralString:
 
 def exchange(table: LiteralString, column: LiteralString, condition: LiteralString = "true") -> Sql:
     """Return an exchange of a column's values between two rows, ``one`` and ``other``, of a tenant."""
-    return sql(
+    return Sql(
         f"WITH pair AS (SELECT one.id AS a, other.id AS b, one.{column} AS of_a, other.{column} AS of_b"  # noqa: S608 - as above
         f" FROM {table} AS one JOIN {table} AS other ON one.tenant_id = other.tenant_id"
         f" AND one.{column} < other.{column} WHERE {condition} ORDER BY 1, 2 LIMIT 1)"
@@ -140,17 +136,6 @@ def ddl(*statements: str) -> Apply:
     return apply
 
 
-def data(
-    name: str,
-    apply: Apply,
-    caught_by: str = "",
-    *,
-    sometimes_by: Mapping[str, str] | None = None,
-    note: str = "",
-    faults: tuple[str, ...] = (),
-) -> Mutation:
+def data(name: str, apply: Apply, caught_by: str = "", **more: Any) -> Mutation:  # noqa: ANN401 - fields of Mutation
     """Return a mutation of rows, documents or the ledger; ``caught_by`` names checks, separated by spaces."""
-    checks, sometimes = tuple(caught_by.split()), sometimes_by or {}
-    return Mutation(
-        name=name, kind="data", apply=apply, caught_by=checks, sometimes_by=sometimes, note=note, faults=faults
-    )
+    return Mutation(name=name, kind="data", apply=apply, caught_by=tuple(caught_by.split()), **more)

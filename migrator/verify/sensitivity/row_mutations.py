@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from migrator.verify.sensitivity.mutation import Mutation, data, delete_first, exchange, sql, update_first
+from migrator.verify.sensitivity.mutation import Mutation, Sql, data, delete_first, exchange, update_first
 
 _SUMMED = "Where the schedule has a summary."
 _ALONE = (
@@ -31,7 +31,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "an extra row",
-        sql(
+        Sql(
             "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at) SELECT gen_random_uuid(),"
             " tenant_id, source, 'ghost', state, created_at FROM scheduler.runs ORDER BY id LIMIT 1"
         ),
@@ -40,7 +40,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a row twice",
-        sql(
+        Sql(
             "INSERT INTO scheduler.audit SELECT gen_random_uuid(), tenant_id, source, source_id, category, action,"
             " occurred_at, actor, entity_id, schedule_id, run_id, correlation_id, message, metadata, extra"
             " FROM scheduler.audit ORDER BY id LIMIT 1"
@@ -105,7 +105,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a reference to nothing",
-        sql(
+        Sql(
             "ALTER TABLE scheduler.execution_logs DROP CONSTRAINT fk_execution_logs_run_id",
             *update_first("scheduler.execution_logs", "run_id = gen_random_uuid()", "t.run_id IS NOT NULL").statements,
         ),
@@ -118,7 +118,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a run number twice",
-        sql(
+        Sql(
             "DROP INDEX scheduler.uq_runs_number",
             "UPDATE scheduler.runs SET run_number = 1 WHERE id IN (SELECT id FROM scheduler.runs WHERE schedule_id ="
             " (SELECT schedule_id FROM scheduler.runs GROUP BY 1 HAVING count(schedule_id) > 1 ORDER BY 1 LIMIT 1))",
@@ -128,7 +128,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a slot run twice",
-        sql(
+        Sql(
             "DROP INDEX scheduler.uq_runs_slot",
             "UPDATE scheduler.runs AS r SET trigger_id = t.id, attempt = 1, scheduled_at = '2025-01-01' FROM"
             " scheduler.triggers AS t WHERE t.schedule_id = r.schedule_id AND r.schedule_id = (SELECT schedule_id FROM"
@@ -163,12 +163,12 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "the ledger says loaded, the rows are gone",
-        sql("DELETE FROM scheduler.audit"),
+        Sql("DELETE FROM scheduler.audit"),
         "parity.documents parity.aggregates parity.columns",
     ),
     data(
         "a row of somebody else's, which names no source",
-        sql(
+        Sql(
             "INSERT INTO scheduler.audit (id, tenant_id, category, action, occurred_at) SELECT"
             " gen_random_uuid(), tenant_id, category, action, occurred_at FROM scheduler.audit ORDER BY id LIMIT 1"
         ),
@@ -176,7 +176,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a second seeder with other names",
-        sql(
+        Sql(
             "INSERT INTO scheduler.handlers (id, tenant_id, name, handler_type) SELECT gen_random_uuid(), tenant_id,"
             " 'seeded twice', 'function' FROM scheduler.schedules ORDER BY id LIMIT 1"
         ),
@@ -373,7 +373,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "the priority of a schedule was changed while its triggers in the database were off",
-        sql(
+        Sql(
             "ALTER TABLE scheduler.schedules DISABLE TRIGGER give_priority",
             "UPDATE scheduler.schedules SET priority = 51 WHERE id = (SELECT schedule_id FROM scheduler.triggers"
             " WHERE priority <> 51 ORDER BY id LIMIT 1)",
@@ -382,7 +382,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     data(
         "a negative duration",
-        sql(
+        Sql(
             "ALTER TABLE scheduler.runs DROP CONSTRAINT ck_runs_duration_ms",
             *update_first("scheduler.runs", "duration_ms = -duration_ms", "t.duration_ms > 0").statements,
         ),

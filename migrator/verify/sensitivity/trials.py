@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, LiteralString, TypeAlias
 
 import msgspec
 import psycopg
-from psycopg import sql
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
@@ -29,7 +28,6 @@ from migrator.verify.check import CheckSpec, Context
 from migrator.verify.scratch_databases import ScratchDatabases
 from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
 
-SAVED_SCHEMA: Final = "kept"
 _DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
     "schedules": ("triggers",),
     "runs": ("execution_logs", "impact_snapshots"),
@@ -55,14 +53,10 @@ class SavedRows:
 
     def keep(self, target: psycopg.Connection[Any], tables: tuple[str, ...]) -> None:
         """Keep the rows of tables, and of those that may go with them, before they are touched for the first time."""
+        target.execute("CREATE SCHEMA IF NOT EXISTS kept")
         for table in self._with_following(tables):
             if table not in self._tables:
-                target.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SAVED_SCHEMA)))
-                target.execute(
-                    sql.SQL("CREATE TABLE {} AS TABLE {}").format(
-                        sql.Identifier(SAVED_SCHEMA, table), sql.Identifier("scheduler", table)
-                    )
-                )
+                target.execute(f"CREATE TABLE kept.{table} AS TABLE scheduler.{table}")
                 self._tables.add(table)
 
     def restore(self, target: psycopg.Connection[Any], tables: tuple[str, ...]) -> None:
@@ -71,26 +65,15 @@ class SavedRows:
         with target.transaction():
             for table in reversed(wanted):
                 target.execute(
-                    sql.SQL(
-                        "DELETE FROM {} AS t WHERE NOT EXISTS"
-                        " (SELECT FROM {} AS k WHERE k.id = t.id AND k.tenant_id = t.tenant_id)"
-                    ).format(sql.Identifier("scheduler", table), sql.Identifier(SAVED_SCHEMA, table))
+                    f"DELETE FROM scheduler.{table} AS t WHERE NOT EXISTS"  # noqa: S608 - names of the records
+                    f" (SELECT FROM kept.{table} AS k WHERE (k.id, k.tenant_id) = (t.id, t.tenant_id))"
                 )
             for table in wanted:
-                names = sql.SQL(", ").join(map(sql.Identifier, _COLUMNS[table]))
-                columns = [name for name in _COLUMNS[table] if name not in ("id", "tenant_id")]
+                names = ", ".join(_COLUMNS[table])
+                changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in _COLUMNS[table])
                 target.execute(
-                    sql.SQL(
-                        "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT (id, tenant_id) DO UPDATE SET {}"
-                    ).format(
-                        sql.Identifier("scheduler", table),
-                        names,
-                        names,
-                        sql.Identifier(SAVED_SCHEMA, table),
-                        sql.SQL(", ").join(
-                            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in columns
-                        ),
-                    )
+                    f"INSERT INTO scheduler.{table} ({names}) SELECT {names} FROM kept.{table}"  # noqa: S608 - as above
+                    f" ON CONFLICT (id, tenant_id) DO UPDATE SET {changes}"
                 )
 
     def _with_following(self, tables: tuple[str, ...]) -> list[str]:

@@ -9,10 +9,10 @@ from migrator.verify.sensitivity.mutation import (
     Mutation,
     NoMaterial,
     ScratchCopy,
+    Sql,
     Undo,
     data,
     delete_first,
-    sql,
     update_first,
 )
 
@@ -37,7 +37,7 @@ def _on(changes: LiteralString, condition: LiteralString = "true") -> Apply:
 
 def _on_schedule(changes: LiteralString) -> Apply:
     """Change the schedule of the first living trigger with a cron line."""
-    return sql(
+    return Sql(
         f"UPDATE scheduler.schedules SET {changes} WHERE id = (SELECT t.schedule_id FROM scheduler.triggers AS t"  # noqa: S608 - texts of this module
         f" WHERE {_LIVE} AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
     )
@@ -129,7 +129,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     data("a schedule was paused", _on_schedule("status = 'paused'"), "parity.rows semantics.fires"),
     data(
         "a disabled schedule fires",
-        sql(
+        Sql(
             "WITH one AS (SELECT s.id FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id ="
             " t.schedule_id WHERE NOT s.enabled AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1),"
             " woken AS (UPDATE scheduler.triggers SET enabled = true WHERE schedule_id IN (SELECT id FROM one))"
