@@ -32,7 +32,6 @@ from migrator.schema.security import Roles
 from migrator.sources.stellaops import names
 from migrator.values import identity
 from migrator.values.document import split
-from migrator.values.identity import raw_id
 from migrator.verify import timing
 from migrator.verify.scratch_databases import scratch_databases, scratch_target
 from migrator.verify.sensitivity.sample import copy_sample
@@ -171,7 +170,7 @@ def _documents(source: MongoDatabase) -> dict[DocumentKey, bytes]:
             if name in TOOL_COLLECTIONS:
                 continue
             for batch in source[name].find_raw_batches({}):
-                found |= {(name, identity.source_id(raw_id(raw))): raw for raw in split(cast("Any", batch))}
+                found |= {(name, identity.source_id_of(raw)): raw for raw in split(cast("Any", batch))}
     return found
 
 

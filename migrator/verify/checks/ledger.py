@@ -1,24 +1,16 @@
 """Area parity, the tool's own tables: ledger and quarantine are as the tool wrote them, and no one else writes."""
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any, Final, cast
+from typing import Final, LiteralString
 
-from migrator.connections.mongo import translate_errors
-from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import checksums
-from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
 from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
-from migrator.values import document as documents
-from migrator.values import identity
-from migrator.values.identity import id_filter, raw_id
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.checks.parity import differences, unverified_reasons
-from migrator.verify.semantics.anomalies import Anomalies, source_rows
+from migrator.verify.semantics.anomalies import Anomalies, batches, source_rows
 
 CHANGED = "a row of the ledger that is not as the tool wrote it"
 FIX = "find out who changed it; backfill --restart writes the ledger again, and keeps the rows"
@@ -76,16 +68,21 @@ STANDBY_TABLES: Final = frozenset({"workers", "locks"})
 """Tables to which a scheduler writes while it waits for the cutover; rows there are no finding."""
 
 
+_QUARANTINED: LiteralString = (
+    "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state = 'open'"
+    " ORDER BY collection, source_key"
+)
+
+
 def quarantine_intact(context: Context) -> CheckResult:
     """Compare every document in quarantine with the source's, and its reason with the one that it has now."""
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
     with context.target() as target, source_rows(context, target) as source:
-        rows = _quarantined(target, source.sessions.profile.name)
-        while batch := list(islice(rows, BATCH)):
+        for batch in batches(target, _QUARANTINED, (source.sessions.profile.name,), BATCH):
             for name in sorted({row[0] for row in batch}):
                 kept = {row[1]: bytes(row[2]) for row in batch if row[0] == name}
-                there = _source_documents(source.sessions, name, list(kept))
+                there = source.documents(name, kept)
                 for key, raw in sorted(kept.items()):
                     compared += 1
                     if key not in there:
@@ -111,23 +108,6 @@ def quarantine_intact(context: Context) -> CheckResult:
         findings=tuple(sorted([*anomalies.findings, *findings])[: context.listed]),
         findings_total=wrong,
     )
-
-
-def _quarantined(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
-    with target.transaction(), target.cursor("quarantined") as cursor:
-        cursor.itersize = BATCH
-        yield from cursor.execute(
-            "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state = 'open'"
-            " ORDER BY collection, source_key",
-            (profile,),
-        )
-
-
-def _source_documents(sessions: SourceSessions, collection: str, ids: list[str]) -> dict[str, bytes]:
-    with translate_errors("the source"):
-        found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": id_filter(ids)})
-        raws = [raw for batch in found for raw in documents.split(cast("bytes", batch))]
-    return {identity.source_id(raw_id(raw)): raw for raw in raws}
 
 
 def no_foreign_rows(context: Context) -> CheckResult:

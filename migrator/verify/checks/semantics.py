@@ -14,7 +14,7 @@ from migrator.parity import firing_rules
 from migrator.result import FAILED, Cell
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
-from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, InvariantCheck
+from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, check_invariant
 from migrator.verify.semantics.next_fires import check_schedules, compare_rules
 from migrator.verify.semantics.summaries import recount
 
@@ -57,8 +57,7 @@ def invariants_hold(context: Context, *, rules: tuple[Invariant, ...]) -> CheckR
     """Look for rows that violate an invariant."""
     anomalies = Anomalies(context.listed, "history")
     with _target_and_source(context) as (target, source):
-        check = InvariantCheck(target, source, anomalies)
-        breaches = sum(check.check(rule) for rule in rules)
+        breaches = sum(check_invariant(rule, target, source, anomalies) for rule in rules)
         rows = {table: _rows(target, table) for table in sorted({rule.record.table for rule in rules})}
     return _result(anomalies, {"rules": len(rules), "rows that break one": breaches}, rows)
 

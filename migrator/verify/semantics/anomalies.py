@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import msgspec
+from psycopg.abc import Query
 
 from migrator.connections.mongo import translate_errors
 from migrator.connections.postgres import Connection
@@ -22,14 +23,16 @@ from migrator.pipeline.transform import decode_document
 from migrator.records import Record
 from migrator.result import Finding, Severity, Tally
 from migrator.sources.profile import Collection, Rejected, Skipped
-from migrator.values import document as documents
 from migrator.values import jsonb
-from migrator.values.identity import id_filter
+from migrator.values.document import split
+from migrator.values.identity import id_filter, source_id_of
 from migrator.verify.check import Context
 
 RowId: TypeAlias = tuple[str, object]
 """Table and id of a row."""
 
+BATCH = 500
+"""Rows judged at a time; bounds the memory of a check."""
 DOCUMENTS_PER_QUERY = 200
 """Documents asked for at a time; bounds the memory of a check."""
 
@@ -66,6 +69,12 @@ class SourceRows:
         """Return the collection whose documents carry this ``source``."""
         return None if source is None else self._collections.get(source)
 
+    def documents(self, collection: str, ids: Iterable[str]) -> dict[str, bytes]:
+        """Return the documents of a collection with these source ids, by source id."""
+        with translate_errors("the source"):
+            batches = self.sessions.source[self.sessions.name_of(collection)].find_raw_batches({"_id": id_filter(ids)})
+            return {source_id_of(raw): raw for batch in batches for raw in split(cast("bytes", batch))}
+
     def quarantined(self, collection: str) -> set[str]:
         """Return the source ids of a collection's documents that are in quarantine now."""
         return ledger.quarantined_ids(self._target, self.sessions.profile.name, collection)
@@ -84,18 +93,22 @@ class SourceRows:
         return found
 
     def _decoded(self, collection: Collection, ids: list[str]) -> Iterable[Record]:
-        name = self.sessions.name_of(collection.name)
-        with translate_errors("the source"):
-            raws = [
-                raw
-                for batch in self.sessions.source[name].find_raw_batches({"_id": id_filter(ids)})
-                for raw in documents.split(cast("bytes", batch))
-            ]
-        for raw in raws:
+        for raw in self.documents(collection.name, ids).values():
             try:
                 yield from decode_document(collection, self.context, raw).rows
             except (Rejected, Skipped):
                 continue
+
+
+def batches(
+    target: Connection, query: Query, params: tuple[object, ...] | None = None, size: int = BATCH
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a query in batches, read by a cursor of the server."""
+    with target.transaction(), target.cursor("batches") as cursor:
+        cursor.itersize = size
+        cursor.execute(query, params)
+        while batch := cursor.fetchmany(size):
+            yield batch
 
 
 def same_values(row: Record | None, columns: Iterable[str], stored: Iterable[object]) -> bool:

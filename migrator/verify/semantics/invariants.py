@@ -3,12 +3,10 @@
 Each violation is compared with the row's document: either the source has the same anomaly, or the copy is at fault.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
 
 import msgspec
-from psycopg import sql
 
 from migrator import states
 from migrator.connections.postgres import Connection
@@ -25,7 +23,7 @@ from migrator.records import (
     WorkerRecord,
 )
 from migrator.result import Severity
-from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, batches, same_values
 
 
 class Invariant(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +133,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="statistics below zero, which can only have decreased",
         record=Run,
         columns=("stats",),
-        violated="t.stats::text LIKE '%%: -%%' AND jsonb_typeof(t.stats) = 'object' AND EXISTS (SELECT FROM"
+        violated="t.stats::text LIKE '%: -%' AND jsonb_typeof(t.stats) = 'object' AND EXISTS (SELECT FROM"
         " jsonb_each(t.stats) AS one WHERE jsonb_typeof(one.value) = 'number' AND one.value::numeric < 0)",
     ),
     Invariant(
@@ -270,8 +268,6 @@ PRIORITIES: Final[tuple[Invariant, ...]] = (
 """The schedule's priority in the rows of the queue (revision 0011)."""
 
 
-BATCH = 500
-"""Rows judged at a time; bounds the memory."""
 MAX_VIOLATIONS = 20_000
 """Rows of one rule that are judged; of more, none is taken for explained."""
 
@@ -279,73 +275,54 @@ EXPLAINED = "the source's own document says the same: it was copied as it is"
 FAULT = "find out who wrote the row: neither the copy nor this scheduler makes such a one"
 
 
-class InvariantCheck:
-    """Finds violations of invariants, and asks ``source`` about them."""
+def check_invariant(rule: Invariant, target: Connection, source: SourceRows | None, anomalies: Anomalies) -> int:
+    """Find the rows that violate an invariant; return how many there are.
 
-    def __init__(self, target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
-        """``source`` is none where there is no source: then a row that came from it cannot be judged."""
-        self._target = target
-        self._source = source
-        self._anomalies = anomalies
+    ``source`` is none where there is no source: then a row that came from it cannot be judged.
+    """
+    judged = 0
+    for batch in batches(target, _violations(rule)):
+        if judged < MAX_VIOLATIONS:
+            _judge(rule, batch, source, anomalies)
+        else:
+            anomalies.add_doubt(f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged")
+        judged += len(batch)
+    return judged
 
-    def check(self, rule: Invariant) -> int:
-        """Find the rows that violate an invariant; return how many there are."""
-        rows = self._violations(rule)
-        judged = 0
-        while batch := list(islice(rows, BATCH)):
-            if judged < MAX_VIOLATIONS:
-                self._compare(rule, batch)
-            else:
-                self._anomalies.add_doubt(
-                    f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged"
-                )
-            judged += len(batch)
-        return judged
 
-    def _violations(self, rule: Invariant) -> Iterator[tuple[Any, ...]]:
-        table = rule.record.table
-        sourced = "source" in rule.record.__struct_fields__
-        columns = [sql.SQL("t.{}").format(sql.Identifier(name)) for name in rule.columns]
-        if not sourced or rule.columns == ("stats",):
-            columns = [
-                sql.SQL("{}::text").format(column) if name in ("payload", "stats") else column
-                for name, column in zip(rule.columns, columns, strict=True)
-            ]
-        where = "t.source, t.source_id" if sourced else "NULL, t.payload ->> '_id'"
-        query = sql.SQL("SELECT t.id, {}, {} FROM {} WHERE {} ORDER BY t.id").format(
-            sql.SQL(where),
-            sql.SQL(", ").join(columns),
-            sql.SQL(rule.source).format(sql.Identifier(table)),
-            sql.SQL(rule.violated.replace("%%", "%")),
+def _violations(rule: Invariant) -> LiteralString:
+    """Return the query for the rows that violate a rule: id, source, source id, and the columns of the rule."""
+    origin = "t.source, t.source_id" if "source" in rule.record.__struct_fields__ else "NULL, t.payload ->> '_id'"
+    columns = ", ".join(f"t.{name}::text" if name in ("payload", "stats") else f"t.{name}" for name in rule.columns)
+    rows = rule.source.format(rule.record.table)
+    return f"SELECT t.id, {origin}, {columns} FROM {rows} WHERE {rule.violated} ORDER BY t.id"  # noqa: S608 - texts of this module
+
+
+def _judge(rule: Invariant, rows: Sequence[tuple[Any, ...]], source: SourceRows | None, anomalies: Anomalies) -> None:
+    table = rule.record.table
+    keys = [RowKey(table, row[0], row[1] or _feeding(source, table, row[2]), row[2]) for row in rows]
+    said = {} if source is None or rule.maintained else source.rows(keys)
+    for key, row in zip(keys, rows, strict=True):
+        severity: Severity = "warning" if rule.retention else "difference"
+        if key.source is not None and not rule.maintained:
+            if source is None:
+                anomalies.add_doubt(NO_SOURCE)
+                continue
+            same = same_values(said.get(key.row_id), rule.columns, row[3:])
+            severity = "explained" if same else "difference"
+        anomalies.add(
+            severity,
+            rule.code,
+            rule.title,
+            EXPLAINED if severity == "explained" else FAULT,
+            key=key.source_id or str(key.id),
+            table=table,
+            path=rule.columns[0],
         )
-        with self._target.transaction(), self._target.cursor(f"broken_{table}") as cursor:
-            cursor.itersize = BATCH
-            yield from cursor.execute(query)
 
-    def _compare(self, rule: Invariant, rows: Sequence[tuple[Any, ...]]) -> None:
-        table = rule.record.table
-        keys = [RowKey(table, row[0], row[1] or self._feeding(table, row[2]), row[2]) for row in rows]
-        said = {} if self._source is None or rule.maintained else self._source.rows(keys)
-        for key, row in zip(keys, rows, strict=True):
-            severity: Severity = "warning" if rule.retention else "difference"
-            if key.source is not None and not rule.maintained:
-                if self._source is None:
-                    self._anomalies.add_doubt(NO_SOURCE)
-                    continue
-                same = same_values(said.get(key.row_id), rule.columns, row[3:])
-                severity = "explained" if same else "difference"
-            self._anomalies.add(
-                severity,
-                rule.code,
-                rule.title,
-                EXPLAINED if severity == "explained" else FAULT,
-                key=key.source_id or str(key.id),
-                table=table,
-                path=rule.columns[0],
-            )
 
-    def _feeding(self, table: str, source_id: str | None) -> str | None:
-        """Return the source of a row whose table has no column for it; rows without an ``_id`` are born here."""
-        if source_id is None or self._source is None or table not in ("graph_jobs", "graph_job_events"):
-            return None
-        return self._source.sessions.profile.source_of(table)
+def _feeding(source: SourceRows | None, table: str, source_id: str | None) -> str | None:
+    """Return the source of a row whose table has no column for it; rows without an ``_id`` are born here."""
+    if source_id is None or source is None or table not in ("graph_jobs", "graph_job_events"):
+        return None
+    return source.sessions.profile.source_of(table)

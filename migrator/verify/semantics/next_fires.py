@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
-from itertools import islice
 from typing import Any, Final, LiteralString
 
 import msgspec
@@ -30,8 +29,7 @@ from migrator.records import Trigger
 from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.identity import raw_id
-from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, batches
 
 DOCUMENT_BYTES = 4_096
 """Taken for the size of a document with a rule when a batch is asked for."""
@@ -95,7 +93,7 @@ def _rules(
         for raw in raws:
             try:
                 yield (
-                    identity.source_id(raw_id(raw)),
+                    identity.source_id_of(raw),
                     decoded_rule(decode_document(collection, source.context, raw).rows),
                 )
             except (Rejected, Skipped):
@@ -104,7 +102,7 @@ def _rules(
     decoded: list[tuple[str, Mapping[str, Any]]] = []
     for raw in raws:
         try:
-            decoded.append((identity.source_id(raw_id(raw)), documents.decode(raw)))
+            decoded.append((identity.source_id_of(raw), documents.decode(raw)))
         except documents.Undecodable:
             continue
     living = _live_schedules(source, [document for _, document in decoded]) if name == "stellaops/triggers" else None
@@ -137,7 +135,6 @@ def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str,
     return rules
 
 
-BATCH: Final = 500
 _SILENT: LiteralString = (
     f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT_TRIGGER} ORDER BY s.id"  # noqa: S608 - words of the package
 )
@@ -166,21 +163,13 @@ def check_schedules(target: Connection, source: SourceRows | None, anomalies: An
     _check_silent(target, source, anomalies)
     row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
     done[_SCHEDULES] = int(row[0]) if row else 0
-    rows = _read(target, _ARMED, "armed")
-    while batch := list(islice(rows, BATCH)):
+    for batch in batches(target, _ARMED):
         _check_armed(batch, source, anomalies, done)
     return done
 
 
-def _read(target: Connection, query: LiteralString, name: str) -> Iterator[tuple[Any, ...]]:
-    with target.transaction(), target.cursor(name) as cursor:
-        cursor.itersize = BATCH
-        yield from cursor.execute(query)
-
-
 def _check_silent(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
-    rows = _read(target, _SILENT, "silent")
-    while batch := list(islice(rows, BATCH)):
+    for batch in batches(target, _SILENT):
         keys = [RowKey("schedules", row[0], row[1], row[2]) for row in batch]
         asked = _source_triggers(source, keys)
         for key in keys:

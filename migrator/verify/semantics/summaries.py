@@ -4,8 +4,7 @@ A summary may be wrong already in the source (``stale``, or counting runs that a
 the target's runs add up to the same as the source's runs; else runs were lost or changed on the way.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, LiteralString
 
 import msgspec
@@ -15,9 +14,8 @@ from migrator.connections.postgres import Connection
 from migrator.store.transitions import TOTALS
 from migrator.values import document as documents
 from migrator.values.identity import id_filter
-from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, batches, same_values
 
-BATCH: Final = 500
 COLUMNS: Final = ("last_run", "recent", "counters")
 _ALIASES: Final = {"canceled": "cancelled"}
 _TOTALS: Final = ", ".join(
@@ -88,36 +86,33 @@ def _run_key(entry: object) -> object:
 
 def recount(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> int:
     """Add up every summary again; return how many there are."""
-    rows = _summaries(target)
     done = 0
-    while batch := list(islice(rows, BATCH)):
-        done += len(batch)
-        suspects = {one: wrong for one, wrong in ((index, each.wrong()) for index, each in enumerate(batch)) if wrong}
+    for rows in batches(target, _QUERY):
+        done += len(rows)
+        judged = [(one, one.wrong()) for one in map(_summary, rows)]
+        suspects = [(one, wrong) for one, wrong in judged if wrong]
         if suspects:
-            _add_anomalies([batch[index] for index in suspects], list(suspects.values()), source, anomalies)
+            _add_anomalies(suspects, source, anomalies)
     return done
 
 
-def _summaries(target: Connection) -> Iterator[Summary]:
-    with target.transaction(), target.cursor("summaries") as cursor:
-        cursor.itersize = BATCH
-        for row in cursor.execute(_QUERY):
-            yield Summary(
-                key=RowKey("run_summaries", row[0], row[1], row[2]),
-                schedule_id=row[3],
-                texts=(row[4], row[5], row[6]),
-                states=msgspec.json.decode(row[7]),
-                total=row[8],
-                totals=dict(zip(TOTALS.values(), row[10:], strict=True)),
-            )
+def _summary(row: tuple[Any, ...]) -> Summary:
+    return Summary(
+        key=RowKey("run_summaries", row[0], row[1], row[2]),
+        schedule_id=row[3],
+        texts=(row[4], row[5], row[6]),
+        states=msgspec.json.decode(row[7]),
+        total=row[8],
+        totals=dict(zip(TOTALS.values(), row[10:], strict=True)),
+    )
 
 
 def _add_anomalies(
-    suspects: Sequence[Summary], wrong: Sequence[set[str]], source: SourceRows | None, anomalies: Anomalies
+    suspects: Sequence[tuple[Summary, set[str]]], source: SourceRows | None, anomalies: Anomalies
 ) -> None:
-    said = {} if source is None else source.rows(one.key for one in suspects)
-    counted = {} if source is None else _counted_at_source(source, suspects)
-    for one, kinds in zip(suspects, wrong, strict=True):
+    said = {} if source is None else source.rows(one.key for one, _ in suspects)
+    counted = {} if source is None else _counted_at_source(source, [one for one, _ in suspects])
+    for one, kinds in suspects:
         if source is None and one.key.source is not None:
             anomalies.add_doubt(NO_SOURCE)
             continue

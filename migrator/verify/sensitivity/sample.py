@@ -22,7 +22,7 @@ from migrator.pipeline.transform import decode_document
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.values import identity
 from migrator.values.document import readable, split
-from migrator.values.identity import id_filter, raw_id
+from migrator.values.identity import id_filter
 from migrator.verify.scratch_databases import ScratchDatabases, insert_documents
 
 FIRST_DOCUMENTS: Final = 6
@@ -106,7 +106,7 @@ def _with_remainder(sessions: Sessions, collection: Collection) -> list[str]:
 def _documents(batches: Iterable[Any]) -> Iterable[tuple[str, bytes]]:
     for batch in batches:
         for raw in split(batch):
-            yield identity.source_id(raw_id(raw)), raw
+            yield identity.source_id_of(raw), raw
 
 
 def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, bytes]]) -> None:
