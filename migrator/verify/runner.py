@@ -20,6 +20,10 @@ from migrator.connections.mongo import translate_errors as translate_source_erro
 from migrator.connections.postgres import not_migrated, target_connection, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.log import logger
+from migrator.parity.check import check_parity
+from migrator.parity.model import ParityOutcome
+from migrator.parity.recorded_check import check_and_record
+from migrator.pipeline.plan import Scope
 from migrator.records import ALL
 from migrator.report import integrity, renderer, wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
@@ -30,6 +34,15 @@ from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
 COMMAND = "verify"
+
+
+class _ComparingContext(Context):
+    """A context of both databases."""
+
+    def compare(self) -> ParityOutcome:
+        if self.on_record:
+            return check_and_record(self.settings, must=False)
+        return check_parity(self.settings, Scope())
 
 
 def record_run(settings: Settings, result: Result, folder: Path) -> bool:
@@ -113,7 +126,7 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = Context(settings, fresh=request.fresh)
+    context = _ComparingContext(settings, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
     context.scratch_on_source = request.scratch_on_source
     _require_known(request)

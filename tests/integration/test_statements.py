@@ -16,6 +16,8 @@ import psycopg
 
 import migrator
 from migrator.connections.postgres import pin_settings
+from migrator.verify.sensitivity.matrix import MUTATIONS
+from migrator.verify.sensitivity.mutation import Sql
 
 BEGINS = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|WITH|INSERT INTO|UPDATE|DELETE FROM|MERGE INTO)\s")
 PLACEHOLDER = re.compile(r"%%|%s|%b|%t|%\((\w+)\)[sbt]")
@@ -59,6 +61,9 @@ def statements() -> Iterator[tuple[str, str]]:
                 continue  # the variable of a comprehension
             if isinstance(text, str) and BEGINS.match(text) and not COMPOSED.search(text):
                 yield f"{name}:{node.lineno}", text
+    for mutation in MUTATIONS:  # composed from a table, a change and a condition
+        if isinstance(mutation.apply, Sql):
+            yield from ((mutation.name, text) for text in mutation.apply.statements if BEGINS.match(text))
 
 
 def numbered(text: str) -> str:

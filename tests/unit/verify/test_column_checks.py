@@ -6,9 +6,8 @@ import pytest
 from migrator.config import Settings
 from migrator.parity.model import AggregateResult, CollectionComparison, ColumnCount, ParityOutcome
 from migrator.result import Result
-from migrator.verify.check import Context
 from migrator.verify.checks.parity import COLUMN_CHECKS
-from migrator.verify.runner import Request, verify
+from migrator.verify.runner import Request, _ComparingContext, verify
 
 RUNS = CollectionComparison(
     collection="runs",
@@ -25,7 +24,7 @@ OUTCOME = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(Context, "compare", lambda _context: outcome)
+    monkeypatch.setattr(_ComparingContext, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=COLUMN_CHECKS)
 
 

@@ -26,7 +26,7 @@ from migrator.result import Outcome, Result, Status, build
 from migrator.verify.check import Context
 from migrator.verify.checks.parity import CHECKS, coverage_cells
 from migrator.verify.policies import POLICIES, policy_of
-from migrator.verify.runner import Request, verify
+from migrator.verify.runner import Request, _ComparingContext, verify
 
 RUNS = CollectionComparison(
     collection="runs",
@@ -47,7 +47,7 @@ EQUAL = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(FI
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(Context, "compare", lambda _context: outcome)
+    monkeypatch.setattr(_ComparingContext, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=CHECKS)
 
 
