@@ -6,15 +6,16 @@ from typing import cast
 
 import click
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, show
 from migrator.cli.parity import parity_lines, parity_status
-from migrator.config import DEFAULT_PATH
+from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
 from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
+from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions, gate_lines, unmet
 from migrator.cutover.plan import CutoverPlan, cutover_plan
-from migrator.cutover.rollback import Level
+from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
@@ -31,10 +32,7 @@ def doctor_command(config: str | None, *, as_json: bool) -> None:
     Exit status: 1 something prevents a migration, 4 something could not be determined, 16 a server was not reached.
     """
     found = examine(load(config))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(gate_lines(found.findings))
+    show(found, gate_lines(found.findings), as_json=as_json)
     finish(
         mask(
             different=any(one.passed is False for one in found.findings),
@@ -60,10 +58,7 @@ _quarantined = click.option(
 def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
     found = cutover_plan(load(config), _file(config), quarantined=quarantined)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_plan_lines(found))
+    show(found, _plan_lines(found), as_json=as_json)
     finish(mask(unverified=not found.ready))
 
 
@@ -76,10 +71,7 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
     then, and aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
     """
     outcome = check_and_record(load(config))
-    if as_json:
-        print_json(outcome)
-    else:
-        print_lines(parity_lines(outcome))
+    show(outcome, parity_lines(outcome), as_json=as_json)
     finish(parity_status(outcome))
 
 
@@ -105,15 +97,13 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
         else:
             parallel.begin(target, profile, who, reason)
     hours = settings.cutover.stability_hours
-    if as_json:
-        print_json({"who": who, "reason": reason, "hours": 0 if ended else hours})
-    elif ended:
-        click.echo("recorded: every handler runs on PostgreSQL")
-    else:
-        click.echo(
-            "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only"
-        )
-        click.echo(f"the cutover requires {hours} h without an error")
+    lines = ["recorded: every handler runs on PostgreSQL"]
+    if not ended:
+        lines = [
+            "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
+            f"the cutover requires {hours} h without an error",
+        ]
+    show({"who": who, "reason": reason, "hours": 0 if ended else hours}, lines, as_json=as_json)
 
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")
@@ -123,24 +113,8 @@ def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first."""
     settings = load(config)
     done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
-    stopped = done.cutover.detail.get(REVERSE_STOPPED)
-    if as_json:
-        print_json(done)
-        finish(mask(unverified=stopped))
-    again = " (an interrupted cutover was finished)" if done.resumed else ""
-    click.echo(f"cut over to PostgreSQL, epoch {done.cutover.detail.get('epoch')}{again}")
-    click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared under the fence")
-    click.echo(f"overdue triggers: {done.overdue:,}")
-    click.echo(f"the old configuration is kept in {done.cutover.backup_path}")
-    found = processes.arrivals(settings)
-    if found is not None:
-        print_lines(processes.lines(found))
-        if not found.complete:
-            click.echo("migrator cutover status --wait 300 waits for these processes")
-    click.echo("keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB")
-    if stopped:
-        click.echo(f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call")
-    finish(mask(unverified=stopped))
+    show(done, _run_lines(done, settings), as_json=as_json)
+    finish(mask(unverified=done.cutover.detail.get(REVERSE_STOPPED)))
 
 
 @cutover_group.command(short_help="Undo a cutover that was interrupted before the point of no return.")
@@ -148,10 +122,7 @@ def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
 def abort_command(config: str | None, *, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
     done = cutover.abort(load(config))
-    if as_json:
-        print_json(done)
-    else:
-        click.echo("undone: the fence is lifted, everything is as it was before")
+    show(done, ["undone: the fence is lifted, everything is as it was before"], as_json=as_json)
 
 
 @cutover_group.command(short_help="Show the state of the last cutover.")
@@ -171,10 +142,7 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
     stopped. The last lines then name the command to call.
     """
     found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_status_lines(found))
+    show(found, _status_lines(found), as_json=as_json)
     missing = wait_s is not None and not (found.arrivals and found.arrivals.complete)
     finish(mask(unverified=missing or found.attention))
 
@@ -190,21 +158,31 @@ def finish_command(config: str | None, who: str, reason: str, *, early: bool, as
     Refused until the window's hours (window_hours) are over, unless --now. Prints what has to be removed by hand.
     """
     done = completion.finish(load(config), early=completion.EarlyFinish(who=who, reason=reason) if early else None)
-    if as_json:
-        print_json(done)
-        return
-    click.echo("finished: the reverse sync has ended, and the fence of MongoDB is lifted")
-    click.echo("to be removed by hand:")
-    for one in done.cleanup:
-        click.echo(f"  [ ] {one}")
+    lines = ["finished: the reverse sync has ended, and the fence of MongoDB is lifted", "to be removed by hand:"]
+    show(done, [*lines, *(f"  [ ] {one}" for one in done.cleanup)], as_json=as_json)
 
 
 def _file(config: str | None) -> Path:
     return Path(config or DEFAULT_PATH)
 
 
-def _plan_lines(found: CutoverPlan) -> Iterator[str]:
+def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
+    again = " (an interrupted cutover was finished)" if done.resumed else ""
+    yield f"cut over to PostgreSQL, epoch {done.cutover.detail.get('epoch')}{again}"
+    yield f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared under the fence"
+    yield f"overdue triggers: {done.overdue:,}"
+    yield f"the old configuration is kept in {done.cutover.backup_path}"
+    found = processes.arrivals(settings)
+    if found is not None:
+        yield from processes.lines(found)
+        if not found.complete:
+            yield "migrator cutover status --wait 300 waits for these processes"
+    yield "keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB"
+    if stopped := done.cutover.detail.get(REVERSE_STOPPED):
+        yield f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call"
 
+
+def _plan_lines(found: CutoverPlan) -> Iterator[str]:
     yield f"environment {found.environment}, configuration {found.config}"
     for number, (step, words) in enumerate(found.steps.items(), 1):
         yield f"{number:>2}. {step}: {words}"
@@ -213,7 +191,7 @@ def _plan_lines(found: CutoverPlan) -> Iterator[str]:
     changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
     pause = "not known yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
-    yield f"{found.overdue_words}"
+    yield found.overdue_words
     if found.rollback_words:
         yield found.rollback_words
     in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
@@ -221,7 +199,6 @@ def _plan_lines(found: CutoverPlan) -> Iterator[str]:
 
 
 def _status_lines(found: CutoverStatus) -> Iterator[str]:
-
     one = found.cutover
     if found.parallel_since is not None:
         yield f"parallel run since {found.parallel_since:%Y-%m-%d %H:%M:%S} UTC: only idempotent handlers run here"
@@ -267,12 +244,9 @@ _level = click.option(
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Show every step of the rollback and the present state of its gates."""
-    found = rollback.gates(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
-    if as_json:
-        print_json({"steps": ROLLBACK_STEPS[level], "gates": found})
-    else:
-        print_lines([f"{number}. {step}" for number, step in enumerate(ROLLBACK_STEPS[level], 1)])
-        print_lines(gate_lines(found))
+    found, steps = rollback.gates(load(config), _file(config), cast("Level", level)), ROLLBACK_STEPS[level]
+    numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
+    show({"steps": steps, "gates": found}, [*numbered, *gate_lines(found)], as_json=as_json)
     finish(mask(unverified=unmet(found)))
 
 
@@ -281,16 +255,16 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
 @common_options
 def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Roll back to MongoDB. If an earlier call was interrupted, finish it."""
-    done = rollback.run(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
-    if as_json:
-        print_json(done)
-        return
-    click.echo(f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call")
+    done = rollback.run(load(config), _file(config), cast("Level", level))
+    show(done, _rollback_lines(done), as_json=as_json)
+
+
+def _rollback_lines(done: RollbackResult) -> Iterator[str]:
+    yield f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call"
     word = "not in MongoDB" if done.level == 1 else "exported"
-    for place, count in done.lost.items():
-        click.echo(f"{word}: {place}: {count:,}")
-    print_lines(gap_lines(done.gaps))
+    yield from (f"{word}: {place}: {count:,}" for place, count in done.lost.items())
+    yield from gap_lines(done.gaps)
     if done.folder:
-        click.echo(f"exported to {done.folder}")
-    click.echo("not removed:")
-    print_lines(f"  {one}" for one in done.left)
+        yield f"exported to {done.folder}"
+    yield "not removed:"
+    yield from (f"  {one}" for one in done.left)

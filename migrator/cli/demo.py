@@ -11,13 +11,12 @@ from typing import Any
 import click
 import msgspec
 from pymongo import MongoClient
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from migrator import result as results
 from migrator.cli import text
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, print_lines, show
 from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
 from migrator.connections.mongo import open_source, translate_errors
 from migrator.embedded.demo import SEED, FaultyDocument, Size, faulty_documents, seed
@@ -57,7 +56,7 @@ def seed_into(
     name: str | None,
     *,
     size: str,
-    seed: int | None,
+    number: int,
     drop: bool = False,
     faults: bool = True,
     huge: bool = False,
@@ -74,7 +73,6 @@ def seed_into(
     chosen = name or settings.mongo.database or _database_in(mongo_uri(settings)) or DATABASE
     if chosen in _SYSTEM_DATABASES:
         raise UsageError(f"database {chosen} belongs to the server; name another with --database")
-    number = SEED if seed is None else seed
     database = open_source(
         msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
     )
@@ -83,24 +81,11 @@ def seed_into(
         if drop:
             client.drop_database(database.name)
         try:
-            written = write(database, size, number, faults=faults, huge=huge, triggers=triggers)
+            written = seed(database, Size(size), number, faults=faults, huge=huge, triggers=triggers)
         except RefusedError as error:
             raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
     items = faulty_documents(number, huge=huge) if faults else ()
-    return Seeded(database=database.name, size=size, seed=number, documents=written, planted=items)
-
-
-def write(
-    database: Database[dict[str, Any]],
-    size: str,
-    number: int,
-    *,
-    faults: bool = True,
-    huge: bool = False,
-    triggers: bool = False,
-) -> dict[str, int]:
-    """Write into an open database; return the documents by collection."""
-    return dict(seed(database, Size(size), number, faults=faults, huge=huge, triggers=triggers))
+    return Seeded(database=database.name, size=size, seed=number, documents=dict(written), planted=items)
 
 
 def _database_in(uri: str) -> str | None:
@@ -109,9 +94,6 @@ def _database_in(uri: str) -> str | None:
     except (PyMongoError, ValueError):
         return None  # open_source says what is wrong with it
     return found
-
-
-_OUTCOMES = {"loaded": "loaded", "quarantined": "quarantined", "skipped": "skipped"}
 
 
 def seeded_lines(seeded: Seeded) -> Iterator[str]:
@@ -131,7 +113,7 @@ def fault_lines(items: Iterable[FaultyDocument]) -> Iterator[str]:
     kinds = Counter((item.kind, item.outcome, item.reason) for item in items)
     for (kind, outcome, reason), count in sorted(kinds.items()):
         why = f": {reason}" if reason else ""
-        yield f"  {count:>3} x {kind:<28} will be {_OUTCOMES[outcome]}{why}"
+        yield f"  {count:>3} x {kind:<28} will be {outcome}{why}"
 
 
 def seeded_json(seeded: Seeded) -> dict[str, Any]:
@@ -139,20 +121,13 @@ def seeded_json(seeded: Seeded) -> dict[str, Any]:
     return {
         "database": seeded.database,
         "documents": seeded.documents,
-        "planted": [_item(item) for item in seeded.planted],
+        "planted": [
+            {name: getattr(item, name) for name in ("collection", "kind", "outcome", "reason", "remainder")}
+            | {"source_id": identity.source_id(item.id)}
+            for item in seeded.planted
+        ],
         "seed": seeded.seed,
         "size": seeded.size,
-    }
-
-
-def _item(item: FaultyDocument) -> dict[str, Any]:
-    return {
-        "collection": item.collection,
-        "kind": item.kind,
-        "outcome": item.outcome,
-        "reason": item.reason,
-        "remainder": item.remainder,
-        "source_id": identity.source_id(item.id),
     }
 
 
@@ -170,7 +145,7 @@ def manifest(items: Iterable[FaultyDocument]) -> str:
         why = f" ({item.reason})" if item.reason else ""
         name = _cut(identity.source_id(item.id))
         remainder = "yes" if item.remainder else ""
-        lines.append(f"| {item.collection} | `{name}` | {item.kind} | {_OUTCOMES[item.outcome]}{why} | {remainder} |")
+        lines.append(f"| {item.collection} | `{name}` | {item.kind} | {item.outcome}{why} | {remainder} |")
     return "\n".join(lines) + "\n"
 
 
@@ -185,42 +160,29 @@ Place = tuple[str, str]
 """Collection and source id."""
 
 
-class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
-
-    size: str
-    seed: int | None
-    keep: bool
-    report_dir: str | None
-    as_json: bool
-
-
-def run_demo(given: Settings, wish: DemoOptions) -> int:
+def run_demo(given: Settings, size: str, number: int, report_dir: str | None, *, keep: bool, as_json: bool) -> int:
     """Run the demo; return the exit status: that of the verification, and 1 for anything that was not planned."""
-    number = SEED if wish.seed is None else wish.seed
     with ExitStack() as servers:
         settings = _start_servers(servers, given)
-        _seed(settings, wish.size, number)
+        _seed(settings, size, number)
         _print_section("census", text.census_lines(census(settings, Scope())))
         _print_section("plan", text.plan_lines(plan_backfill(settings, Scope())))
         done = backfill(settings, Scope())
         _print_section("backfill", text.backfill_lines(done, dry_run=False))
         _print_title("verify")
-        result, folder = verify_into(
-            settings, Request(scratch_on_source=True), directory=wish.report_dir, say=_print_error
-        )
+        result, folder = verify_into(settings, Request(scratch_on_source=True), directory=report_dir, say=_print_error)
         items = faulty_documents(number)
         write_private(folder / MANIFEST, manifest(items).encode())
         found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
         surprises = list(unexpected_outcomes(items, found))
-        if wish.as_json:
+        if as_json:
             click.echo(results.encode(result).decode(), nl=False)
         else:
             _print_title("done")
             print_lines(summary_lines(done, result, folder, items, found))
         for line in surprises:
             click.echo(f"not planned: {line}", err=True)
-        if wish.keep:
+        if keep:
             _wait_for_interrupt(settings)
         return result.exit_status() | mask(different=surprises)
 
@@ -250,7 +212,7 @@ def _start_servers(servers: ExitStack, given: Settings) -> Settings:
 def _seed(settings: Settings, size: str, number: int) -> None:
     began = time.monotonic()
     with MongoClient[dict[str, object]](settings.mongo.uri) as client:
-        written = write(client[DATABASE], size, number)
+        written = seed(client[DATABASE], Size(size), number)
     total, faults = sum(written.values()), len(faulty_documents(number))
     _print_error(
         f"demo: {total:,} documents written, {faults} of them with planted faults, {time.monotonic() - began:.1f} s"
@@ -318,14 +280,25 @@ def _print_error(line: str) -> None:
     click.echo(line, err=True)
 
 
-SIZES = click.Choice(["small", "medium", "large"])
+_size = click.option(
+    "--size",
+    type=click.Choice(["small", "medium", "large"]),
+    default="small",
+    help="About 20 000, 300 000 or 2 000 000 documents.",
+)
+_seed_number = click.option(
+    "--seed",
+    "number",
+    type=int,
+    default=SEED,
+    metavar="N",
+    help="Another seed gives other data; the same one the same bytes.",
+)
 
 
 @click.group("demo", invoke_without_command=True)
-@click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
-@click.option(
-    "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
-)
+@_size
+@_seed_number
 @click.option("--keep", is_flag=True, help="Keep the servers running afterwards, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
 @common_options
@@ -334,21 +307,20 @@ def demo_group(
     context: click.Context,
     /,
     size: str,
-    number: int | None,
+    number: int,
     config: str | None,
     report_dir: str | None,
-    **flags: bool,
+    *,
+    keep: bool,
+    as_json: bool,
 ) -> None:
     """Migrate a whole scheduler between two real servers of its own, and write a report.
 
     The data has known faults. The steps are census, plan, backfill and verification. Exit status 8 is expected: the
     documents that cannot be converted are in quarantine. 1 means that anything unexpected happened.
     """
-    if context.invoked_subcommand:
-        return
-
-    wish = DemoOptions(size=size, seed=number, keep=flags["keep"], report_dir=report_dir, as_json=flags["as_json"])
-    finish(run_demo(load(config), wish))
+    if not context.invoked_subcommand:
+        finish(run_demo(load(config), size, number, report_dir, keep=keep, as_json=as_json))
 
 
 @demo_group.command("seed")
@@ -357,10 +329,8 @@ def demo_group(
     metavar="NAME",
     help="Write into this database (default: mongo.database, else the one in mongo.uri, else stellaops_scheduler).",
 )
-@click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
-@click.option(
-    "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
-)
+@_size
+@_seed_number
 @click.option(
     "--drop",
     is_flag=True,
@@ -370,19 +340,16 @@ def demo_group(
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
 @common_options
-def seed_command(config: str | None, database: str | None, size: str, number: int | None, **flags: bool) -> None:
+def seed_command(config: str | None, database: str | None, size: str, number: int, **flags: bool) -> None:
     """Write the demo's data into a MongoDB of your own (mongo.uri), and list the planted faults."""
     seeded = seed_into(
         load(config),
         database,
         size=size,
-        seed=number,
+        number=number,
         drop=flags["drop"],
         faults=not flags["clean"],
         huge=flags["huge"],
         triggers=flags["triggers"],
     )
-    if flags["as_json"]:
-        print_json(seeded_json(seeded))
-    else:
-        print_lines(seeded_lines(seeded))
+    show(seeded_json(seeded), seeded_lines(seeded), as_json=flags["as_json"])

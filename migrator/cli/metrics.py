@@ -1,5 +1,7 @@
 """The command ``metrics``: of the scheduler, of the tail, and of the cutover. It needs both drivers."""
 
+from contextlib import closing
+
 import click
 
 from migrator.cli.options import common_options, finish, load, print_json
@@ -27,16 +29,12 @@ def metrics_command(
     The key metrics (overall_*, database_connections) are of all tenants. Those of before and at the last cutover have
     the same names with the prefix cutover_.
     """
-    thresholds = [metrics.parse_threshold("max", one) for one in most] + [
-        metrics.parse_threshold("min", one) for one in least
-    ]
+    thresholds = [metrics.parse_threshold("max", one) for one in most]
+    thresholds += [metrics.parse_threshold("min", one) for one in least]
     settings = load(config)
-    store = open_scheduler_store(settings)
-    try:
+    with closing(open_scheduler_store(settings)) as store:
         samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store.queue))
         samples += metrics.key_samples(metrics.take_key_metrics(store))
-    finally:
-        store.close()
     samples += cutover_metrics.samples(cutover_metrics.recorded(settings))
     tail = tail_metrics.stored_metrics(settings)
     beyond = list(metrics.crossed(samples, thresholds, OPTIONAL_SAMPLES | metrics.OPTIONAL_KEY_SAMPLES))

@@ -1,13 +1,22 @@
 """Commands that copy the source and follow it: inspect, plan, backfill, tail, status, quarantine."""
 
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import click
 import msgspec
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
-from migrator.cli.text import backfill_lines, census_lines, field_lines, plan_lines, status_lines, tail_lines
+from migrator.cli.options import common_options, finish, load, show
+from migrator.cli.text import (
+    NOTHING_COMPARED,
+    backfill_lines,
+    census_lines,
+    field_lines,
+    plan_lines,
+    status_lines,
+    tail_lines,
+)
 from migrator.cutover import status
 from migrator.cutover.replication import follow
 from migrator.errors import UsageError
@@ -36,12 +45,7 @@ def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, 
     Reads every document; needs no target and writes nothing.
     """
     found = census(load(config), Scope(only=tuple(sorted(set(only)))))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(census_lines(found))
-        if fields:
-            print_lines(field_lines(found))
+    show(found, [*census_lines(found), *(field_lines(found) if fields else ())], as_json=as_json)
     finish(mask(quarantine=any(one.quarantine for one in found.collections)))
 
 
@@ -51,10 +55,7 @@ def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, 
 def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
     """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
     found = plan_backfill(load(config), Scope(only=tuple(sorted(set(only)))))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(plan_lines(found))
+    show(found, plan_lines(found), as_json=as_json)
 
 
 @click.command()
@@ -85,10 +86,7 @@ def backfill_command(
         dry_run=flags["dry_run"],
         position=not flags["no_position"],
     )
-    if flags["as_json"]:
-        print_json(done)
-    else:
-        print_lines(backfill_lines(done, dry_run=flags["dry_run"]))
+    show(done, backfill_lines(done, dry_run=flags["dry_run"]), as_json=flags["as_json"])
     finish(mask(unverified=not done.complete, quarantine=done.quarantined))
 
 
@@ -115,23 +113,15 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
         metrics_file=None if metrics_file is None else Path(metrics_file),
     )
     if done is None:
-        if as_json:
-            print_json({"finished": True})
-        else:
-            click.echo(
-                "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"
-            )
+        line = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"
+        show({"finished": True}, [line], as_json=as_json)
         finish(mask())
     if not isinstance(done, TailResult):
-        if as_json:
-            print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})
-        else:
-            click.echo(f"reverse sync: {done.documents:,} documents written to MongoDB, {done.removed:,} removed")
+        line = f"reverse sync: {done.documents:,} documents written to MongoDB, {done.removed:,} removed"
+        found = {"documents": done.documents, "removed": done.removed, "notes": done.notes}
+        show(found, [line], as_json=as_json)
         finish(mask())
-    if as_json:
-        print_json(done)
-    else:
-        print_lines(tail_lines(done))
+    show(done, tail_lines(done), as_json=as_json)
     finish(mask(unverified=not done.applied or (until_caught_up and not done.reached), quarantine=done.quarantined))
 
 
@@ -140,33 +130,18 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
 @common_options
 def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
     """Show the state of the copy: chunks, documents, quarantine, and what remains to be done."""
-    if scheduler:
-        _scheduler_status(config, as_json=as_json)
-
     settings = load(config)
+    if scheduler:
+        with closing(open_scheduler_store(settings)) as store:
+            whole = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
+        show(whole, scheduler_status_lines(whole), as_json=as_json)
+        finish(0)
     found, waits = copy_status(settings), status.attention(settings, config)
-    if as_json:
-        print_json(msgspec.to_builtins(found) | {"attention": waits})
-    else:
-        print_lines([*status_lines(found), *(status.attention_lines(waits) if waits else ())])
+    lines = [*status_lines(found), *(status.attention_lines(waits) if waits else ())]
+    show(msgspec.to_builtins(found) | {"attention": waits}, lines, as_json=as_json)
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
     alarmed = found.tail is not None and found.tail.alarm is not None
     finish(mask(unverified=unfinished or alarmed or waits, quarantine=found.quarantined))
-
-
-def _scheduler_status(config: str | None, *, as_json: bool) -> None:
-
-    settings = load(config)
-    store = open_scheduler_store(settings)
-    try:
-        found = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
-    finally:
-        store.close()
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(scheduler_status_lines(found))
-    finish(0)
 
 
 _filters = (
@@ -187,14 +162,11 @@ def quarantine_group() -> None:
 def list_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
     """List the documents in quarantine, with their collection and the reason."""
     found = entries(load(config), collection, reason)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(
-            f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
-            for one in found
-        )
-        click.echo(f"{len(found):,} documents in quarantine")
+    lines = [
+        f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
+        for one in found
+    ]
+    show(found, [*lines, f"{len(found):,} documents in quarantine"], as_json=as_json)
     finish(mask(quarantine=found))
 
 
@@ -210,12 +182,9 @@ def show_command(config: str | None, collection: str, source_id: str, raw: str |
     if raw is not None:
         _write_raw(Path(raw), content)
     document = extended_json(content) if flags["values"] else None
-    if flags["as_json"]:
-        print_json({**msgspec.to_builtins(entry), **({} if document is None else {"document": document})})
-    else:
-        print_lines(f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__)
-        if document is not None:
-            click.echo(document)
+    fields = msgspec.to_builtins(entry) | ({} if document is None else {"document": document})
+    lines = [f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__]
+    show(fields, [*lines, *(document.split("\n") if document else ())], as_json=flags["as_json"])
     finish(mask(quarantine=True))
 
 
@@ -226,17 +195,10 @@ def show_command(config: str | None, collection: str, source_id: str, raw: str |
 def retry_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
     """Read the documents in quarantine again, and load those that can be loaded now."""
     done = retry_all(load(config), collection, reason)
-    if as_json:
-        print_json(done)
-    else:
-        click.echo(
-            f"loaded {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"
-        )
-        if done.loaded:
-            click.echo(
-                "other rows may refer to the loaded ones: run migrator backfill again to resolve their references"
-            )
-        click.echo("nothing compared: run migrator parity, or migrator verify")
+    lines = [f"loaded {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"]
+    if done.loaded:
+        lines.append("other rows may refer to the loaded ones: run migrator backfill again to resolve their references")
+    show(done, [*lines, NOTHING_COMPARED], as_json=as_json)
     finish(mask(quarantine=done.rejected))
 
 

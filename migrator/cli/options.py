@@ -12,10 +12,14 @@ from migrator.telemetry import say, visible
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
 def common_options(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
-    command = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(command)
-    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(command)
+    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(
+        json_option(command)
+    )
 
 
 def load(config: str | None, **copy: object) -> Settings:
@@ -38,6 +42,14 @@ def print_lines(lines: Iterable[str]) -> None:
     """Print lines for people; a line that quotes a name with a line end, or with what a terminal obeys, stays one."""
     for line in lines:
         click.echo(visible(line))
+
+
+def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print what a command returns: as one JSON document, or as lines for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print_lines(lines)
 
 
 def print_json(value: object) -> None:

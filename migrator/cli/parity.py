@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, show
 from migrator.exit_status import mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
@@ -49,12 +49,8 @@ def parity_command(
     else:
         repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
         outcome = repaired.after or repaired.found
-    if as_json:
-        print_json(outcome if repaired is None else repaired)
-    else:
-        if repaired is not None:
-            print_lines(repair_lines(repaired))
-        print_lines(parity_lines(outcome))
+    lines = [*(() if repaired is None else repair_lines(repaired)), *parity_lines(outcome)]
+    show(repaired or outcome, lines, as_json=as_json)
     finish(parity_status(outcome, partly=bool(tenant)))
 
 

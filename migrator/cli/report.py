@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from migrator.cli.options import finish, print_json, print_lines
+from migrator.cli.options import finish, json_option, print_json, print_lines, show
 from migrator.exit_status import mask
 from migrator.report import integrity, renderer
 
@@ -24,7 +24,7 @@ def report_group() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the reports (default: the folder of the result).",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
     """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes.
 
@@ -45,18 +45,16 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 @report_group.command("sign", short_help="Sign a result with an Ed25519 key.")
 @_RESULT
 @click.option("--key", required=True, type=_FILE, metavar="FILE", help="Private key, PEM or OpenSSH, no passphrase.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
     """Write a signature into a result, and render its reports again next to it. Needs the extra sign."""
     private = integrity.read_private_key(key)
     signed = integrity.sign(integrity.read_result(result_json), private)
     renderer.write_result(signed, result_json)
     written = [result_json, *renderer.write_renderings(signed, result_json.parent)]
-    if as_json:
-        print_json({"signature": signed.signature, "written": [str(path) for path in written]})
-    else:
-        click.echo(f"signed with the key {signed.signature.key if signed.signature else ''}")
-        print_lines(map(str, written))
+    paths = [str(path) for path in written]
+    line = f"signed with the key {signed.signature.key if signed.signature else ''}"
+    show({"signature": signed.signature, "written": paths}, [line, *paths], as_json=as_json)
 
 
 @report_group.command(
@@ -65,7 +63,7 @@ def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
 @_RESULT
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[REPORT]...")
 @click.option("--public-key", type=_FILE, metavar="FILE", help="Require a signature with the private half of this key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path | None, *, as_json: bool) -> None:
     """Prove that the evidence has its digest, that the signature is valid, and that the reports belong to the result.
 
@@ -73,8 +71,5 @@ def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path
     does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.
     """
     answer = integrity.check_report(result_json, reports, public_key)
-    if as_json:
-        print_json(answer)
-    else:
-        print_lines(answer.lines())
+    show(answer, answer.lines(), as_json=as_json)
     finish(answer.exit_status())

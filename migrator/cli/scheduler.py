@@ -1,11 +1,12 @@
 """Commands of the scheduler: ``run`` and ``retention``."""
 
+from contextlib import closing
 from datetime import timedelta
 from typing import cast
 
 import click
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, show
 from migrator.config import LARGEST
 from migrator.errors import UsageError
 from migrator.scheduler.metrics import known_tenants
@@ -36,11 +37,9 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
         until=cast("Until", until or "stopped"),
         reload=lambda: load(config),
     )
-    if as_json:
-        print_json(done)
-    else:
-        ended = f"{done.completed:,} completed, {done.failed:,} failed, {done.timed_out:,} timed out"
-        click.echo(f"fired {done.fired:,}, claimed {done.claimed:,}: {ended}, {done.given_back:,} released")
+    ended = f"{done.completed:,} completed, {done.failed:,} failed, {done.timed_out:,} timed out"
+    line = f"fired {done.fired:,}, claimed {done.claimed:,}: {ended}, {done.given_back:,} released"
+    show(done, [line], as_json=as_json)
     finish(0)
 
 
@@ -83,29 +82,21 @@ def retention_command(
         keep=own.retention_keep if keep is None else keep,
         young=timedelta(days=own.retention_days if days is None else days),
     )
-    store = open_scheduler_store(settings)
-    try:
+    with closing(open_scheduler_store(settings)) as store:
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
         removed = apply_all(store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed)
-    finally:
-        store.close()
-    if as_json:
-        print_json(
-            [
-                {
-                    "tenant": one.tenant,
-                    "removed": one.total,
-                    "by_schedule": {str(key) if key else "none": count for key, count in one.by_schedule.items()},
-                    "dry_run": one.dry_run,
-                }
-                for one in removed
-            ]
-        )
-    else:
-        verb = "removed" if allowed else "would remove"
-        for one in removed:
-            print_lines([f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules"])
-        click.echo(f"{verb} {sum(one.total for one in removed):,} runs in total")
+    found = [
+        {
+            "tenant": one.tenant,
+            "removed": one.total,
+            "by_schedule": {str(key) if key else "none": count for key, count in one.by_schedule.items()},
+            "dry_run": one.dry_run,
+        }
+        for one in removed
+    ]
+    verb = "removed" if allowed else "would remove"
+    lines = [f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules" for one in removed]
+    show(found, [*lines, f"{verb} {sum(one.total for one in removed):,} runs in total"], as_json=as_json)
     if not allowed and not dry_run and any(one.total for one in removed):
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)

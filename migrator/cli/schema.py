@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, print_json, print_lines, show
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
 from migrator.schema import catalogue, revisions
@@ -28,13 +28,9 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     """
     settings = load(config)
     done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
-    if as_json:
-        print_json({"applied": done})
-        return
-    for change in done:
-        click.echo(f"applied {change.revision} ({change.branch}): {change.title}")
-    click.echo(f"{_counted(done, 'revision')} applied" if done else "nothing to apply")
-    click.echo(NOTHING_COMPARED)
+    lines = [f"applied {one.revision} ({one.branch}): {one.title}" for one in done]
+    total = f"{_counted(done, 'revision')} applied" if done else "nothing to apply"
+    show({"applied": done}, [*lines, total, NOTHING_COMPARED], as_json=as_json)
 
 
 @schema_group.command(short_help="Undo every revision after REVISION.")
@@ -54,13 +50,9 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
         discard_rows=discard_rows,
         patience_s=settings.copy.patience_s,
     )
-    if as_json:
-        print_json({"undone": done})
-        return
-    for change in done:
-        click.echo(f"undone {change.revision} ({change.branch}): {change.title}")
-    click.echo(f"{_counted(done, 'revision')} undone" if done else "nothing to undo")
-    click.echo(NOTHING_COMPARED)
+    lines = [f"undone {one.revision} ({one.branch}): {one.title}" for one in done]
+    total = f"{_counted(done, 'revision')} undone" if done else "nothing to undo"
+    show({"undone": done}, [*lines, total, NOTHING_COMPARED], as_json=as_json)
 
 
 @schema_group.command()
@@ -69,15 +61,12 @@ def current(config: str | None, *, as_json: bool) -> None:
     """Show at which revision each schema is, and what an upgrade would apply."""
     settings = load(config)
     places = revisions.current(postgres_dsn(settings), _roles(settings))
-    if as_json:
-        print_json({"schemas": places})
-        return
-    for place in places:
-        at = place.revision or "nothing applied"
-        click.echo(
-            f"{place.branch}: {at}" + (f", to apply: {', '.join(place.pending)}" if place.pending else " (newest)")
-        )
-    click.echo(NOTHING_COMPARED)
+    lines = [
+        f"{one.branch}: {one.revision or 'nothing applied'}"
+        + (f", to apply: {', '.join(one.pending)}" if one.pending else " (newest)")
+        for one in places
+    ]
+    show({"schemas": places}, [*lines, NOTHING_COMPARED], as_json=as_json)
 
 
 @schema_group.command()
@@ -109,5 +98,4 @@ def _counted(things: Sequence[object], word: str) -> str:
 
 
 def _roles(settings: Settings) -> Roles:
-
     return Roles.of(settings.postgres)

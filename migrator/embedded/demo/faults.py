@@ -6,7 +6,7 @@ The list is the same for every size, so that a reader of the report can follow e
 import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 import bson
@@ -24,6 +24,7 @@ __all__ = [
 
 DEFAULT_SEED = 20251102
 Outcome = Literal["loaded", "quarantined", "skipped"]
+Document: TypeAlias = dict[str, Any]
 TENANT = "tenant-alpha"
 """Planted documents belong to one tenant, so that they can be looked up together."""
 _ENOUGH = Counts(60, 2_000, 60, 60, 120, 90, 90, 40, 30, 10, 40, 0)
@@ -78,7 +79,7 @@ class CleanDocuments:
             if "runId" in document and document["status"] == "succeeded":
                 yield raw
 
-    def fresh(self, collection: str) -> dict[str, Any]:
+    def fresh(self, collection: str) -> Document:
         """Return a clean document that refers to no other document."""
         document = bson.decode(next(self._sources[collection]))
         if "tenantId" in document and document["tenantId"] != "*":
@@ -96,7 +97,7 @@ class CleanDocuments:
 
 
 def loaded(
-    kind: str, collection: str, document: dict[str, Any], finding: str = "", *, remainder: bool = True
+    kind: str, collection: str, document: Document, finding: str = "", *, remainder: bool = True
 ) -> FaultyDocument:
     """Return a document that must be loaded, with a remainder unless ``remainder`` is false."""
     return FaultyDocument(
@@ -110,7 +111,7 @@ def loaded(
     )
 
 
-def quarantined(kind: str, collection: str, document: dict[str, Any], reason: str) -> FaultyDocument:
+def quarantined(kind: str, collection: str, document: Document, reason: str) -> FaultyDocument:
     """Return a document that must be quarantined for this reason."""
     return FaultyDocument(
         kind=kind,
@@ -125,7 +126,10 @@ def quarantined(kind: str, collection: str, document: dict[str, Any], reason: st
 def references(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     """Yield the orphans and the duplicates."""
     yield from _orphans(nursery)
-    yield from _duplicate_names(nursery)
+    for name in ("nightly scan", "weekly scan"):
+        for _ in range(2):
+            schedule = nursery.fresh("schedules") | {"name": name}
+            yield loaded("duplicate-name", "schedules", schedule, "duplicate-name", remainder=False)
     yield from _duplicate_keys(nursery)
 
 
@@ -135,18 +139,15 @@ def _orphans(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         (f"sch_{hexadecimal(seed, 'gone', 0)}", "sch_20240131-gone", "sch_deleted by hand")
     ):
         run = _with(nursery.fresh("runs"), "scheduleId", missing, after="tenantId")
-        run["trigger"] = "cron"
-        run["createdAt"] = stamp(number * 60_000)
+        run |= {"trigger": "cron", "createdAt": stamp(number * 60_000)}
         yield loaded("orphan-schedule", "runs", run, "orphan")
     for number in range(2):
-        run = nursery.fresh("runs")
-        run["retryOf"] = f"run_{hexadecimal(seed, 'expired', number)}"
+        run = nursery.fresh("runs") | {"retryOf": f"run_{hexadecimal(seed, 'expired', number)}"}
         yield loaded("orphan-retry", "runs", run, "orphan")
     missing = f"run_{hexadecimal(seed, 'expired', 9)}"
     snapshot = _with(nursery.fresh("impact_snapshots"), "runId", missing, after="tenantId")
     yield loaded("orphan-run", "impact_snapshots", snapshot, "orphan")
-    log = nursery.fresh("execution_logs")
-    log["runId"] = f"run_{hexadecimal(seed, 'expired', 10)}"
+    log = nursery.fresh("execution_logs") | {"runId": f"run_{hexadecimal(seed, 'expired', 10)}"}
     yield loaded("orphan-run", "execution_logs", log, "orphan")
     event = nursery.fresh("graph_job_events")
     event["tenant"] = event["payload"]["job"]["tenantId"] = TENANT
@@ -154,44 +155,35 @@ def _orphans(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     yield quarantined("orphan-job", "graph_job_events", event, "orphan")
 
 
-def _duplicate_names(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    for name in ("nightly scan", "weekly scan"):
-        for _ in range(2):
-            schedule = nursery.fresh("schedules")
-            schedule["name"] = name
-            yield loaded("duplicate-name", "schedules", schedule, "duplicate-name", remainder=False)
-
-
 def _duplicate_keys(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     """Of two documents for one key the first in ``_id`` order stays."""
     schedule = nursery.fresh("schedules")
     yield loaded("schedule-of-the-duplicates", "schedules", schedule, remainder=False)
     for number, prefix in enumerate(("a", "b")):
-        summary = nursery.fresh("run_summaries")
-        summary["_id"] = f"{prefix}-summary-of-one-schedule"
+        summary = nursery.fresh("run_summaries") | {"_id": f"{prefix}-summary-of-one-schedule"}
         summary = _with(summary, "scheduleId", schedule["_id"], after="tenantId")
         yield _first_stays("duplicate-summary", "run_summaries", summary, number)
     for number, identifier in enumerate((ObjectId("65a000000000000000000001"), ObjectId("65a000000000000000000002"))):
-        lock = nursery.fresh("locks")
-        lock.update(_id=identifier, resource="planner", tenantId=TENANT)
+        lock = nursery.fresh("locks") | {"_id": identifier, "resource": "planner", "tenantId": TENANT}
         lock["expiresAt"] = lock["expiresAt"].replace(year=2124)
         yield _first_stays("duplicate-lock", "locks", lock, number)
     for number, prefix in enumerate(("a", "b")):
-        job = nursery.fresh("policy_jobs")
-        job["_id"] = job["id"] = f"{prefix}-policy-job"
+        job = nursery.fresh("policy_jobs") | {"_id": f"{prefix}-policy-job", "id": f"{prefix}-policy-job"}
         job = _with(job, "runId", "run:P-7:2025-10-26:auto", after="priorityRank")
         yield _first_stays("duplicate-policy-run", "policy_jobs", job, number)
 
 
-def _first_stays(kind: str, collection: str, document: dict[str, object], number: int) -> FaultyDocument:
+def _first_stays(
+    kind: str, collection: str, document: Document, number: int, reason: str = "duplicate-key"
+) -> FaultyDocument:
     if number == 0:
         return loaded(kind, collection, document, remainder=False)
-    return quarantined(kind, collection, document, "duplicate-key")
+    return quarantined(kind, collection, document, reason)
 
 
-def _with(document: dict[str, object], name: str, value: object, *, after: str) -> dict[str, object]:
+def _with(document: Document, name: str, value: object, *, after: str) -> Document:
     """Return the document with a field where the source writes it."""
-    changed: dict[str, object] = {}
+    changed: Document = {}
     for key, old in document.items():
         if key == name:
             continue
@@ -201,218 +193,171 @@ def _with(document: dict[str, object], name: str, value: object, *, after: str) 
     return changed
 
 
+Field: TypeAlias = str | tuple[str, str]
+"""The name of a field, or those of a field and a member of it."""
+Change: TypeAlias = tuple[Field, Any]
+"""A field and its new value; ``_GONE`` removes it, and a function makes the value of the old one."""
+
+_GONE: Final = object()
 _FAR = DatetimeMS(8_640_000_000_000_000)
 """The last instant of a JavaScript date, in the year 275760."""
 
 
-def times(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Yield the documents with odd times."""
-    yield from _readable(nursery)
-    yield from _unreadable(nursery)
+class _Fault(NamedTuple):
+    """A fault that is a change of a clean document: of some fields, or by a function."""
+
+    kind: str
+    collection: str
+    changes: tuple[Change, ...] | Callable[[Document], Document]
+    reason: str = ""
+    quarantined: bool = False
+    remainder: bool = True
 
 
-def _readable(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    for collection, field in (
-        ("runs", "createdAt"),
-        ("runs", "finishedAt"),
-        ("schedules", "updatedAt"),
-        ("audit", "occurredAt"),
-    ):
-        document = nursery.fresh(collection)
-        document[field] = datetime.fromisoformat(document[field]).astimezone(UTC).replace(tzinfo=None, microsecond=0)
-        yield loaded("date-type", collection, document)
-    for collection, field in (("runs", "createdAt"), ("graph_jobs", "createdAt"), ("policy_runs", "queuedAt")):
-        document = nursery.fresh(collection)
-        document[field] = document[field].replace("+00:00", "Z")
-        # The payload of a graph job keeps the document as it is.
-        yield loaded("date-zulu", collection, document, remainder=collection != "graph_jobs")
-    run = nursery.fresh("runs")
-    run["createdAt"] = "2025-05-01T02:00:00.25+02:00"
-    yield loaded("date-offset", "runs", run)
-    for collection, field in (("runs", "createdAt"), ("policy_jobs", "updatedAt"), ("audit", "occurredAt")):
-        document = nursery.fresh(collection)
-        document[field] = document[field][:19] + ".9999999+00:00"
-        yield loaded("seven-digits", collection, document)
-    run = nursery.fresh("runs")
-    run["archivedAt"] = _FAR
-    yield loaded("far-date-elsewhere", "runs", run)
+def _fault(
+    kind: str, collection: str, field: Field, value: object, finding: str = "", *, clean: bool = False
+) -> _Fault:
+    """Return the fault of a document that must be loaded with a remainder, or without one if it is ``clean``."""
+    return _Fault(kind, collection, ((field, value),), finding, remainder=not clean)
 
 
-def _unreadable(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    run["createdAt"] = "2025-05-01T02:00:00"
-    yield quarantined("date-naive", "runs", run, "bad-date")
-    run = nursery.fresh("runs")
-    run["finishedAt"] = _FAR
-    yield quarantined("date-undecodable", "runs", run, "bad-date")
-    run = nursery.fresh("runs")
-    run["createdAt"] = "2025-02-30T02:00:00+00:00"
-    yield quarantined("date-impossible", "runs", run, "bad-date")
-    schedule = nursery.fresh("schedules")
-    schedule["updatedAt"] = "yesterday"
-    yield quarantined("date-words", "schedules", schedule, "bad-date")
+def _rejected(kind: str, collection: str, field: Field, value: object, reason: str) -> _Fault:
+    """Return the fault of a document that must be quarantined."""
+    return _Fault(kind, collection, ((field, value),), reason, quarantined=True)
 
 
-_NAN = float("nan")
+def _date(old: str) -> datetime:
+    return datetime.fromisoformat(old).astimezone(UTC).replace(tzinfo=None, microsecond=0)
 
 
-def values(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Yield the documents with odd values."""
-    yield from _unknown_fields(nursery)
-    yield from _unstorable(nursery)
-    yield from _types(nursery)
-    yield from _order_of_times(nursery)
+def _zulu(old: str) -> str:
+    return old.replace("+00:00", "Z")
 
 
-def _unknown_fields(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    run["legacyCursor"] = {"shard": Int64(3), "ratio": Decimal128("0.10"), "blob": Binary(b"\x00\x01")}
-    yield loaded("unknown-field", "runs", run)
-    run = nursery.fresh("runs")
-    run["pattern"] = Regex("^CVE-", "i")
-    run["ts"] = Timestamp(1_761_955_200, 7)
-    yield loaded("unknown-field", "runs", run)
-    run = nursery.fresh("runs")
-    run["a.b"] = {"$set": {"c": 1}}
-    yield loaded("unknown-field", "runs", run)
-    schedule = nursery.fresh("schedules")
-    schedule["owner"] = {"team": "platform"}
-    yield loaded("unknown-field", "schedules", schedule)
-    run = nursery.fresh("runs")
-    run["error"] = None
-    yield loaded("explicit-null", "runs", run)
-    schedule = nursery.fresh("schedules")
-    schedule["limits"] = None
-    yield loaded("explicit-null", "schedules", schedule)
+def _seven_digits(old: str) -> str:
+    return old[:19] + ".9999999+00:00"
 
 
-def _unstorable(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    run["error"] = "unexpected\x00byte"
-    yield loaded("nul-text", "runs", run)
-    schedule = nursery.fresh("schedules")
-    schedule["name"] = "scan \x00 edge"
-    yield loaded("nul-text", "schedules", schedule)
-    run = nursery.fresh("runs")
-    run["reason"] = {"manualReason": "asked\x00twice"}
-    yield loaded("nul-json", "runs", run)
-    job = nursery.fresh("policy_jobs")
-    job["inputs"]["environment"]["threshold"] = _NAN
-    yield loaded("nan", "policy_jobs", job)
-    run = nursery.fresh("policy_runs")
-    run["inputs"]["environment"]["limit"] = float("inf")
-    yield loaded("nan", "policy_runs", run)
-    run = nursery.fresh("policy_runs")
-    run["inputs"]["environment"]["offset"] = -0.0
-    yield loaded("negative-zero", "policy_runs", run)
+def _with_times_swapped(run: Document) -> Document:
+    return run | {"startedAt": run["finishedAt"], "finishedAt": run["startedAt"]}
 
 
-def _types(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    run["stats"]["candidates"] = Int64(run["stats"]["candidates"])
-    yield loaded("int64", "runs", run)
-    run = nursery.fresh("runs")
-    run["stats"]["queued"] = "7"
-    yield quarantined("wrong-type", "runs", run, "wrong-type")
-    schedule = nursery.fresh("schedules")
-    schedule["enabled"] = "yes"
-    yield quarantined("wrong-type", "schedules", schedule, "wrong-type")
-    run = nursery.fresh("runs")
-    run["state"] = "paused"
-    yield quarantined("unknown-state", "runs", run, "unknown-value")
-    job = nursery.fresh("policy_jobs")
-    job["status"] = "exploded"
-    yield quarantined("unknown-state", "policy_jobs", job, "unknown-value")
+def _with_old_cron_field(schedule: Document) -> Document:
+    return {("whenCron" if key == "cronExpression" else key): value for key, value in schedule.items()}
 
 
-def _order_of_times(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    run["startedAt"], run["finishedAt"] = run["finishedAt"], run["startedAt"]
-    yield loaded("finished-before-started", "runs", run, "finished-before-started", remainder=False)
-    run = nursery.fresh("runs")
-    run["stats"]["newHigh"] = -3
-    yield loaded("negative-stats", "runs", run, "negative-stats", remainder=False)
+_UNKNOWN: Final = {"shard": Int64(3), "ratio": Decimal128("0.10"), "blob": Binary(b"\x00\x01")}
+
+TIMES: Final = (
+    _fault("date-type", "runs", "createdAt", _date),
+    _fault("date-type", "runs", "finishedAt", _date),
+    _fault("date-type", "schedules", "updatedAt", _date),
+    _fault("date-type", "audit", "occurredAt", _date),
+    _fault("date-zulu", "runs", "createdAt", _zulu),
+    _fault("date-zulu", "graph_jobs", "createdAt", _zulu, clean=True),  # its payload keeps the document as it is
+    _fault("date-zulu", "policy_runs", "queuedAt", _zulu),
+    _fault("date-offset", "runs", "createdAt", "2025-05-01T02:00:00.25+02:00"),
+    _fault("seven-digits", "runs", "createdAt", _seven_digits),
+    _fault("seven-digits", "policy_jobs", "updatedAt", _seven_digits),
+    _fault("seven-digits", "audit", "occurredAt", _seven_digits),
+    _fault("far-date-elsewhere", "runs", "archivedAt", _FAR),
+    _rejected("date-naive", "runs", "createdAt", "2025-05-01T02:00:00", "bad-date"),
+    _rejected("date-undecodable", "runs", "finishedAt", _FAR, "bad-date"),
+    _rejected("date-impossible", "runs", "createdAt", "2025-02-30T02:00:00+00:00", "bad-date"),
+    _rejected("date-words", "schedules", "updatedAt", "yesterday", "bad-date"),
+)
+VALUES: Final = (
+    _fault("unknown-field", "runs", "legacyCursor", _UNKNOWN),
+    _Fault("unknown-field", "runs", (("pattern", Regex("^CVE-", "i")), ("ts", Timestamp(1_761_955_200, 7)))),
+    _fault("unknown-field", "runs", "a.b", {"$set": {"c": 1}}),
+    _fault("unknown-field", "schedules", "owner", {"team": "platform"}),
+    _fault("explicit-null", "runs", "error", None),
+    _fault("explicit-null", "schedules", "limits", None),
+    _fault("nul-text", "runs", "error", "unexpected\x00byte"),
+    _fault("nul-text", "schedules", "name", "scan \x00 edge"),
+    _fault("nul-json", "runs", "reason", {"manualReason": "asked\x00twice"}),
+    _fault("nan", "policy_jobs", ("inputs", "environment"), lambda old: old | {"threshold": float("nan")}),
+    _fault("nan", "policy_runs", ("inputs", "environment"), lambda old: old | {"limit": float("inf")}),
+    _fault("negative-zero", "policy_runs", ("inputs", "environment"), lambda old: old | {"offset": -0.0}),
+    _fault("int64", "runs", ("stats", "candidates"), Int64),
+    _rejected("wrong-type", "runs", ("stats", "queued"), "7", "wrong-type"),
+    _rejected("wrong-type", "schedules", "enabled", "yes", "wrong-type"),
+    _rejected("unknown-state", "runs", "state", "paused", "unknown-value"),
+    _rejected("unknown-state", "policy_jobs", "status", "exploded", "unknown-value"),
+    _Fault("finished-before-started", "runs", _with_times_swapped, reason="finished-before-started", remainder=False),
+    _fault("negative-stats", "runs", ("stats", "newHigh"), -3, "negative-stats", clean=True),
+)
+SPELLINGS: Final = (
+    _fault("alias", "graph_jobs", "status", "cancelled", clean=True),
+    _fault("alias", "policy_jobs", "status", "cancelled", "alias"),
+    _fault("alias", "schedules", "mode", "analysisonly", "alias"),
+    _Fault("alias-field", "schedules", _with_old_cron_field, reason="alias"),
+    _fault("renamed-service", "runs", "trigger", "feedser", "alias"),
+    _fault("renamed-service", "runs", "trigger", "vexer", "alias"),
+    _fault("old-schema-version", "runs", "schemaVersion", "scheduler.run@0", "unknown-schema-version", clean=True),
+    _fault("blank-schema-version", "runs", "schemaVersion", "  "),
+    _fault("no-schema-version", "runs", "schemaVersion", _GONE, clean=True),
+    _fault("cron-unevaluable", "schedules", "cronExpression", "every day at noon", "unevaluable-cron"),
+    _fault("cron-unevaluable", "schedules", "cronExpression", "61 * * * *", "unevaluable-cron"),
+    _fault("zone-unknown", "schedules", "timezone", "Mars/Olympus_Mons", "unknown-zone"),
+    _fault("zone-windows", "schedules", "timezone", "W. Europe Standard Time", "mapped-zone"),
+    _fault("zone-windows", "schedules", "timezone", "Pacific Standard Time", "mapped-zone"),
+    _rejected("no-tenant", "runs", "tenantId", _GONE, "no-tenant"),
+    _Fault(
+        "no-tenant",
+        "schedules",
+        (("tenantId", _GONE), (("selection", "tenantId"), _GONE)),
+        reason="no-tenant",
+        quarantined=True,
+    ),
+)
 
 
-def spellings(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Yield the documents that say it differently."""
-    yield from _aliases(nursery)
-    yield from _versions(nursery)
-    yield from _cron(nursery)
-    yield from _tenants(nursery)
+def changed(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
+    """Yield the documents with odd times and values, and those that say it differently."""
+    for fault in (*TIMES, *VALUES, *SPELLINGS):
+        document = nursery.fresh(fault.collection)
+        if callable(fault.changes):
+            document = fault.changes(document)
+        else:
+            for field, value in fault.changes:
+                _change(document, field, value)
+        if fault.quarantined:
+            yield quarantined(fault.kind, fault.collection, document, fault.reason)
+        else:
+            yield loaded(fault.kind, fault.collection, document, fault.reason, remainder=fault.remainder)
 
 
-def _aliases(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    job = nursery.fresh("graph_jobs")
-    job["status"] = "cancelled"
-    yield loaded("alias", "graph_jobs", job, remainder=False)
-    job = nursery.fresh("policy_jobs")
-    job["status"] = "cancelled"
-    yield loaded("alias", "policy_jobs", job, "alias")
-    schedule = nursery.fresh("schedules")
-    schedule["mode"] = "analysisonly"
-    yield loaded("alias", "schedules", schedule, "alias")
-    schedule = {
-        ("whenCron" if key == "cronExpression" else key): value for key, value in nursery.fresh("schedules").items()
-    }
-    yield loaded("alias-field", "schedules", schedule, "alias")
-    for old in ("feedser", "vexer"):
-        run = nursery.fresh("runs")
-        run["trigger"] = old
-        yield loaded("renamed-service", "runs", run, "alias")
-
-
-def _versions(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run: dict[str, Any] = nursery.fresh("runs")
-    run["schemaVersion"] = "scheduler.run@0"
-    yield loaded("old-schema-version", "runs", run, "unknown-schema-version", remainder=False)
-    run = nursery.fresh("runs")
-    run["schemaVersion"] = "  "
-    yield loaded("blank-schema-version", "runs", run)
-    run = nursery.fresh("runs")
-    del run["schemaVersion"]
-    yield loaded("no-schema-version", "runs", run, remainder=False)
-
-
-def _cron(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    for text in ("every day at noon", "61 * * * *"):
-        schedule = nursery.fresh("schedules")
-        schedule["cronExpression"] = text
-        yield loaded("cron-unevaluable", "schedules", schedule, "unevaluable-cron")
-    schedule = nursery.fresh("schedules")
-    schedule["timezone"] = "Mars/Olympus_Mons"
-    yield loaded("zone-unknown", "schedules", schedule, "unknown-zone")
-    for zone in ("W. Europe Standard Time", "Pacific Standard Time"):
-        schedule = nursery.fresh("schedules")
-        schedule["timezone"] = zone
-        yield loaded("zone-windows", "schedules", schedule, "mapped-zone")
-
-
-def _tenants(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    run = nursery.fresh("runs")
-    del run["tenantId"]
-    yield quarantined("no-tenant", "runs", run, "no-tenant")
-    schedule = nursery.fresh("schedules")
-    del schedule["tenantId"]
-    del schedule["selection"]["tenantId"]
-    yield quarantined("no-tenant", "schedules", schedule, "no-tenant")
+def _change(document: Document, field: Field, value: Any) -> None:  # noqa: ANN401 - any BSON value, or a function
+    *parents, name = (field,) if isinstance(field, str) else field
+    place: Document = document[parents[0]] if parents else document
+    if value is _GONE:
+        del place[name]
+    else:
+        place[name] = value(place[name]) if callable(value) else value
 
 
 _MOMENT = datetime(2025, 11, 2, 8, tzinfo=UTC).replace(tzinfo=None)
 
 
 def ids(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Yield the documents with odd ids."""
-    for identifier in _every_type(nursery.plan.seed):
-        run: dict[str, Any] = {**nursery.fresh("runs"), "_id": identifier, "id": identifier}
+    """Yield the documents with odd ids, and a lock without expiry."""
+    seed = nursery.plan.seed
+    for identifier in _every_type(seed):
+        run = nursery.fresh("runs") | {"_id": identifier, "id": identifier}
         if not isinstance(identifier, str):
             del run["id"]
         yield loaded("id-type", "runs", run, remainder=False)
-    run = nursery.fresh("runs")
-    run["id"] = f"run_{hexadecimal(nursery.plan.seed, 'another', 0)}"
+    run = nursery.fresh("runs") | {"id": f"run_{hexadecimal(seed, 'another', 0)}"}
     yield loaded("id-mismatch", "runs", run, "id-mismatch")
-    yield from _meeting(nursery)
-    yield from _locks(nursery)
+    # Two spellings of one UUID: the first in _id order stays; digits sort before run_.
+    digits = "0" + hexadecimal(seed, "meeting", 0)[1:]
+    for number, identifier in enumerate((str(UUID(digits)), f"run_{digits}")):
+        run = nursery.fresh("runs") | {"_id": identifier, "id": identifier}
+        yield _first_stays("ids-meet", "runs", run, number, "duplicate-id")
+    lock = nursery.fresh("locks") | {"_id": f"{TENANT}/forever", "resource": "forever", "tenantId": TENANT}
+    del lock["expiresAt"]
+    yield loaded("lock-without-expiry", "locks", lock, remainder=False)
 
 
 def _every_type(seed: int) -> tuple[Any, ...]:
@@ -441,39 +386,32 @@ def _every_type(seed: int) -> tuple[Any, ...]:
     )
 
 
-def _meeting(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Two spellings of one UUID: the first in ``_id`` order stays; digits sort before ``run_``."""
-    digits = "0" + hexadecimal(nursery.plan.seed, "meeting", 0)[1:]
-    for number, identifier in enumerate((str(UUID(digits)), f"run_{digits}")):
-        run = nursery.fresh("runs")
-        run["_id"] = run["id"] = identifier
-        if number == 0:
-            yield loaded("ids-meet", "runs", run, remainder=False)
-        else:
-            yield quarantined("ids-meet", "runs", run, "duplicate-id")
-
-
-def _locks(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    lock = nursery.fresh("locks")
-    lock.update(_id=f"{TENANT}/forever", resource="forever", tenantId=TENANT)
-    del lock["expiresAt"]
-    yield loaded("lock-without-expiry", "locks", lock, remainder=False)
-
-
 _LIMIT = 16 * 1024 * 1024
 _PLACE = b"\x02spoil\x00\x02\x00\x00\x00x\x00"
 """The element ``spoil: "x"``, to be replaced by something else."""
+_int: Callable[[int], bytes] = struct.Struct("<i").pack
+
+
+def _bson(body: bytes) -> bytes:
+    return _int(len(body) + 5) + body + b"\x00"
+
+
+ELEMENTS: Final[tuple[tuple[str, bytes, str], ...]] = (
+    ("duplicate-key-in-document", b"\x10spoil\x00" + _int(1) + b"\x10spoil\x00" + _int(2), "not-round-trip"),
+    ("invalid-utf8", b"\x02spoil\x00" + _int(3) + b"\xc3\x28\x00", "undecodable"),
+    ("malformed-array", b"\x04spoil\x00" + _bson(b"\x105\x00" + _int(1)), "not-round-trip"),
+    ("deprecated-type", b"\x0espoil\x00" + _int(2) + b"s\x00", "not-round-trip"),
+    ("deprecated-type", b"\x06spoil\x00", "not-round-trip"),
+)
+"""Elements that cannot be read, or would not be the same when written again; and the reason for the quarantine."""
 
 
 def raw_documents(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
-    """Yield the documents whose bytes cannot be read, or would not be the same when written again."""
-    yield _spoilt(
-        nursery, "duplicate-key-in-document", b"\x10spoil\x00" + _int(1) + b"\x10spoil\x00" + _int(2), "not-round-trip"
-    )
-    yield _spoilt(nursery, "invalid-utf8", b"\x02spoil\x00" + _int(3) + b"\xc3\x28\x00", "undecodable")
-    yield _spoilt(nursery, "malformed-array", b"\x04spoil\x00" + _document(b"\x105\x00" + _int(1)), "not-round-trip")
-    yield _spoilt(nursery, "deprecated-type", b"\x0espoil\x00" + _int(2) + b"s\x00", "not-round-trip")
-    yield _spoilt(nursery, "deprecated-type", b"\x06spoil\x00", "not-round-trip")
+    """Yield the documents with such an element."""
+    for kind, element, reason in ELEMENTS:
+        document = nursery.fresh("runs") | {"spoil": "x"}
+        raw = _bson(bson.encode(document)[4:-1].replace(_PLACE, element))
+        yield msgspec.structs.replace(quarantined(kind, "runs", document, reason), raw=raw)
 
 
 def huge_document(nursery: CleanDocuments) -> FaultyDocument:
@@ -487,31 +425,10 @@ def huge_document(nursery: CleanDocuments) -> FaultyDocument:
     return loaded("huge", "impact_snapshots", snapshot, remainder=False)
 
 
-def _spoilt(nursery: CleanDocuments, kind: str, element: bytes, reason: str) -> FaultyDocument:
-    document: dict[str, Any] = {**nursery.fresh("runs"), "spoil": "x"}
-    raw = _replace(bson.encode(document), element)
-    return FaultyDocument(
-        kind=kind, collection="runs", id=document["_id"], outcome="quarantined", reason=reason, raw=raw
-    )
-
-
-def _replace(raw: bytes, element: bytes) -> bytes:
-    body = raw[4:-1].replace(_PLACE, element)
-    return _document(body)
-
-
-def _document(body: bytes) -> bytes:
-    return _int(len(body) + 5) + body + b"\x00"
-
-
-_int: Callable[[int], bytes] = struct.Struct("<i").pack
-
-
 def faulty_documents(seed: int = DEFAULT_SEED, *, huge: bool = False) -> tuple[FaultyDocument, ...]:
     """Return every planted document; ``huge`` adds one close to MongoDB's limit of 16 MB."""
     nursery = CleanDocuments(seed)
-    makers = (references, times, values, spellings, ids, raw_documents)
-    items = [item for maker in makers for item in maker(nursery)]
+    items = [item for maker in (references, changed, ids, raw_documents) for item in maker(nursery)]
     if huge:
         items.append(huge_document(nursery))
     return tuple(items)
