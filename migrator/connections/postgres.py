@@ -7,13 +7,14 @@ long a statement may take. Nothing that the tool reads or writes may depend on t
 import json
 import re
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
+from psycopg.rows import class_row
 
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import ConfigurationError, DeniedError, LockedError, MigratorError, RefusedError, UnreachableError
@@ -129,6 +130,23 @@ def is_alive(connection: psycopg.Connection[Any]) -> bool:
 
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Row = TypeVar("Row")
+
+
+def fetch_structs(
+    connection: Connection, kind: type[Row], query: LiteralString, parameters: Sequence[object] = ()
+) -> list[Row]:
+    """Return the rows of a query; its columns have the names of the fields of ``kind``."""
+    with connection.cursor(row_factory=class_row(kind)) as cursor:
+        return cursor.execute(query, parameters).fetchall()
+
+
+def fetch_value(
+    connection: Connection, query: LiteralString | sql.SQL | sql.Composed, parameters: Sequence[object] = ()
+) -> Any:  # noqa: ANN401 - of whatever type the column is
+    """Return the first value of the first row of a query; None if there is no row."""
+    row = connection.execute(query, parameters).fetchone()
+    return None if row is None else row[0]
 
 
 _UNUSABLE = re.compile(r"connection is bad: (invalid |definition of service |service file )")

@@ -114,7 +114,7 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
     plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
     require_forward(target)
     plans.guard_foreign(target, profile)
-    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    chosen = scope.chosen(found)
     _require_parents(target, profile, scope, {one.collection.name for one in found})
     require_executor(settings.copy)
     plan = ledger.latest_plan(target, "open")
@@ -124,7 +124,11 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
         plan = plans.new_plan(sessions.source, profile, settings, scope, found, position=position)
-        chunks = _cut(sessions, chosen)
+        chunks = [
+            chunk
+            for one in chosen
+            for chunk in plans.cut(sessions.source, one, settings, plans.load_mode(target, one.collection))
+        ]
         if not dry_run:
             new = plan
             retry_transient(settings, lambda: _store(sessions, new, chosen, chunks))
@@ -153,14 +157,6 @@ def _restore_deferred(sessions: Sessions, plan: Plan) -> None:
     deferred_ddl.restore(sessions.settings, workers(sessions.settings.copy))
     fault_points.reach(fault_points.AFTER_DEFERRED_RESTORED)
     ledger.set_plan_state(sessions.target, plan.id, "complete")
-
-
-def _cut(sessions: Sessions, chosen: Sequence[SourceCollection]) -> list[Chunk]:
-    chunks: list[Chunk] = []
-    for one in chosen:
-        mode = plans.load_mode(sessions.target, one.collection)
-        chunks.extend(plans.cut(sessions.source, one, sessions.settings, mode))
-    return chunks
 
 
 def _store(sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], chunks: Sequence[Chunk]) -> None:
@@ -253,12 +249,13 @@ def _result(
 ) -> BackfillResult:
     keep_backfill_lock(sessions)
     target, plan = sessions.target, begun.plan
+    total = ChunkResult(collection="", ordinal=0)
     by_collection: dict[str, ChunkResult] = {}
     for one in done:
-        sofar = by_collection.get(one.collection)
-        by_collection[one.collection] = one if sofar is None else _add(sofar, one)
+        total.add(one)
+        by_collection.setdefault(one.collection, ChunkResult(collection=one.collection, ordinal=one.ordinal)).add(one)
     if dry_run:
-        quarantined, dangling = sum(one.quarantined for one in done), 0
+        quarantined, dangling = total.quarantined, 0
     else:
         quarantined = ledger.quarantined_count(target, plan.profile)
         dangling = ledger.noted_documents(target, plan.id, "finding", ORPHAN)
@@ -267,30 +264,12 @@ def _result(
         resumed=begun.resumed,
         complete=complete,
         chunks=len(done),
-        documents=sum(one.documents for one in done),
-        rows=sum(sum(one.rows.values()) for one in done),
-        written=sum(sum(one.written.values()) for one in done),
+        documents=total.documents,
+        rows=total.rows.total(),
+        written=total.written.total(),
         quarantined=quarantined,
-        skipped=sum(sum(one.skipped.values()) for one in done),
+        skipped=total.skipped.total(),
         dangling=dangling,
         unknown_collections=begun.unknown,
         by_collection=by_collection,
-    )
-
-
-def _add(one: ChunkResult, other: ChunkResult) -> ChunkResult:
-    def both(name: str) -> dict[str, int]:
-        left, right = getattr(one, name), getattr(other, name)
-        return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
-
-    return ChunkResult(
-        collection=one.collection,
-        ordinal=one.ordinal,
-        documents=one.documents + other.documents,
-        bytes=one.bytes + other.bytes,
-        skipped=both("skipped"),
-        quarantined=one.quarantined + other.quarantined,
-        rows=both("rows"),
-        written=both("written"),
-        clean=one.clean + other.clean,
     )

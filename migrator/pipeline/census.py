@@ -83,7 +83,7 @@ def census(settings: Settings, scope: Scope) -> Census:
             found, unknown = plans.survey(sessions.source, sessions.profile, settings)
             if not found:
                 raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
-            chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+            chosen = scope.chosen(found)
             plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
             jobs = [
                 ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk)

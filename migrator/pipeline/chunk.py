@@ -33,14 +33,9 @@ from migrator.values.identity import source_id_of
 
 
 class _ChunkTotals(msgspec.Struct):
-    """What a chunk has counted so far."""
+    """What a chunk has counted so far, and what it will record."""
 
-    documents: int = 0
-    bytes: int = 0
-    clean: int = 0
-    skipped: Counter[str] = msgspec.field(default_factory=Counter)
-    rows: Counter[str] = msgspec.field(default_factory=Counter)
-    written: Counter[str] = msgspec.field(default_factory=Counter)
+    result: ChunkResult
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     quarantined: list[QuarantinedDocument] = msgspec.field(default_factory=list)
     links: list[PendingLink] = msgspec.field(default_factory=list)
@@ -51,7 +46,7 @@ class _ChunkTotals(msgspec.Struct):
 
     def loaded(self, document: LoadableDocument) -> None:
         """Count a document that is stored, except its rows."""
-        self.clean += document.clean
+        self.result.clean += document.clean
         if document.notes:
             self.notes.update(document.notes)
         if document.links:
@@ -86,11 +81,13 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
     chunk, target = job.chunk, sessions.target
     collection = sessions.profile.by_name()[chunk.collection]
     with target.transaction():
+        done = ChunkResult(collection=chunk.collection, ordinal=chunk.ordinal)
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
-            return ChunkResult(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
+            done.already = True
+            return done
         fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
         resolver = _resolver(job, sessions, collection, mode)
-        totals, digest = _ChunkTotals(), hashlib.sha256()
+        totals, digest = _ChunkTotals(done), hashlib.sha256()
         totals.known_quarantined = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         store = _count_only if job.dry_run else _append if mode == "direct" else _merge
         for batch in raw_batches(
@@ -101,22 +98,12 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
             condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
             batch_size=batch_documents(chunk.average_bytes),
         ):
-            totals.bytes += len(batch)
+            done.bytes += len(batch)
             digest.update(batch)
             store(target, _loadable_documents(collection, job.context, resolver, batch, totals), totals)
-        done = ChunkResult(
-            collection=chunk.collection,
-            ordinal=chunk.ordinal,
-            documents=totals.documents,
-            bytes=totals.bytes,
-            skipped=dict(totals.skipped),
-            quarantined=len(totals.quarantined),
-            rows=dict(totals.rows),
-            written=dict(totals.written),
-            clean=totals.clean,
-        )
+        done.quarantined = len(totals.quarantined)
         if not job.dry_run:
-            _record(job, target, totals, done, digest.digest(), began)
+            _record(job, target, totals, digest.digest(), began)
             fault_points.reach(fault_points.AFTER_LOAD_BEFORE_COMMIT)
     fault_points.reach(fault_points.AFTER_COMMIT)
     return done
@@ -133,7 +120,7 @@ def _loadable_documents(
 ) -> Iterator[LoadableDocument]:
     """Yield the documents that have rows, and count the others."""
     for outcomes in transform_batch(collection, context, resolver, batch):
-        totals.documents += len(outcomes)
+        totals.result.documents += len(outcomes)
         for outcome in outcomes:
             if outcome.loadable is None or outcome.loadable.dangling:
                 totals.dangling.extend(references.dangling_references_of(outcome))
@@ -142,13 +129,13 @@ def _loadable_documents(
             elif outcome.rejected is not None:
                 totals.quarantined.append(quarantined_document(outcome.raw, outcome.rejected))
             else:
-                totals.skipped[outcome.skipped] += 1
+                totals.result.skipped[outcome.skipped] += 1
 
 
 def _count_only(_target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
     """Only count: a dry run."""
     for document in documents:
-        totals.rows.update(row.record.table for row in document.rows)
+        totals.result.rows.update(row.record.table for row in document.rows)
         totals.loaded(document)
 
 
@@ -163,8 +150,8 @@ def _append(target: Connection, documents: Iterable[LoadableDocument], totals: _
             rows.add(document)
             totals.loaded(document)
     written = rows.write(target)
-    totals.rows.update(written)
-    totals.written.update(written)
+    totals.result.rows.update(written)
+    totals.result.written.update(written)
     if global_:
         _merge(target, global_, totals)
 
@@ -173,26 +160,24 @@ def _merge(target: Connection, documents: Iterable[LoadableDocument], totals: _C
     """Store the rows that are new or different."""
     batch = list(documents)
     written, conflicts = merge_rows(target, batch)
-    totals.written.update(written)
+    totals.result.written.update(written)
     totals.quarantined.extend(map(quarantined_conflict, conflicts))
     out = {id(conflict.document) for conflict in conflicts}
     for document in batch:
         if id(document) not in out:
-            totals.rows.update(row.record.table for row in document.rows)
+            totals.result.rows.update(row.record.table for row in document.rows)
             totals.loaded(document)
 
 
-def _record(
-    job: ChunkJob, target: Connection, totals: _ChunkTotals, done: ChunkResult, digest: bytes, began: datetime
-) -> None:
+def _record(job: ChunkJob, target: Connection, totals: _ChunkTotals, digest: bytes, began: datetime) -> None:
     plan, name = job.plan, job.chunk.collection
     ledger.quarantine(target, plan, name, totals.quarantined)
     if totals.loaded_again:
-        ledger.release(target, plan.profile, name, totals.loaded_again)
+        ledger.close_entries(target, plan.profile, name, totals.loaded_again, "resolved")
     if totals.dangling:
         references.store_dangling(target, name, totals.dangling)
     if totals.links:
         ledger.store_links(target, name, totals.links)
-    totals.notes.update({("skip", reason, ""): count for reason, count in totals.skipped.items()})
+    totals.notes.update({("skip", reason, ""): count for reason, count in totals.result.skipped.items()})
     ledger.store_notes(target, plan.id, name, job.chunk.ordinal, totals.notes)
-    ledger.finish_chunk(target, plan.id, done, digest, began, f"{socket.gethostname()}:{os.getpid()}")
+    ledger.finish_chunk(target, plan.id, totals.result, digest, began, f"{socket.gethostname()}:{os.getpid()}")

@@ -124,7 +124,7 @@ class _ContestedKeys:
                     )
             for row in rows:
                 upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
-            ledger.release(target, plan.profile, name, [loser_id])
+            ledger.close_entries(target, plan.profile, name, [loser_id], "resolved")
             ledger.quarantine(target, plan, name, out)
         changed = [_row_key(row) for row in (*before, *rows)]
         for table, row_id, tenant in changed:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict
 from psycopg.types.json import Jsonb
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.pipeline import checksums
 from migrator.pipeline.transform import PendingLink, QuarantinedDocument
 
@@ -51,24 +52,31 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a chunk, as it is in the ledger."""
+class ChunkResult(msgspec.Struct, kw_only=True):
+    """The result of a chunk, as it is in the ledger; or the sum of several."""
 
     collection: str
     ordinal: int
     documents: int = 0
     """Documents read from the source."""
     bytes: int = 0
-    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
     quarantined: int = 0
-    rows: dict[str, int] = msgspec.field(default_factory=dict)
+    rows: Counter[str] = msgspec.field(default_factory=Counter)
     """Rows that the documents make, by table."""
-    written: dict[str, int] = msgspec.field(default_factory=dict)
+    written: Counter[str] = msgspec.field(default_factory=Counter)
     """Rows inserted or changed, by table."""
     clean: int = 0
     """Documents without a remainder."""
     already: bool = False
     """Another worker had done the chunk."""
+
+    def add(self, other: "ChunkResult") -> None:
+        """Add the counts of another chunk."""
+        for name in ("documents", "bytes", "quarantined", "clean"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("skipped", "rows", "written"):
+            getattr(self, name).update(getattr(other, name))
 
 
 PlanState = Literal["open", "complete", "abandoned"]
@@ -78,89 +86,43 @@ CLOSING_PASS = -1
 
 def latest_plan(connection: Connection, state: PlanState | None = None) -> Plan | None:
     """Return the newest plan (in ``state``), without its chunks."""
-    row = connection.execute(
+    found = fetch_structs(
+        connection,
+        Plan,
         "SELECT id, profile, profile_version, tool_version, config_digest, source_identity, as_of, state, context,"
         " stream_position FROM migration.plans WHERE state = coalesce(%s, state) ORDER BY created_at DESC, id LIMIT 1",
         (state,),
-    ).fetchone()
-    if row is None:
-        return None
-    return Plan(
-        id=row[0],
-        profile=row[1],
-        profile_version=row[2],
-        tool_version=row[3],
-        config_digest=row[4],
-        source_identity=row[5],
-        as_of=row[6],
-        state=row[7],
-        context=row[8],
-        stream_position=None if row[9] is None else bytes(row[9]),
     )
+    return found[0] if found else None
 
 
 def chunks_of(connection: Connection, plan: UUID) -> list[Chunk]:
     """Return a plan's chunks in order."""
-    rows = connection.execute(
-        "SELECT collection, ordinal, min_id, max_id, estimated, mode, state, average_bytes FROM migration.chunks"
-        " WHERE plan_id = %s ORDER BY collection, ordinal",
+    return fetch_structs(
+        connection,
+        Chunk,
+        "SELECT collection, ordinal, min_id AS lower, max_id AS upper, estimated, average_bytes, mode,"
+        " state = 'done' AS done FROM migration.chunks WHERE plan_id = %s ORDER BY collection, ordinal",
         (plan,),
     )
-    return [
-        Chunk(
-            collection=row[0],
-            ordinal=row[1],
-            lower=None if row[2] is None else bytes(row[2]),
-            upper=None if row[3] is None else bytes(row[3]),
-            estimated=row[4],
-            mode=row[5],
-            done=row[6] == "done",
-            average_bytes=row[7],
-        )
-        for row in rows
-    ]
 
 
 def store_plan(connection: Connection, plan: Plan, chunks: Iterable[Chunk], now: datetime) -> None:
     """Record a new plan with all its chunks pending."""
     connection.execute(
         "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest, source_identity,"
-        " as_of, created_at, state, context, stream_position) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-        (
-            plan.id,
-            plan.profile,
-            plan.profile_version,
-            plan.tool_version,
-            plan.config_digest,
-            plan.source_identity,
-            plan.as_of,
-            now,
-            plan.state,
-            Jsonb(plan.context),
-            plan.stream_position,
-        ),
+        " as_of, created_at, state, context, stream_position) VALUES (%(id)s, %(profile)s, %(profile_version)s,"
+        " %(tool_version)s, %(config_digest)s, %(source_identity)s, %(as_of)s, %(now)s, %(state)s, %(context)s,"
+        " %(stream_position)s)",
+        asdict(plan) | {"now": now, "context": Jsonb(plan.context)},
     )
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(
-            "COPY migration.chunks (plan_id, collection, ordinal, min_id, max_id, estimated, mode, state,"
-            " average_bytes) FROM STDIN"
-        ) as copy,
-    ):
-        for chunk in chunks:
-            copy.write_row(
-                (
-                    plan.id,
-                    chunk.collection,
-                    chunk.ordinal,
-                    chunk.lower,
-                    chunk.upper,
-                    chunk.estimated,
-                    chunk.mode,
-                    "pending",
-                    chunk.average_bytes,
-                )
-            )
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO migration.chunks (plan_id, collection, ordinal, min_id, max_id, estimated, mode, state,"
+            " average_bytes) VALUES (%(plan)s, %(collection)s, %(ordinal)s, %(lower)s, %(upper)s, %(estimated)s,"
+            " %(mode)s, 'pending', %(average_bytes)s)",
+            [asdict(chunk) | {"plan": plan.id} for chunk in chunks],
+        )
     checksums.write_plan(connection, plan.id)
 
 
@@ -185,23 +147,13 @@ def finish_chunk(
 ) -> None:
     """Mark a chunk done, with its result; part of the transaction of its rows, after its notes."""
     connection.execute(
-        "UPDATE migration.chunks SET state = 'done', documents = %s, skipped = %s, quarantined = %s, bytes = %s,"
-        " rows = %s, written = %s, digest = %s, started_at = %s, finished_at = clock_timestamp(), worker = %s"
-        " WHERE plan_id = %s AND collection = %s AND ordinal = %s",
-        (
-            done.documents,
-            sum(done.skipped.values()),
-            done.quarantined,
-            done.bytes,
-            Jsonb(done.rows),
-            Jsonb(done.written),
-            digest,
-            began,
-            worker,
-            plan,
-            done.collection,
-            done.ordinal,
-        ),
+        "UPDATE migration.chunks SET state = 'done', documents = %(documents)s, skipped = %(skipped)s,"
+        " quarantined = %(quarantined)s, bytes = %(bytes)s, rows = %(rows)s, written = %(written)s,"
+        " digest = %(digest)s, started_at = %(began)s, finished_at = clock_timestamp(), worker = %(worker)s"
+        " WHERE plan_id = %(plan)s AND collection = %(collection)s AND ordinal = %(ordinal)s",
+        asdict(done)
+        | {"skipped": done.skipped.total(), "rows": Jsonb(done.rows), "written": Jsonb(done.written)}
+        | {"digest": digest, "began": began, "worker": worker, "plan": plan},
     )
     checksums.write(
         connection,
@@ -242,7 +194,8 @@ def quarantine(connection: Connection, plan: Plan, collection: str, documents: S
         cursor.executemany(
             "INSERT INTO migration.quarantine AS stored (plan_id, profile, collection, source_key, source_id,"
             " tenant_id, reason, path, expected, raw, tool_version, profile_version, state, created_at)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'open', clock_timestamp())"
+            " VALUES (%(plan)s, %(profile)s, %(collection)s, %(source_key)s, %(source_id)s, %(tenant)s, %(reason)s,"
+            " %(path)s, %(expected)s, %(raw)s, %(tool_version)s, %(profile_version)s, 'open', clock_timestamp())"
             " ON CONFLICT (profile, collection, source_key) DO UPDATE SET plan_id = EXCLUDED.plan_id,"
             " reason = EXCLUDED.reason, path = EXCLUDED.path, expected = EXCLUDED.expected, raw = EXCLUDED.raw,"
             " tool_version = EXCLUDED.tool_version, profile_version = EXCLUDED.profile_version, state = 'open',"
@@ -250,20 +203,9 @@ def quarantine(connection: Connection, plan: Plan, collection: str, documents: S
             " WHERE (stored.reason, stored.path, stored.expected, stored.raw, stored.state)"
             " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.expected, EXCLUDED.raw, 'open'::text)",
             [
-                (
-                    plan.id,
-                    plan.profile,
-                    collection,
-                    source_key(one.source_id),
-                    one.source_id,
-                    one.tenant,
-                    one.reason,
-                    one.path,
-                    one.expected,
-                    one.raw,
-                    plan.tool_version,
-                    plan.profile_version,
-                )
+                asdict(plan)
+                | asdict(one)
+                | {"plan": plan.id, "collection": collection, "source_key": source_key(one.source_id)}
                 for one in documents
             ],
         )
@@ -318,10 +260,7 @@ def quarantine_entries(connection: Connection, profile: str, collection: str) ->
 
 def quarantined_count(connection: Connection, profile: str) -> int:
     """Return how many documents are quarantined now."""
-    row = connection.execute(
-        "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (profile,)
-    ).fetchone()
-    return row[0] if row else 0
+    return sum(quarantined_by_collection(connection, profile).values())
 
 
 def quarantined_by_collection(connection: Connection, profile: str) -> dict[str, int]:
@@ -336,29 +275,27 @@ def quarantined_by_collection(connection: Connection, profile: str) -> dict[str,
 
 def noted_documents(connection: Connection, plan: UUID, group: str, kind: str) -> int:
     """Return how many documents of a plan had a note of a class and kind, over all paths."""
-    row = connection.execute(
+    count: int = fetch_value(
+        connection,
         "SELECT coalesce(sum(documents), 0)::bigint FROM migration.notes WHERE plan_id = %s AND class = %s"
         " AND kind = %s",
         (plan, group, kind),
-    ).fetchone()
-    return row[0] if row else 0
-
-
-def release(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark the entries of documents that are loaded now as resolved."""
-    connection.execute(
-        "UPDATE migration.quarantine SET state = 'resolved', resolved_at = clock_timestamp()"
-        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
-        (profile, collection, [source_key(one) for one in source_ids]),
     )
+    return count
 
 
-def supersede(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark the entries of documents that the source does not have any more, or that are skipped now, as superseded."""
+def close_entries(
+    connection: Connection,
+    profile: str,
+    collection: str,
+    source_ids: Iterable[str],
+    state: Literal["resolved", "superseded"],
+) -> None:
+    """Close quarantine entries: ``resolved`` of loaded documents, ``superseded`` of deleted and skipped ones."""
     connection.execute(
-        "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
+        "UPDATE migration.quarantine SET state = %s, resolved_at = clock_timestamp()"
         " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
-        (profile, collection, [source_key(one) for one in source_ids]),
+        (state, profile, collection, [source_key(one) for one in source_ids]),
     )
 
 
@@ -379,17 +316,3 @@ def store_links(connection: Connection, collection: str, links: Sequence[Pending
             " resolved_extra = EXCLUDED.resolved_extra",
             [(collection, *link[:-1], link.extra.decode()) for link in links],
         )
-
-
-def totals(connection: Connection, plan: UUID) -> dict[str, Any]:
-    """Return what the chunks of a plan have done so far, summed by collection."""
-    rows = connection.execute(
-        "SELECT collection, count(*), count(*) FILTER (WHERE state = 'done'), coalesce(sum(estimated), 0)::bigint,"
-        " coalesce(sum(documents), 0)::bigint, coalesce(sum(skipped), 0)::bigint,"
-        " coalesce(sum(quarantined), 0)::bigint, coalesce(sum(bytes), 0)::bigint,"
-        " min(started_at), max(finished_at)"
-        " FROM migration.chunks WHERE plan_id = %s GROUP BY collection ORDER BY collection",
-        (plan,),
-    )
-    names = ("chunks", "done", "estimated", "documents", "skipped", "quarantined", "bytes", "began", "ended")
-    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}

@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -40,6 +40,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
     only: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
+
+    def chosen(self, found: Iterable["SourceCollection"]) -> list["SourceCollection"]:
+        """Return the collections that are in the scope."""
+        return [one for one in found if not self.only or one.collection.name in self.only]
 
 
 class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +101,7 @@ def require_tenants(
     source: MongoDatabase, found: Sequence[SourceCollection], scope: Scope, default_tenant: str | None
 ) -> None:
     """Raise ``UsageError`` for a tenant of the scope that no document of the source names."""
-    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    chosen = scope.chosen(found)
     with translate_source_errors("the source"):
         for tenant in scope.tenants:
             if not any(
@@ -186,22 +190,22 @@ def plan_scope(plan: Plan) -> Scope:
 
 def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: Settings, scope: Scope) -> None:
     """Raise ``RefusedError`` if an unfinished plan was begun under other conditions than those of now."""
-    differs = [
-        f"{what}: then {then}, now {now}"
-        for what, then, now in (
-            ("tool version", plan.tool_version, __version__),
-            ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
-            ("configuration digest", plan.config_digest[:12], config_digest(settings, scope)[:12]),
-            ("source", plan.source_identity.rpartition("/")[2], source.name),
-        )
-        if then != now
-    ]
+    differs = differences(
+        ("tool version", plan.tool_version, __version__),
+        ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
+        ("configuration digest", plan.config_digest[:12], config_digest(settings, scope)[:12]),
+        ("source", plan.source_identity.rpartition("/")[2], source.name),
+    )
     if differs:
         raise RefusedError(
-            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun with other settings"
-            f" ({'; '.join(differs)}); finish it with those, or call backfill --restart, which discards the ledger and"
-            " keeps the rows"
+            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun with other settings ({differs}); finish"
+            " it with those, or call backfill --restart, which discards the ledger and keeps the rows"
         )
+
+
+def differences(*conditions: tuple[str, str, str]) -> str:
+    """Return which conditions (name, then, now) are not as they were; empty if all are."""
+    return "; ".join(f"{what}: then {then}, now {now}" for what, then, now in conditions if then != now)
 
 
 def cut(source: MongoDatabase, found: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
@@ -323,7 +327,7 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     settings = sessions.settings
     check_scope(sessions.profile, scope)
     found, unknown = survey(sessions.source, sessions.profile, settings)
-    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    chosen = scope.chosen(found)
     collections = tuple(_planned_collection(sessions, one) for one in chosen)
     seconds = sum(
         max(one.documents / DOCUMENTS_PER_SECOND, one.documents * one.average_bytes / BYTES_PER_SECOND)

@@ -12,7 +12,7 @@ import msgspec
 from bson import json_util
 
 from migrator.config import Settings
-from migrator.connections.postgres import target_connection
+from migrator.connections.postgres import fetch_structs, fetch_value, target_connection
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
@@ -90,15 +90,15 @@ def entries(settings: Settings, collection: str | None = None, reason: str | Non
     if collection is not None:
         plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
     with target_connection(settings) as target:
-        rows = target.execute(
-            "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"
-            " profile_version, created_at FROM migration.quarantine WHERE state = 'open'"
+        return fetch_structs(
+            target,
+            Entry,
+            "SELECT collection, source_id, tenant_id AS tenant, reason, path, expected, length(raw) AS size,"
+            " tool_version, profile_version, created_at AS since FROM migration.quarantine WHERE state = 'open'"
             " AND collection = coalesce(%s, collection) AND reason = coalesce(%s, reason)"
             " ORDER BY collection, reason, path, source_key",
             (collection, reason),
         )
-        names = ("collection", "source_id", "tenant", "reason", "path", "expected", "size", "tool_version")
-        return [Entry(**dict(zip((*names, "profile_version", "since"), row, strict=True))) for row in rows]
 
 
 def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[Entry, bytes]:
@@ -109,11 +109,12 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
             f"no document of {collection} with that source id is in quarantine; see migrator quarantine list"
         )
     with target_connection(settings) as target:
-        row = target.execute(
+        raw = fetch_value(
+            target,
             "SELECT raw FROM migration.quarantine WHERE collection = %s AND source_key = %s",
             (collection, ledger.source_key(source_id)),
-        ).fetchone()
-    return found[0], bytes(row[0]) if row else b""
+        )
+    return found[0], raw or b""
 
 
 def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> RetryResult:
@@ -164,8 +165,8 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
             loadable.pop(conflict.source_id, None)
             still.append(conflict)
         ledger.quarantine(target, plan, name, still)
-        ledger.release(target, plan.profile, name, loadable)
-        ledger.supersede(target, plan.profile, name, gone)
+        ledger.close_entries(target, plan.profile, name, loadable, "resolved")
+        ledger.close_entries(target, plan.profile, name, gone, "superseded")
         references.store_dangling(target, name, waiting)
         ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))

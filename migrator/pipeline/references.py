@@ -12,7 +12,7 @@ the row is stored. An entry that is out of date costs one read of a document. On
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -271,25 +271,18 @@ _LEADS_TO_ROW = sql.SQL(
 """The condition that a stored row belongs to the document that a pending link names, and to its tenant."""
 
 
-def dangling_references(raw: bytes, references: Iterable[ReferenceKey]) -> Iterator[DanglingReference]:
-    """Yield the entries of one document."""
-    source_id = source_id_of(raw)
-    for table, target in references:
-        yield source_id, table, target
-
-
-def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> Iterator[DanglingReference]:
-    """Yield the entries of a document's outcome; ``own``: also of references into its own table that stay dangling."""
+def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> list[DanglingReference]:
+    """Return the entries of a document's outcome; ``own``: also of references into its own table that stay dangling."""
+    found: list[ReferenceKey] = []
     if isinstance(outcome.rejected, MissingParent):
-        yield from dangling_references(outcome.raw, (outcome.rejected.orphan,))
+        found = [outcome.rejected.orphan]
     elif outcome.loadable is not None:
-        loadable = outcome.loadable
-        if loadable.dangling:
-            yield from dangling_references(outcome.raw, loadable.dangling)
-        if own and loadable.links:
-            yield from dangling_references(
-                outcome.raw, ((link.target_table, link.target_id) for link in loadable.links)
-            )
+        links = outcome.loadable.links if own else ()
+        found = [*outcome.loadable.dangling, *((link.target_table, link.target_id) for link in links)]
+    if not found:
+        return []
+    source_id = source_id_of(outcome.raw)
+    return [(source_id, table, target) for table, target in found]
 
 
 def store_dangling(target: Connection, collection: str, dangling: Sequence[DanglingReference]) -> None:

@@ -1,14 +1,15 @@
 """The status of the copy and of the tail, read from the ledger."""
 
-from datetime import datetime
+from datetime import timedelta
 
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, target_connection
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value, target_connection
 from migrator.pipeline import deferred_ddl, ledger, locks
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.positions import TailFigures
 
 
 class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,27 +24,15 @@ class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
+class TailStatus(TailFigures, frozen=True, kw_only=True):
     """The state of the tail."""
 
     follows: bool
     """Whether a tail runs now."""
-    position_at: datetime
-    """Cluster time up to which all events were read."""
     lag_s: float
     """From the position to the target's clock. It is up to 10 s for an idle source, which records the time so often."""
-    last_event_at: datetime | None
-    updated_at: datetime
-    events: int
-    documents: int
-    written: int
-    removed: int
-    rate: float
-    """Events per second, averaged over the last batches."""
     owed: int
     """Documents that must still be read again."""
-    alarm: str | None
-    alarm_at: datetime | None
 
 
 class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,40 +53,32 @@ def copy_status(settings: Settings) -> CopyStatus:
         plan = ledger.latest_plan(target)
         if plan is None:
             return CopyStatus(plan=None)
-        row = target.execute("SELECT count(*) FROM migration.quarantine WHERE state = 'open'").fetchone()
+        collections = fetch_structs(
+            target,
+            CollectionStatus,
+            "SELECT collection, count(*) AS chunks, count(*) FILTER (WHERE state = 'done') AS done,"
+            " coalesce(sum(documents), 0)::bigint AS documents, coalesce(sum(skipped), 0)::bigint AS skipped,"
+            " coalesce(sum(quarantined), 0)::bigint AS quarantined, coalesce(sum(bytes), 0)::bigint AS bytes"
+            " FROM migration.chunks WHERE plan_id = %s GROUP BY collection ORDER BY collection",
+            (plan.id,),
+        )
         return CopyStatus(
             plan=plan,
-            collections=tuple(
-                CollectionStatus(
-                    collection=name,
-                    **{key: figures[key] for key in ("chunks", "done", "documents", "skipped", "quarantined", "bytes")},
-                )
-                for name, figures in ledger.totals(target, plan.id).items()
-            ),
+            collections=tuple(collections),
             owed=len(deferred_ddl.outstanding(target)),
-            quarantined=row[0] if row else 0,
+            quarantined=ledger.quarantined_count(target, plan.profile),
             tail=_tail_status(target, plan.profile),
         )
 
 
 def _tail_status(target: Connection, profile: str) -> TailStatus | None:
     found = positions.tail_state(target, profile)
-    row = target.execute("SELECT clock_timestamp()").fetchone()
-    if found is None or row is None:
+    if found is None:
         return None
-    now: datetime = row[0]
+    lag: timedelta = fetch_value(target, "SELECT clock_timestamp()") - found.position_at
     return TailStatus(
+        **{name: getattr(found, name) for name in TailFigures.__struct_fields__},
         follows=locks.is_tail_running(target),
-        position_at=found.position_at,
-        lag_s=max(0.0, (now - found.position_at).total_seconds()),
-        last_event_at=found.last_event_at,
-        updated_at=found.updated_at,
-        events=found.events,
-        documents=found.documents,
-        written=found.written,
-        removed=found.removed,
-        rate=found.rate,
+        lag_s=max(0.0, lag.total_seconds()),
         owed=backlog.count(target),
-        alarm=found.alarm,
-        alarm_at=found.alarm_at,
     )

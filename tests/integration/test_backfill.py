@@ -16,8 +16,7 @@ from migrator.embedded.demo import SEED, Size, faulty_documents
 from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
-from migrator.pipeline import backfill as flow
-from migrator.pipeline import locks, references, sessions
+from migrator.pipeline import locks, plan, references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
@@ -134,7 +133,7 @@ def test_two_ids_that_meet_the_first_in_id_order_wins(
         settings = settings_for(mongo_database, dsn, chunk=1)
         if backwards:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(flow, "_cut", _backwards(flow._cut))
+                patch.setattr(plan, "cut", _backwards(plan.cut))
                 backfill(settings, EVERYTHING)
         else:
             backfill(settings, EVERYTHING)

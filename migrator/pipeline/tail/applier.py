@@ -6,6 +6,7 @@ nothing changes: a document is read again if its reference leads to a row that h
 end the doomed rows are deleted, referring rows before the rows to which they refer.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import backlog
 from migrator.pipeline.tail.lookups import RowLookups, given_keys, key_columns, references_of_profile
+from migrator.pipeline.tail.positions import TailTotals
 from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import (
     DocumentOutcome,
@@ -49,15 +51,6 @@ _SWITCH_GLOBAL = sql.SQL(
 
 DocumentsByCollection = dict[str, set[str]]
 """Collection → source ids."""
-
-
-class ApplyResult(msgspec.Struct):
-    """The result of an update."""
-
-    documents: int = 0
-    """Documents read again, or found to be deleted."""
-    written: int = 0
-    removed: int = 0
 
 
 class _CollectionUpdate(msgspec.Struct):
@@ -90,16 +83,17 @@ class Applier:
         self._doomed: dict[type[Record], dict[RowKey, str]] = {}
         self._disturbed: set[tuple[type[Record], RowKey]] = set()
         """Doomed rows whose referrers were found. One that still has the id leads to a row of another tenant now."""
-        self._done = ApplyResult()
+        self._done: Counter[str] = Counter()
+        """The totals of an update, by the fields of its result."""
 
-    def apply(self, named: Mapping[str, Iterable[str]]) -> ApplyResult:
+    def apply(self, named: Mapping[str, Iterable[str]]) -> TailTotals:
         """Update the rows of these documents to what a majority read returns now."""
-        self._done = ApplyResult()
+        self._done.clear()
         self._sessions.forget()  # ids of rows that others have deleted meanwhile would be taken as stored
         before = self._contested()
         changed = self._settle({name: set(ids) for name, ids in named.items()})
         self._settle_contested(before, changed)
-        return self._done
+        return TailTotals(**self._done)
 
     def name_all(self, collections: Sequence[str]) -> None:
         """Add every document of these collections to the list: those with rows, and those in the source."""
@@ -127,7 +121,7 @@ class Applier:
     def _bring(self, collection: Collection, ids: Sequence[str], again: DocumentsByCollection) -> _CollectionUpdate:
         """Merge the rows of some documents, and doom the rows that they do not make any more."""
         name, profile = collection.name, self._plan.profile
-        self._done.documents += len(ids)
+        self._done["documents"] += len(ids)
         visit = _CollectionUpdate(
             collection,
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
@@ -139,8 +133,8 @@ class Applier:
             for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
                 self._merge(visit, found)
         if self._any("quarantine", name):
-            ledger.release(self._target, profile, name, visit.loaded)
-            ledger.supersede(self._target, profile, name, visit.gone)
+            ledger.close_entries(self._target, profile, name, visit.loaded, "resolved")
+            ledger.close_entries(self._target, profile, name, visit.gone, "superseded")
         for record, appeared in visit.appeared.items():
             self.lookups.remember(collection, record, appeared.items())
             if record in self._referred:
@@ -152,7 +146,7 @@ class Applier:
             if rows:
                 self._doomed.setdefault(record, {}).update(rows)
                 self._sessions.resolver.doom(record.table, rows)
-        self._done.written += visit.written
+        self._done["written"] += visit.written
         return visit
 
     def _merge(self, visit: _CollectionUpdate, found: Sequence[DocumentOutcome]) -> None:
@@ -223,7 +217,7 @@ class Applier:
                     key_columns(doomed),
                 )
                 self.lookups.forget(record, list(doomed))
-                self._done.removed += len(doomed)
+                self._done["removed"] += len(doomed)
         self._disturbed.clear()
         self._sessions.resolver.spare_all()
 

@@ -55,22 +55,14 @@ def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
     if scope.tenants:
         raise RefusedError("only some tenants were copied, and the tail needs all: copy all of them first")
     profile = sessions.profile
-    differs = [
-        f"{what}: then {then}, now {now}"
-        for what, then, now in (
-            ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
-            (
-                "digest of the section [source] of the configuration",
-                plan.config_digest[:12],
-                plans.config_digest(sessions.settings, scope)[:12],
-            ),
-        )
-        if then != now
-    ]
+    digest = plans.config_digest(sessions.settings, scope)
+    differs = plans.differences(
+        ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
+        ("digest of the section [source] of the configuration", plan.config_digest[:12], digest[:12]),
+    )
     if differs:
         raise RefusedError(
-            f"the copy was made with other settings ({'; '.join(differs)}): call migrator backfill, which updates"
-            " every row"
+            f"the copy was made with other settings ({differs}): call migrator backfill, which updates every row"
         )
 
 

@@ -18,7 +18,6 @@ from pymongo.errors import PyMongoError
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.postgres import target_connection
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
@@ -33,7 +32,7 @@ from migrator.pipeline.sessions import (
     translate_server_errors,
 )
 from migrator.pipeline.tail import backlog, positions
-from migrator.pipeline.tail.applier import Applier, ApplyResult
+from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.metrics import TailMetrics, write_metrics
@@ -44,9 +43,10 @@ from migrator.pipeline.tail.positions import (
     LagMonitor,
     PositionBackwardsError,
     PositionLostError,
+    TailTotals,
+    totals_of,
 )
 from migrator.pipeline.tail.stream import ChangeStream, EventBatch, PrefetchedEvents
-from migrator.sources import profile_of
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import say, waiting
 
@@ -149,7 +149,7 @@ class TailSession:
     def _commit(self, batch: EventBatch) -> None:
         with self._target.transaction():
             self._take_turn()
-            done = ApplyResult()
+            done = TailTotals()
             applier = self._applier
             backlog.add_whole(self._target, batch.whole)
             if applier is None or self.reason:
@@ -167,16 +167,11 @@ class TailSession:
             positions.save_progress(
                 self._target,
                 self._profile,
-                positions.TailProgress(
-                    position=batch.position,
-                    last_event=batch.last_event,
-                    events=batch.events,
-                    documents=done.documents,
-                    written=done.written,
-                    removed=done.removed,
-                    rate=self._rate.value,
-                    derived_pending=self._derived_pending,
-                ),
+                batch.position,
+                msgspec.structs.replace(done, events=batch.events),
+                rate=self._rate.value,
+                last_event=batch.last_event,
+                derived_pending=self._derived_pending,
             )
             fault_points.reach(fault_points.TAIL_BEFORE_COMMIT)
         fault_points.reach(fault_points.TAIL_AFTER_COMMIT)
@@ -229,9 +224,7 @@ class TailSession:
                 return
             write_derived(self.sessions)
             self._derived_pending = False
-            positions.save_progress(
-                self._target, self._profile, positions.TailProgress(position=self.position, rate=self._rate.value)
-            )
+            positions.save_progress(self._target, self._profile, self.position, TailTotals(), rate=self._rate.value)
         self._derived_at = time.monotonic()
 
     def at(self, goal: Timestamp) -> bool:
@@ -244,41 +237,41 @@ class TailSession:
     def _all(self) -> tuple[str, ...]:
         return tuple(one.name for one in self.sessions.profile.collections)
 
-    def owed(self) -> int:
-        """Return how many documents must still be read again."""
-        return backlog.count(self._target)
-
-    def quarantined(self) -> int:
-        """Return how many documents are quarantined now."""
-        return ledger.quarantined_count(self._target, self._profile)
-
-    def totals(self) -> tuple[int, int, int, int]:
-        """Return events, documents, rows written and rows removed, since the tail's first call."""
-        standing = positions.tail_state(self._target, self._profile)
-        return (
-            (0, 0, 0, 0)
-            if standing is None
-            else (standing.events, standing.documents, standing.written, standing.removed)
-        )
+    def totals(self) -> TailTotals:
+        """Return the totals since the tail's first call."""
+        return positions.tail_state(self._target, self._profile) or TailTotals()
 
     def metrics(self) -> TailMetrics:
         """Return the metrics."""
         return TailMetrics(
-            *self.totals(),
+            **totals_of(self.totals()),
             lag_s=self._watch.seconds,
             delay_ms=self.delay_ms,
             rate=self._rate.value,
-            owed=self.owed(),
+            owed=backlog.count(self._target),
             position_s=self.position.time.time,
             alarm=False,
         )
 
     def line(self) -> str:
         """Return the state as a line of text."""
-        events, documents, written, removed = self.totals()
+        now = self.totals()
         return (
-            f"tail: {events:,} events, {documents:,} documents applied, {written:,} rows written,"
-            f" {removed:,} removed; {self._rate.value:,.0f} events/s, lag {self._watch.seconds} s"
+            f"tail: {now.events:,} events, {now.documents:,} documents applied, {now.written:,} rows written,"
+            f" {now.removed:,} removed; {self._rate.value:,.0f} events/s, lag {self._watch.seconds} s"
+        )
+
+    def result(self, before: TailTotals, *, reached: bool) -> "TailResult":
+        """Return what was done since the totals ``before``."""
+        now = totals_of(self.totals())
+        return TailResult(
+            **{name: total - getattr(before, name) for name, total in now.items()},
+            reached=reached,
+            applied=not self.reason,
+            reason=self.reason,
+            position=self.position.time,
+            owed=backlog.count(self._target),
+            quarantined=ledger.quarantined_count(self._target, self._profile),
         )
 
 
@@ -289,7 +282,7 @@ REPORT_EVERY_S = 10.0
 METRICS_EVERY_S = 1.0
 
 
-class TailResult(msgspec.Struct, frozen=True, kw_only=True):
+class TailResult(TailTotals, frozen=True, kw_only=True):
     """The result of a call of the tail."""
 
     reached: bool
@@ -299,10 +292,6 @@ class TailResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why rows are not; empty if they are."""
     position: Timestamp
-    events: int
-    documents: int
-    written: int
-    removed: int
     owed: int
     """Documents that must still be read again."""
     quarantined: int
@@ -351,17 +340,15 @@ class Tail:
             while True:  # the patience begins again each time that it has advanced
                 done = retry_transient(self._settings, lambda: self._attempt(goal, stop))
                 if done is not None:
-                    return self._result(*begun, reached=done)
+                    session = self._opened()
+                    if self._metrics_file is not None:
+                        write_metrics(self._metrics_file, session.metrics())
+                    return session.result(begun, reached=done)
 
     @property
     def following(self) -> bool:
         """Whether this object holds the lock of the tail."""
         return self._session is not None
-
-    def position(self) -> positions.Position | None:
-        """Return the saved position; None before the first call of ``run``."""
-        found = state_of_tail(self._settings)
-        return None if found is None else found.position
 
     def _opened(self) -> TailSession:
         if self._session is None:
@@ -411,27 +398,3 @@ class Tail:
         if self._metrics_file is not None and now - self._measured >= METRICS_EVERY_S:
             self._measured = now
             write_metrics(self._metrics_file, session.metrics())
-
-    def _result(self, events: int, documents: int, written: int, removed: int, *, reached: bool) -> TailResult:
-        session = self._opened()
-        now = session.totals()
-        if self._metrics_file is not None:
-            write_metrics(self._metrics_file, session.metrics())
-        return TailResult(
-            reached=reached,
-            applied=not session.reason,
-            reason=session.reason,
-            position=session.position.time,
-            events=now[0] - events,
-            documents=now[1] - documents,
-            written=now[2] - written,
-            removed=now[3] - removed,
-            owed=session.owed(),
-            quarantined=session.quarantined(),
-        )
-
-
-def state_of_tail(settings: Settings) -> positions.TailState | None:
-    """Return the state of a target's tail; None if it never ran."""
-    with target_connection(settings) as target:
-        return positions.tail_state(target, profile_of(settings.source).name)

@@ -4,21 +4,16 @@ import os
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from migrator.config import Settings
 from migrator.errors import MigratorError, UsageError
 from migrator.pipeline.status import copy_status
+from migrator.pipeline.tail.positions import TailTotals, totals_of
 from migrator.prometheus import Sample, prometheus_text
 
 
-class TailMetrics(msgspec.Struct, frozen=True):
+class TailMetrics(TailTotals, frozen=True, kw_only=True):
     """The metrics of the tail; totals since its first call."""
 
-    events: int
-    documents: int
-    written: int
-    removed: int
     lag_s: float
     delay_ms: float | None
     rate: float
@@ -39,10 +34,7 @@ def stored_metrics(settings: Settings) -> TailMetrics | None:
     if found is None:
         return None
     return TailMetrics(
-        events=found.events,
-        documents=found.documents,
-        written=found.written,
-        removed=found.removed,
+        **totals_of(found),
         lag_s=found.lag_s,
         delay_ms=None,
         rate=found.rate if found.follows else 0.0,

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from migrator.connections.mongo import MongoDatabase
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_structs
 from migrator.errors import MigratorError, RefusedError
 
 
@@ -88,48 +88,56 @@ def as_datetime(time: Timestamp) -> datetime:
     return datetime.fromtimestamp(time.time, UTC)
 
 
-class TailState(msgspec.Struct, frozen=True, kw_only=True):
-    """The tail's row in the ledger."""
+class TailTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done: by the tail since its first call, by one call of it, or by one of its transactions."""
 
-    position: Position
+    events: int = 0
+    documents: int = 0
+    """Documents read again, or found to be deleted."""
+    written: int = 0
+    removed: int = 0
+
+
+def totals_of(found: TailTotals) -> dict[str, int]:
+    """Return the totals of a struct that has them among other fields."""
+    return {name: getattr(found, name) for name in TailTotals.__struct_fields__}
+
+
+class TailFigures(TailTotals, frozen=True, kw_only=True):
+    """What the ledger shows of the tail."""
+
     position_at: datetime
+    """Cluster time up to which all events were read."""
     last_event_at: datetime | None
     updated_at: datetime
-    events: int
-    documents: int
-    written: int
-    removed: int
     rate: float
-    derived_pending: bool
+    """Events per second, averaged over the last batches."""
     alarm: str | None
     alarm_at: datetime | None
 
 
-class TailProgress(msgspec.Struct, kw_only=True):
-    """The result of a transaction of the tail."""
+class TailState(TailFigures, frozen=True, kw_only=True):
+    """The tail's row in the ledger."""
 
-    position: Position
-    last_event: Timestamp | None = None
-    events: int = 0
-    documents: int = 0
-    written: int = 0
-    removed: int = 0
-    rate: float = 0.0
-    derived_pending: bool = False
+    stored: bytes
+    derived_pending: bool
+
+    @property
+    def position(self) -> Position:
+        """The position up to which all events were read."""
+        return decode_position(self.stored)
 
 
 def tail_state(target: Connection, profile: str) -> TailState | None:
     """Return the state of the tail; None before its first call."""
-    row = target.execute(
-        "SELECT position, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
+    found = fetch_structs(
+        target,
+        TailState,
+        "SELECT position AS stored, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
         " derived_pending, alarm, alarm_at FROM migration.tail WHERE profile = %s",
         (profile,),
-    ).fetchone()
-    if row is None:
-        return None
-    names = ("position_at", "last_event_at", "updated_at", "events", "documents", "written", "removed", "rate")
-    rest = (*names, "derived_pending", "alarm", "alarm_at")
-    return TailState(position=decode_position(bytes(row[0])), **dict(zip(rest, row[1:], strict=True)))
+    )
+    return found[0] if found else None
 
 
 def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:
@@ -143,24 +151,25 @@ def start_from(target: Connection, profile: str, identity: str, position: Positi
     )
 
 
-def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
+def save_progress(
+    target: Connection,
+    profile: str,
+    position: Position,
+    done: TailTotals,
+    *,
+    rate: float,
+    last_event: Timestamp | None = None,
+    derived_pending: bool = False,
+) -> None:
     """Record the progress of the tail; part of the transaction of the rows."""
     target.execute(
-        "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
-        " updated_at = clock_timestamp(), events = events + %s, documents = documents + %s, written = written + %s,"
-        " removed = removed + %s, rate = %s, derived_pending = %s WHERE profile = %s",
-        (
-            done.position.encode(),
-            as_datetime(done.position.time),
-            None if done.last_event is None else as_datetime(done.last_event),
-            done.events,
-            done.documents,
-            done.written,
-            done.removed,
-            done.rate,
-            done.derived_pending,
-            profile,
-        ),
+        "UPDATE migration.tail SET position = %(position)s, position_at = %(at)s,"
+        " last_event_at = coalesce(%(last_event_at)s, last_event_at), updated_at = clock_timestamp(),"
+        " events = events + %(events)s, documents = documents + %(documents)s, written = written + %(written)s,"
+        " removed = removed + %(removed)s, rate = %(rate)s, derived_pending = %(derived)s WHERE profile = %(profile)s",
+        msgspec.structs.asdict(done)
+        | {"position": position.encode(), "at": as_datetime(position.time), "profile": profile, "rate": rate}
+        | {"last_event_at": None if last_event is None else as_datetime(last_event), "derived": derived_pending},
     )
 
 
