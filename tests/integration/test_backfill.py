@@ -16,6 +16,7 @@ from migrator.embedded.demo import SEED, Size, faulty_documents
 from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
+from migrator.pipeline import backfill as flow
 from migrator.pipeline import locks, plan, references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
