@@ -9,7 +9,7 @@ writes each collection under another name, verifies its digest, and then renames
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
@@ -89,14 +89,11 @@ def verified_manifest(folder: Path) -> Manifest:
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
         raise RefusedError(f"{folder} holds no backup that can be read") from None
     for part in manifest.parts:
-        digest, count = hashlib.sha256(), 0
         try:
-            for one in _file_documents(folder, part):
-                digest.update(one)
-                count += 1
+            found = _fingerprint(_file_documents(folder, part))
         except (OSError, bson.errors.InvalidBSON):
             raise RefusedError(f"the backup of {part.collection} in {folder} cannot be read") from None
-        if (count, digest.hexdigest()) != (part.documents, part.sha256):
+        if found != (part.documents, part.sha256):
             raise RefusedError(
                 f"the backup of {part.collection} in {folder} was changed after it was written: digest differs"
             )
@@ -129,26 +126,28 @@ def restore_source(sessions: SourceSessions, folder: Path) -> Manifest:
 
 def fingerprint(sessions: SourceSessions, name: str) -> tuple[int, str]:
     """Return how many documents a collection holds, and the digest of all of them in order of their ``_id``."""
+    return _fingerprint(_source_documents(sessions, name))
+
+
+def _fingerprint(found: Iterable[bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, str]:
+    """Return the number of documents and their digest; pass each to ``write``."""
     digest, count = hashlib.sha256(), 0
-    for one in _source_documents(sessions, name):
+    for one in found:
         digest.update(one)
+        write(one)
         count += 1
     return count, digest.hexdigest()
 
 
 def _export_collection(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> BackupPart:
     name = found["name"]
-    digest, count = hashlib.sha256(), 0
     with open_private(_collection_file(folder, name)) as file:
-        for one in _source_documents(sessions, name):
-            digest.update(one)
-            file.write(one)
-            count += 1
+        count, digest = _fingerprint(_source_documents(sessions, name), file.write)
     indexes = [one for one in sessions.source[name].list_indexes() if one["name"] != "_id_"]
     return BackupPart(
         collection=name,
         documents=count,
-        sha256=digest.hexdigest(),
+        sha256=digest,
         indexes=[_to_json(one) for one in indexes],
         options=_to_json(found.get("options", {})),
     )
@@ -209,14 +208,11 @@ def _from_json(text: str) -> Any:  # noqa: ANN401 - a document
 
 def export_target(target: Connection, folder: Path) -> dict[str, int]:
     """Export every row of every table of both schemas; return table → rows. Called again, it starts again."""
-    tables = [
-        (row[0], row[1])
-        for row in target.execute(
-            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-            " AND table_schema IN ('scheduler', 'migration') ORDER BY 1, 2"
-        )
-    ]
-    return _export_tables(target, folder, [(schema, table, "true") for schema, table in tables])
+    tables = target.execute(
+        "SELECT table_schema, table_name, 'true' FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+        " AND table_schema IN ('scheduler', 'migration') ORDER BY 1, 2"
+    ).fetchall()
+    return _export_tables(target, folder, tables)
 
 
 def export_since(target: Connection, folder: Path, since: datetime) -> dict[str, int]:
@@ -256,34 +252,28 @@ def export_columns(target: Connection, folder: Path, places: Iterable[str]) -> N
                 "SELECT json_build_object('id', id, 'tenant_id', tenant_id, {name}, {column})::text FROM {table}"
                 " WHERE {column} IS NOT NULL"
             ).format(name=sql.Literal(column), column=sql.Identifier(column), table=sql.Identifier("scheduler", table))
-        with open_private(folder / f"lost.{place}.jsonl") as file, target.transaction():
-            file.writelines(f"{line}\n".encode() for line in _json_lines(target, statement))
+        _export_lines(target, folder / f"lost.{place}.jsonl", statement)
 
 
-def _export_tables(target: Connection, folder: Path, parts: list[tuple[str, str, str]]) -> dict[str, int]:
+def _export_tables(target: Connection, folder: Path, parts: Iterable[tuple[Any, ...]]) -> dict[str, int]:
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     make_folder(beside)
-    counts = {
-        f"{schema}.{table}": _export_table(target, beside, schema, table, where) for schema, table, where in parts
-    }
+    counts: dict[str, int] = {}
+    for schema, table, where in parts:
+        head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
+        file = beside / f"{schema}.{table}.jsonl"
+        counts[f"{schema}.{table}"] = _export_lines(target, file, head + sql.SQL(where))
     shutil.rmtree(folder, ignore_errors=True)
     beside.rename(folder)
     return {name: count for name, count in counts.items() if count}
 
 
-def _export_table(target: Connection, folder: Path, schema: str, table: str, where: str) -> int:
+def _export_lines(target: Connection, path: Path, statement: sql.Composed) -> int:
+    """Write the rows of a query, each one text, into a file; return their number."""
     count = 0
-    head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
-    statement = head + sql.SQL(where)
-    with open_private(folder / f"{schema}.{table}.jsonl") as file, target.transaction():
-        for line in _json_lines(target, statement):
+    with open_private(path) as file, target.transaction(), target.cursor("export") as cursor:
+        for (line,) in cursor.execute(statement):
             file.write(f"{line}\n".encode())
             count += 1
     return count
-
-
-def _json_lines(target: Connection, statement: sql.Composed) -> Iterator[str]:
-    with target.cursor("export") as cursor:
-        for row in cursor.execute(statement):
-            yield row[0]

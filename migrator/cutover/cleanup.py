@@ -10,12 +10,13 @@ from pathlib import Path
 from psycopg import sql
 from pymongo.errors import PyMongoError
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover import reverse_sync, rollback_gaps
 from migrator.cutover.backup import RESTORE_PREFIX
 from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail.lookups import tail_indexes
 from migrator.records import ALL
 from migrator.schema import LOOKUP_PREFIX
 from migrator.sources.stellaops import names
@@ -51,7 +52,7 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
 def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
     """Return what is still there after a rollback; of the schema, what level 2 has not removed."""
     target = sessions.target
-    indexes = _indexes(target)
+    indexes = tail_indexes(target)
     lines = [f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)]
     lines += _reverse_sync_fields(sessions)
     if _has_schema(target, "scheduler"):
@@ -146,22 +147,12 @@ def _copied_collections(target: Connection) -> set[str] | None:
     """Return the collections that the first copy found; None if the ledger does not exist any more."""
     if not _has_schema(target, "migration"):
         return None
-    row = target.execute(
-        "SELECT context -> 'collections' FROM migration.plans ORDER BY created_at, id LIMIT 1"
-    ).fetchone()
-    return None if row is None else set(row[0])
-
-
-def _indexes(target: Connection) -> list[str]:
-    rows = target.execute(
-        "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
-        (LOOKUP_PREFIX,),
-    )
-    return [row[0] for row in rows]
+    found = fetch_value(target, "SELECT context -> 'collections' FROM migration.plans ORDER BY created_at, id LIMIT 1")
+    return None if found is None else set(found)
 
 
 def _has_schema(target: Connection, name: str) -> bool:
-    return target.execute("SELECT to_regnamespace(%s) IS NOT NULL", (name,)).fetchone() == (True,)
+    return bool(fetch_value(target, "SELECT to_regnamespace(%s) IS NOT NULL", (name,)))
 
 
 def _scratch_databases(sessions: Sessions) -> Iterator[str]:
@@ -185,5 +176,4 @@ def _scratch_rows(target: Connection) -> int:
         )
         for record in ALL
     ]
-    row = target.execute(sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counts))).fetchone()
-    return 0 if row is None else int(row[0])
+    return int(fetch_value(target, sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counts))))

@@ -21,7 +21,7 @@ from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
+from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_sessions, latest
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
@@ -212,13 +212,10 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
     config_file.set_backend(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
     parallel_run.end(sessions.target)  # from now on, every handler runs here only
     epoch.set_target(sessions, number, "postgres")
-    row = sessions.target.execute(
-        "SELECT extract(epoch FROM clock_timestamp() - began_at)::float8 FROM migration.cutover_steps"
-        " WHERE cutover_id = %s AND step = 'fence'",
-        (journal.cutover.id,),
-    ).fetchone()
     if "pause_s" not in journal.cutover.detail:
-        journal.note(pause_s=None if row is None else round(row[0], 3))
+        began = next((one.began_at for one in journal.steps() if one.step == "fence"), None)
+        pause = None if began is None else (database_time(sessions.target) - began).total_seconds()
+        journal.note(pause_s=pause and round(pause, 3))
     sessions.target.execute(
         "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) SELECT 'cutover to postgres',"
         " session_user, environment, tool_version, detail FROM migration.cutovers WHERE id = %s",

@@ -32,7 +32,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from migrator.config import PostgresSettings
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, first_line, translate_errors, version
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import RefusedError
 from migrator.records import ALL, columns_of
 from migrator.schema.security import Roles, write_grants
@@ -339,13 +339,13 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
         for record in ALL:
             connection.execute(
                 sql.SQL("REVOKE INSERT, UPDATE, DELETE ON {} FROM {}, {}").format(
-                    *_table_and_roles(record.table, roles)
+                    sql.Identifier("scheduler", record.table),
+                    sql.Identifier(roles.service_role),
+                    sql.Identifier(roles.dispatcher_role),
                 )
             )
-        row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
-    mark = "0" if row is None else row[0]
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    fenced_at = None if row is None else row[0]
+        mark = fetch_value(connection, "SELECT pg_current_xact_id()::text")
+    fenced_at = fetch_value(connection, "SELECT clock_timestamp()")
     until = time.monotonic() + limit.total_seconds()
     while older := _writing_before(connection, mark, fenced_at):
         if time.monotonic() > until:
@@ -368,13 +368,14 @@ def lift_target(connection: Connection, roles: PostgresSettings) -> None:
 
 def is_target_fenced(connection: Connection, roles: PostgresSettings) -> bool:
     """Return whether neither application role may write to any table."""
-    row = connection.execute(
+    may_write = fetch_value(
+        connection,
         "SELECT bool_or(has_table_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE, DELETE')"
         " OR has_any_column_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE'))"
         " FROM unnest(%s::text[]) AS role, unnest(%s::text[]) AS t",
         ([roles.service_role, roles.dispatcher_role], [record.table for record in ALL]),
-    ).fetchone()
-    return row == (False,)
+    )
+    return may_write is False
 
 
 def unstopped_on_target(connection: Connection, roles: PostgresSettings) -> list[str]:
@@ -393,15 +394,7 @@ def unstopped_on_target(connection: Connection, roles: PostgresSettings) -> list
     return [row[0] for row in rows]
 
 
-def _table_and_roles(table: str, roles: PostgresSettings) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
-    return (
-        sql.Identifier("scheduler", table),
-        sql.Identifier(roles.service_role),
-        sql.Identifier(roles.dispatcher_role),
-    )
-
-
-def _writing_before(connection: Connection, mark: str, fenced_at: datetime | None) -> list[int]:
+def _writing_before(connection: Connection, mark: str, fenced_at: datetime) -> list[int]:
     """Return the backends that may still write to this database by a right they had before.
 
     These are backends whose transaction has an id below ``mark``, and those in a statement that began earlier, because

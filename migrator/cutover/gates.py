@@ -56,10 +56,6 @@ def unmet(found: list[Gate]) -> list[Gate]:
     return [one for one in found if one.passed is False]
 
 
-def _reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
-    return server_gates.reverse_sync(sessions.profile)
-
-
 def _copy(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
@@ -73,10 +69,6 @@ def _copy(sessions: Sessions, _: GateOptions) -> Answer:
         return False, "indexes are still to be built: call migrator backfill"
     require_same_conditions(sessions, plan)
     return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _replica_set(sessions: Sessions, _: GateOptions) -> Answer:
-    return server_gates.replica_set(sessions.source)
 
 
 def _tail(sessions: Sessions, _: GateOptions) -> Answer:
@@ -149,10 +141,6 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     return True, "every enabled schedule with a rule has an enabled trigger"
 
 
-def _fence(sessions: Sessions, _: GateOptions) -> Answer:
-    return server_gates.writers(sessions.source, sessions.settings)
-
-
 def _config(sessions: Sessions, conditions: GateOptions) -> Answer:
     path = conditions.config
     backup = config_file.kept_path(path.absolute(), "cutover", epoch.next_number(sessions))
@@ -169,10 +157,6 @@ def _epoch(sessions: Sessions, _: GateOptions) -> Answer:
     if moved:
         return False, f"{' and '.join(moved)} say that the data is in PostgreSQL already"
     return True, f"the next epoch is {epoch.next_number(sessions)}"
-
-
-def _clocks(sessions: Sessions, conditions: GateOptions) -> Answer:
-    return server_gates.clocks(sessions.source, sessions.target, sessions.settings, conditions.clock)
 
 
 def _history(sessions: Sessions, _: GateOptions) -> Answer:
@@ -202,10 +186,6 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
     return True, words
 
 
-def _target(sessions: Sessions, _: GateOptions) -> Answer:
-    return server_gates.target_writes(sessions.target)
-
-
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     found = journal.latest(sessions.target)
     if found is not None and found.state == "cut-over":
@@ -219,20 +199,22 @@ def _alone(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
-    "reverse sync": _reverse_sync,
+    "reverse sync": lambda sessions, _: server_gates.reverse_sync(sessions.profile),
     "copy": _copy,
-    "replica set": _replica_set,
+    "replica set": lambda sessions, _: server_gates.replica_set(sessions.source),
     "tail": _tail,
     "parity check": _comparison,
     "quarantine": _quarantine,
     "quarantined share": _quarantined_share,
     "schedules fire": _schedules_fire,
-    "fence": _fence,
+    "fence": lambda sessions, _: server_gates.writers(sessions.source, sessions.settings),
     "configuration": _config,
     "epoch": _epoch,
-    "clocks": _clocks,
+    "clocks": lambda sessions, conditions: server_gates.clocks(
+        sessions.source, sessions.target, sessions.settings, conditions.clock
+    ),
     "history": _history,
-    "target": _target,
+    "target": lambda sessions, _: server_gates.target_writes(sessions.target),
     "alone": _alone,
 }
 

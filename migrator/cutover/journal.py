@@ -7,7 +7,7 @@ idempotent.
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, LiteralString, TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 from migrator import __version__, fault_points
 from migrator.config import Settings
 from migrator.connections.advisory_locks import advisory_lock
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.errors import MigratorError
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.telemetry import redact, say
@@ -58,25 +58,28 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
-_COLUMNS: Final = "id, environment, state, config_path, backup_path, began_at, ended_at, fence, detail"
+_COLUMNS: Final[LiteralString] = "id, environment, state, config_path, backup_path, began_at, ended_at, fence, detail"
 
 
 def latest(connection: Connection) -> Cutover | None:
     """Return the cutover that began last."""
-    row = connection.execute(
-        f"SELECT {_COLUMNS} FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1"  # noqa: S608 - our own text
-    ).fetchone()
-    return None if row is None else Cutover(**dict(zip(Cutover.__struct_fields__, row, strict=True)))
+    found = fetch_structs(
+        connection,
+        Cutover,
+        f"SELECT {_COLUMNS} FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1",  # noqa: S608 - our own text
+    )
+    return found[0] if found else None
 
 
 def steps(connection: Connection, cutover: UUID) -> list[Step]:
     """Return the steps of a cutover, in the order in which they began."""
-    rows = connection.execute(
+    return fetch_structs(
+        connection,
+        Step,
         "SELECT step, state, began_at, ended_at, detail FROM migration.cutover_steps WHERE cutover_id = %s"
         " ORDER BY ordinal",
         (cutover,),
     )
-    return [Step(**dict(zip(Step.__struct_fields__, row, strict=True))) for row in rows]
 
 
 def opened_at(connection: Connection, cutover: UUID) -> datetime | None:
@@ -86,39 +89,30 @@ def opened_at(connection: Connection, cutover: UUID) -> datetime | None:
 
 def database_time(connection: Connection) -> datetime:
     """Return the time of the target's clock."""
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    now: datetime = row[0]
+    now: datetime = fetch_value(connection, "SELECT clock_timestamp()")
     return now
 
 
 def record_decision(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
     """Record a person's decision (``migration.decisions``), and return its time."""
-    row = connection.execute(
+    at: datetime = fetch_value(
+        connection,
         "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
         " VALUES (%s, %s, %s, clock_timestamp(), %s, %s) RETURNING at",
         (kind, who, reason, __version__, Jsonb(detail)),
-    ).fetchone()
-    assert row is not None  # noqa: S101 - an INSERT that returns
-    at: datetime = row[0]
+    )
     return at
 
 
 @contextmanager
 def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
-    """Open both sides and hold the lock of all cutovers of the target; raise what ``exclusive`` raises.
+    """Open both sides and hold the lock of all cutovers of the target; ``RefusedError`` if another process holds it.
 
     Errors of the drivers are raised as errors of the tool, which name the side.
     """
-    with open_sessions(settings) as sessions, exclusive(sessions.target):
+    busy = "another cutover, or rollback, of this target is running"
+    with open_sessions(settings) as sessions, advisory_lock(sessions.target, LOCK, busy=busy):
         yield sessions
-
-
-@contextmanager
-def exclusive(connection: Connection) -> Iterator[None]:
-    """Hold the lock of all cutovers of this target; raise ``RefusedError`` if another process holds it."""
-    with advisory_lock(connection, LOCK, busy="another cutover, or rollback, of this target is running"):
-        yield
 
 
 class Journal:
@@ -131,37 +125,27 @@ class Journal:
     @classmethod
     def begin(cls, connection: Connection, *, environment: str, config_path: str, backup_path: str) -> "Journal":
         """Begin the journal of a new cutover."""
-        connection.execute(
-            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, began_at)"
-            " VALUES (%s, %s, 'running', %s, %s, %s, clock_timestamp())",
+        [begun] = fetch_structs(
+            connection,
+            Cutover,
+            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, began_at)"  # noqa: S608 - as above
+            f" VALUES (%s, %s, 'running', %s, %s, %s, clock_timestamp()) RETURNING {_COLUMNS}",
             (uuid4(), environment, config_path, backup_path, __version__),
         )
-        found = latest(connection)
-        assert found is not None  # noqa: S101 - it was written just above
-        return cls(connection, found)
+        return cls(connection, begun)
 
     def note(self, **detail: Any) -> None:  # noqa: ANN401 - any JSON value
         """Add members to the detail of the cutover."""
-        self._connection.execute(
-            "UPDATE migration.cutovers SET detail = detail || %s WHERE id = %s", (Jsonb(detail), self.cutover.id)
-        )
-        self._read()
+        self._update("detail = detail || %s", Jsonb(detail))
 
     def fenced(self, kind: str, revoked: list[dict[str, Any]]) -> None:
         """Record what the fence will revoke; a record that exists stays as it is."""
-        self._connection.execute(
-            "UPDATE migration.cutovers SET fence = %s WHERE id = %s AND fence = '{}'",
-            (Jsonb({"kind": kind, "revoked": revoked}), self.cutover.id),
-        )
-        self._read()
+        closed = Jsonb({"kind": kind, "revoked": revoked})
+        self._update("fence = CASE WHEN fence = '{}' THEN %s ELSE fence END", closed)
 
     def end(self, state: State) -> None:
         """Record the state of the cutover."""
-        self._connection.execute(
-            "UPDATE migration.cutovers SET state = %s, ended_at = clock_timestamp() WHERE id = %s",
-            (state, self.cutover.id),
-        )
-        self._read()
+        self._update("state = %s, ended_at = clock_timestamp()", state)
 
     def steps(self) -> list[Step]:
         """Return the steps, in the order in which they began."""
@@ -217,10 +201,10 @@ class Journal:
             (Jsonb({FAILED: redact(why)}), self.cutover.id, step),
         )
 
-    def _read(self) -> None:
-        row = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM migration.cutovers WHERE id = %s",  # noqa: S608 - our own text
-            (self.cutover.id,),
-        ).fetchone()
-        assert row is not None  # noqa: S101 - nothing removes it
-        self.cutover = Cutover(**dict(zip(Cutover.__struct_fields__, row, strict=True)))
+    def _update(self, change: LiteralString, value: object) -> None:
+        [self.cutover] = fetch_structs(
+            self._connection,
+            Cutover,
+            f"UPDATE migration.cutovers SET {change} WHERE id = %s RETURNING {_COLUMNS}",  # noqa: S608 - our own text
+            (value, self.cutover.id),
+        )

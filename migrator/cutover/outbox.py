@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.records import ALL, Lock, WorkerRecord
 from migrator.store.queue import SCRATCH
 
@@ -81,12 +81,13 @@ def close_outbox(connection: Connection) -> None:
 
 def is_open(connection: Connection) -> bool:
     """Return whether every tracked table has its trigger, and the trigger is enabled."""
-    row = connection.execute(
+    enabled = fetch_value(
+        connection,
         "SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
         " WHERE tgname = %s AND relnamespace = 'scheduler'::regnamespace AND tgenabled = 'O'",
         (TRIGGER,),
-    ).fetchone()
-    return row == (len(TRACKED_RECORDS),)
+    )
+    return bool(enabled == len(TRACKED_RECORDS))
 
 
 def backlog(connection: Connection) -> tuple[int, float]:
@@ -109,8 +110,7 @@ def wait_until_empty(connection: Connection, seconds: float) -> bool:
 
 def newest_id(connection: Connection) -> int:
     """Return the id of the newest note; 0 if there is none."""
-    row = connection.execute("SELECT coalesce(max(id), 0) FROM migration.outbox").fetchone()
-    return 0 if row is None else int(row[0])
+    return int(fetch_value(connection, "SELECT coalesce(max(id), 0) FROM migration.outbox"))
 
 
 def oldest(connection: Connection, limit: int, until: int | None = None) -> tuple[list[ChangedRow], list[int]]:

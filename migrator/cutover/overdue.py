@@ -7,7 +7,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
 from migrator.states import SCHEDULE_FIRING
@@ -29,8 +29,7 @@ _LATE: Final = sql.SQL(
 
 def count_late(target: Connection) -> int:
     """Return the number of triggers that are late beyond their grace, by the target's clock."""
-    row = target.execute(_LATE).fetchone()
-    return 0 if row is None else int(row[0])
+    return int(fetch_value(target, _LATE))
 
 
 def describe(count: int, policy: str) -> str:

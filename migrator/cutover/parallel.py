@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover.journal import database_time, record_decision
 from migrator.cutover.server_gates import Gate
 from migrator.errors import RefusedError
@@ -179,12 +179,12 @@ def _history_gate(target: Connection, began: datetime, now: datetime, profile: P
 
 def _error_gate(target: Connection, since: datetime) -> Gate:
     """Require that no run of the new side failed in the window, as the runs say."""
-    row = target.execute(
+    count = fetch_value(
+        target,
         "SELECT count(*) FROM scheduler.runs WHERE state = ANY(%s) AND source IS NULL"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
         ([*states.RUN_FAILED], since),
-    ).fetchone()
-    count = 0 if row is None else row[0]
+    )
     return Gate(name="no errors", passed=count == 0, words=f"{count:,} runs of the new side failed in the window")
 
 

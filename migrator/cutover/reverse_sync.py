@@ -28,6 +28,7 @@ from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import outbox
+from migrator.cutover.journal import latest
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
     ReverseSyncError,
@@ -203,8 +204,8 @@ def is_open(settings: Settings) -> bool:
 
 def lost_columns(target: Connection) -> dict[str, int]:
     """Return ``table.column`` → documents without a place for what was written there since the cutover, at least."""
-    row = target.execute("SELECT detail -> 'lost' FROM migration.cutovers ORDER BY began_at DESC LIMIT 1").fetchone()
-    return {} if row is None or row[0] is None else dict(row[0])
+    found = latest(target)
+    return {} if found is None else dict(found.detail.get("lost", {}))
 
 
 def check_written(sessions: Sessions, since: datetime) -> int:

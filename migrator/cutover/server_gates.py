@@ -6,7 +6,7 @@ fire early, or a second time, when the data moves from one server to the other.
 
 import time
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 import msgspec
@@ -66,23 +66,19 @@ def clock_skew(
     """Read the clocks of both servers; ``clock`` is that of this machine, in seconds."""
     return ClockSkew(
         source=None if source is None else _measured_offset(lambda: _source_time(source), clock),
-        target=None if target is None else _measured_offset(lambda: _target_time(target), clock),
+        target=None if target is None else _measured_offset(lambda: database_time(target), clock),
     )
 
 
-def _measured_offset(ask: Callable[[], float], clock: Callable[[], float]) -> float:
+def _measured_offset(ask: Callable[[], datetime], clock: Callable[[], float]) -> float:
     began = clock()
-    found = ask()
+    found = ask().timestamp()
     return clock_offset(found, began, clock())
 
 
-def _source_time(source: MongoDatabase) -> float:
-    at: float = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
-    return at
-
-
-def _target_time(target: Connection) -> float:
-    return database_time(target).timestamp()
+def _source_time(source: MongoDatabase) -> datetime:
+    at: datetime = source.client.admin.command("hello")["localTime"]
+    return at.replace(tzinfo=UTC)
 
 
 FREE_SPACE_MB: Final = 8

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.pipeline import ledger
 
 INSERT_DOCUMENTS = 10_000
@@ -59,13 +59,10 @@ def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str
 
 def any_left(target: Connection, collections: Sequence[str]) -> bool:
     """Return whether a document of these collections must be read again."""
-    row = target.execute(
-        "SELECT EXISTS (SELECT FROM migration.pending_documents WHERE collection = ANY(%s))", (list(collections),)
-    ).fetchone()
-    return row == (True,)
+    query = "SELECT EXISTS (SELECT FROM migration.pending_documents WHERE collection = ANY(%s))"
+    return bool(fetch_value(target, query, (list(collections),)))
 
 
 def count(target: Connection) -> int:
     """Return the number of entries."""
-    row = target.execute("SELECT count(*) FROM migration.pending_documents").fetchone()
-    return row[0] if row else 0
+    return int(fetch_value(target, "SELECT count(*) FROM migration.pending_documents"))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg import sql
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
@@ -41,30 +41,37 @@ def ensure_indexes(target: Connection, profile: Profile) -> None:
         )
 
 
+def tail_indexes(target: Connection) -> list[str]:
+    """Return the names of the indexes of ``ensure_indexes`` that exist."""
+    rows = target.execute(
+        "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
+        (LOOKUP_PREFIX,),
+    )
+    return [row[0] for row in rows]
+
+
 def drop_indexes(target: Connection) -> int:
     """Drop the indexes of ``ensure_indexes``, while the application continues to read and write; return their number.
 
     Outside a transaction. It waits for transactions of others that use the tables, for the session's ``lock_timeout``.
     A tail that begins again creates the indexes again.
     """
-    found = target.execute(
-        "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
-        (LOOKUP_PREFIX,),
-    ).fetchall()
-    for (name,) in found:
+    found = tail_indexes(target)
+    for name in found:
         target.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier("scheduler", name)))
     return len(found)
 
 
 def _has_index(target: Connection, table: str, column: str) -> bool:
     """Return whether an index begins with a column and holds every row in which it is not null."""
-    row = target.execute(
+    found = fetch_value(
+        target,
         "SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]"
         " WHERE indrelid = %s::regclass AND attname = %s AND indisvalid AND (indpred IS NULL"
         " OR pg_get_expr(indpred, indrelid) = '(' || attname || ' IS NOT NULL)'))",
         (f"scheduler.{table}", column),
-    ).fetchone()
-    return row == (True,)
+    )
+    return bool(found)
 
 
 def references_of_profile(profile: Profile) -> Iterator[Reference]:
