@@ -26,7 +26,7 @@ from migrator.connections.postgres import Connection
 from migrator.cutover.outbox import ChangedRow
 from migrator.errors import MigratorError
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_batch
+from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_documents
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
 from migrator.sources.stellaops import names
@@ -321,8 +321,7 @@ def _current_outcomes(
     )
     return {
         bson.encode({"": documents.decode(outcome.raw)["_id"]}): outcome
-        for piece in transform_batch(collection, context, sessions.resolver, b"".join(batches))
-        for outcome in piece
+        for outcome in transform_documents(collection, context, sessions.resolver, b"".join(batches))
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
+from contextlib import nullcontext
 from functools import partial
 
 import msgspec
@@ -52,18 +53,14 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> Pa
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)
-    parts = _run(settings, jobs) if pool is None else _run_in(pool, jobs)
+    parts = _run(settings, jobs, pool)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
         comparisons = _with_extra(sessions, plan, chosen, comparisons)
     for one in found:
-        name = one.collection.name
-        if name not in comparisons:
-            comparisons[name] = CollectionComparison(
-                collection=name,
-                tables=tuple(record.table for record in one.collection.tables),
-                unverified=reasons.get(name, ""),
-            )
+        name, tables = one.collection.name, tuple(record.table for record in one.collection.tables)
+        why = reasons.get(name, "")
+        comparisons.setdefault(name, CollectionComparison(collection=name, tables=tables, unverified=why))
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
@@ -120,27 +117,21 @@ def _jobs(
     ]
 
 
-def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list[CollectionComparison]]:
+def _run(settings: Settings, jobs: Sequence[ChunkJob], pool: Executor | None) -> dict[str, list[CollectionComparison]]:
     parts: dict[str, list[CollectionComparison]] = {}
     if not jobs:
         return parts
-    progress = Progress("parity", sum(job.chunk.estimated for job in jobs))
-    with executor(settings.copy) as pool:
-        futures = submit(pool, compare_chunk, jobs)
+    progress = Progress("parity", sum(job.chunk.estimated for job in jobs)) if pool is None else None
+    with executor(settings.copy) if pool is None else nullcontext(pool) as chosen:
+        futures = submit(chosen, compare_chunk, jobs)
         for future in as_completed(futures):
             part = future.result()
             parts.setdefault(part.collection, []).append(part)
-            size = part.documents * futures[future].chunk.average_bytes
-            progress.add(part.documents, part.rows, size, part.quarantined)
-    progress.close()
-    return parts
-
-
-def _run_in(pool: Executor, jobs: Sequence[ChunkJob]) -> dict[str, list[CollectionComparison]]:
-    parts: dict[str, list[CollectionComparison]] = {}
-    for future in as_completed(submit(pool, compare_chunk, jobs)):
-        part = future.result()
-        parts.setdefault(part.collection, []).append(part)
+            if progress is not None:
+                size = part.documents * futures[future].chunk.average_bytes
+                progress.add(part.documents, part.rows, size, part.quarantined)
+    if progress is not None:
+        progress.close()
     return parts
 
 

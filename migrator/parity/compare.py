@@ -6,8 +6,10 @@ rows with those ids, and asks the predicate "equal" (``parity.equal``). Extra ro
 compared column by column.
 """
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 
 import msgspec
@@ -24,16 +26,18 @@ from migrator.parity.model import (
     LossCount,
     NoteCount,
     QuarantineCount,
+    Side,
+    merge,
 )
 from migrator.parity.recheck import MOVING, Recheck
 from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
-from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
+from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.sessions import Sessions, run_with_sessions
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, transform_batch
+from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, transform_documents
 from migrator.records import Record
-from migrator.sources.profile import Closing, Collection, Rejected
+from migrator.sources.profile import Closing, Collection
 from migrator.store.postgres.rows import fetch, row_key, table_name
 from migrator.values import jsonb, remainder
 from migrator.values.copy_format import codec
@@ -48,8 +52,8 @@ class _ChunkTotals(msgspec.Struct):
 
     collection: str
     listed: int
-    as_of: datetime
-    """When the latest copy began: a document that says it changed later is stale."""
+    as_of: datetime | None = None
+    """When the latest copy began: a document that says it changed later is stale; None: no document is."""
     documents: int = 0
     matched: int = 0
     differing: int = 0
@@ -64,19 +68,46 @@ class _ChunkTotals(msgspec.Struct):
     differences: list[Difference] = msgspec.field(default_factory=list)
     notes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     losses: Counter[tuple[str, str, bool]] = msgspec.field(default_factory=Counter)
-    note_keys: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
+    examples: dict[tuple[str, ...], list[str]] = msgspec.field(default_factory=dict)
+    """The first few source ids of each note and of each reason for the quarantine."""
     rejected: list[str] = msgspec.field(default_factory=list)
     ledger: int = 0
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
-    def differ(self, difference: Difference) -> None:
+    def differ(
+        self,
+        side: Side,
+        source_id: str,
+        cause: CauseCode,
+        *,
+        table: str = "",
+        path: str = "",
+        tenant: str = "",
+        words: tuple[str, ...] = (),
+    ) -> None:
         """Count a difference; keep it while the list is short."""
-        self.causes[difference.table, difference.path, difference.side, difference.cause] += 1
+        self.causes[table, path, side, cause] += 1
         if len(self.differences) < self.listed:
-            self.differences.append(difference)
+            self.differences.append(
+                Difference(
+                    collection=self.collection,
+                    source_id=source_id,
+                    side=side,
+                    table=table,
+                    path=path,
+                    cause=cause,
+                    tenant=tenant,
+                    words=words,
+                )
+            )
+
+    def add_example(self, place: tuple[str, ...], source_id: str) -> None:
+        """Keep the source id while the list of examples is short."""
+        keys = self.examples.setdefault(place, [])
+        if len(keys) < KEYS_LISTED:
+            keys.append(source_id)
 
 
 def compare_chunk(job: ChunkJob) -> CollectionComparison:
@@ -90,41 +121,18 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     collection = sessions.profile.by_name()[chunk.collection]
     totals = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
-    for batch in raw_batches(
-        sessions.source,
-        sessions.name_of(chunk.collection),
-        lower=chunk.lower,
-        upper=chunk.upper,
-        condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
-        batch_size=batch_documents(chunk.average_bytes),
-    ):
-        found = [
-            one for outcomes in transform_batch(collection, job.context, sessions.resolver, batch) for one in outcomes
-        ]
+    for batch in chunk_batches(sessions, job):
+        found = list(transform_documents(collection, job.context, sessions.resolver, batch))
         stored = stored_rows(sessions.target, found)
         if locks.is_tail_running(sessions.target):
-            found, moving = _rechecked(sessions, collection, job, found, stored, quarantine)
-            totals.moving += moving
+            with closing(Recheck(sessions, collection, job.context)) as recheck:
+                found = recheck.outlived(found, stored, quarantine)
+            totals.moving += recheck.moving
         for outcome, loadable in _without_quarantined(found, totals, quarantine):
             _compare_rows(collection, outcome, loadable, stored, totals)
         if not locks.is_tail_running(sessions.target):  # a tail that follows may be about to record one
             _compare_references(sessions, found, totals)
-    return _comparison(collection, totals)
-
-
-def _rechecked(
-    sessions: Sessions,
-    collection: Collection,
-    job: ChunkJob,
-    found: list[DocumentOutcome],
-    stored: dict[type, dict[bytes, bytes]],
-    quarantine: dict[str, ledger.QuarantineEntry],
-) -> tuple[list[DocumentOutcome], int]:
-    recheck = Recheck(sessions, collection, job.context)
-    try:
-        return recheck.outlived(found, stored, quarantine), recheck.moving
-    finally:
-        recheck.close()
+    return _comparison(collection.tables, totals)
 
 
 def _without_quarantined(
@@ -148,14 +156,10 @@ def _without_quarantined(
                 # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
                 totals.differing += 1
                 totals.rejected.append(key)
-                totals.differ(_rejected(totals.collection, key, outcome.rejected))
-
-
-def _rejected(collection: str, key: str, why: Rejected | None) -> Difference:
-    words = () if why is None else (f"{why.reason} at {why.path or 'the document'}: expected {why.expected}",)
-    return Difference(
-        collection=collection, source_id=key, side="rejected", table="", cause="unquarantined", words=words
-    )
+                why = outcome.rejected
+                assert why is not None  # noqa: S101 - a document without rows is skipped or rejected
+                words = f"{why.reason} at {why.path or 'the document'}: expected {why.expected}"
+                totals.differ("rejected", key, "unquarantined", words=(words,))
 
 
 def _count_quarantined(totals: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
@@ -164,11 +168,11 @@ def _count_quarantined(totals: _ChunkTotals, outcome: DocumentOutcome, key: str,
     apart = quarantine_difference(outcome, entry)
     if apart is not None:
         totals.ledger += 1
-        totals.differ(Difference(collection=totals.collection, source_id=key, side="ledger", table="", cause=apart))
+        totals.differ("ledger", key, apart)
     why = outcome.rejected
     place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
     totals.quarantine[place] += 1
-    _add_example(totals.quarantine_keys.setdefault(place, []), key)
+    totals.add_example(place, key)
 
 
 def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], totals: _ChunkTotals) -> None:
@@ -179,11 +183,7 @@ def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], to
     recorded = references.recorded_dangling(sessions.target, totals.collection, {one[0] for one in dangling})
     for key in dict.fromkeys(one[0] for one in dangling if one not in recorded):
         totals.ledger += 1
-        totals.differ(
-            Difference(
-                collection=totals.collection, source_id=key, side="ledger", table="", cause="reference-unrecorded"
-            )
-        )
+        totals.differ("ledger", key, "reference-unrecorded")
 
 
 def _compare_rows(
@@ -202,11 +202,11 @@ def _compare_rows(
             if there is None:
                 missing = missing or row is loadable.rows[0]
                 totals.rows[row.record.table] -= 1
-                totals.differ(_missing(totals.collection, source_id_of(outcome.raw), row.record.table))
+                totals.differ("missing", source_id_of(outcome.raw), "missing-row", table=row.record.table)
             else:
                 _add_differences(collection, row, there, source_id_of(outcome.raw), totals)
         if not found.encodes_back:
-            totals.differ(_not_rebuilt(collection, outcome))
+            totals.differ("document", source_id_of(outcome.raw), "value", table=collection.tables[0].table)
     _count_notes(loadable, totals, equal=equal)
     if missing:
         totals.missing += 1
@@ -224,23 +224,9 @@ def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: boo
     for group, kind, path in loadable.notes:
         if group == "finding":
             totals.notes[kind, path] += 1
-            _add_example(totals.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
+            totals.add_example((kind, path), source_id_of(loadable.raw))
         elif kind in remainder.LOSSES:
             totals.losses[path, kind, equal] += 1
-
-
-def _not_rebuilt(collection: Collection, outcome: DocumentOutcome) -> Difference:
-    return Difference(
-        collection=collection.name,
-        source_id=source_id_of(outcome.raw),
-        side="document",
-        table=collection.tables[0].table,
-        cause="value",
-    )
-
-
-def _missing(collection: str, key: str, table: str) -> Difference:
-    return Difference(collection=collection, source_id=key, side="missing", table=table, cause="missing-row")
 
 
 def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, totals: _ChunkTotals) -> None:
@@ -252,26 +238,25 @@ def _add_differences(collection: Collection, row: SerializedRow, found: bytes, k
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
         worded = len(totals.differences) < DESCRIBED
         totals.differ(
-            Difference(
-                collection=totals.collection,
-                source_id=key,
-                side="row",
-                table=row.record.table,
-                path=name,
-                cause=known or ("reference" if name in references else classify(before, after)),
-                tenant=str(wanted["tenant_id"] or ""),
-                words=describe_difference(before, after) if worded else (),
-            )
+            "row",
+            key,
+            known or ("reference" if name in references else classify(before, after)),
+            table=row.record.table,
+            path=name,
+            tenant=str(wanted["tenant_id"] or ""),
+            words=describe_difference(before, after) if worded else (),
         )
 
 
-def _cause_of_row(wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime) -> CauseCode | None:
+def _cause_of_row(
+    wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime | None
+) -> CauseCode | None:
     """Return the cause that the whole row shows: another program wrote it, or its document changed since."""
     if wanted.get("source") != stored.get("source"):
         return "foreign-writer"
     changed = wanted.get("updated_at")
-    stale = isinstance(changed, datetime) and changed > as_of and changed != stored.get("updated_at")
-    return "stale" if stale else None
+    later = isinstance(changed, datetime) and as_of is not None and changed > as_of
+    return "stale" if later and changed != stored.get("updated_at") else None
 
 
 def _value(kind: str, value: object) -> object:
@@ -280,19 +265,14 @@ def _value(kind: str, value: object) -> object:
     return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
 
 
-def _add_example(keys: list[str], key: str) -> None:
-    if len(keys) < KEYS_LISTED:
-        keys.append(key)
-
-
-def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionComparison:
+def _comparison(tables: Sequence[type[Record]], totals: _ChunkTotals) -> CollectionComparison:
     differing = Counter[tuple[str, str]]()
     for (table, path, side, _), count in totals.causes.items():
         if side == "row":
             differing[table, path] += count
     return CollectionComparison(
         collection=totals.collection,
-        tables=tuple(record.table for record in collection.tables),
+        tables=tuple(record.table for record in tables),
         documents=totals.documents,
         matched=totals.matched,
         differing=totals.differing,
@@ -312,7 +292,7 @@ def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionCompa
         ),
         differences=tuple(sorted(totals.differences)),
         notes=tuple(
-            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(totals.note_keys.get((kind, path), ()))))
+            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(totals.examples[kind, path])))
             for (kind, path), count in sorted(totals.notes.items())
         ),
         losses=tuple(
@@ -325,7 +305,7 @@ def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionCompa
                 path=place[1],
                 expected=place[2],
                 count=count,
-                keys=tuple(sorted(totals.quarantine_keys[place])),
+                keys=tuple(sorted(totals.examples[place])),
             )
             for place, count in sorted(totals.quarantine.items())
         ),
@@ -336,83 +316,40 @@ def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionCompa
                 compared=totals.rows[record.table],
                 differing=differing[record.table, name],
             )
-            for record in collection.tables
+            for record in tables
             for name in record.__struct_fields__
             if totals.rows[record.table]
         ),
     )
 
 
-def compare_derived(sessions: Sessions, closing: Closing, *, listed: int) -> CollectionComparison:
+def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> CollectionComparison:
     """Compare one closing pass's rows, column by column; there is no document to encode back to."""
-    record = closing.record
-    kind = codec(record)
-    rows = derived_rows(sessions, closing)
-    stored = fetch(sessions.target, record.table, kind, [row.record.id for row in rows])  # type: ignore[attr-defined] # every loaded record has an id
-    name = f"(derived) {record.table}"
-    differences: list[Difference] = []
-    matched = missing = 0
+    record, kind = derived.record, codec(derived.record)
+    rows = derived_rows(sessions, derived)
+    ids = [row.record.id for row in rows]  # type: ignore[attr-defined] # every loaded record has an id
+    stored = fetch(sessions.target, record.table, kind, ids)
+    totals = _ChunkTotals(f"(derived) {record.table}", sys.maxsize, documents=len(rows))
+    totals.rows[record.table] = len(stored)
     for row in rows:
         found = stored.get(row_key(kind, row.head))
         key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
         if found is None:
-            missing += 1
-            differences.append(
-                Difference(collection=name, source_id=key, side="missing", table=record.table, cause="missing-row")
-            )
+            totals.missing += 1
+            totals.differ("missing", key, "missing-row", table=record.table)
         elif kind.equal((row.head, row.tail), found):
-            matched += 1
+            totals.matched += 1
         else:
-            differences.extend(
-                Difference(
-                    collection=name, source_id=key, side="row", table=record.table, path=column, cause="foreign-writer"
-                )
-                for column in kind.differing((row.head, row.tail), found)
-            )
-    extra = _extra_derived(sessions, record, {str(row.record.source) for row in rows}, name, rows)  # type: ignore[attr-defined] # as above
-    differences.extend(extra)
-    counts: dict[tuple[str, str, str], int] = {}
-    for one in differences:
-        counts[one.path, one.side, one.cause] = counts.get((one.path, one.side, one.cause), 0) + 1
-    return CollectionComparison(
-        collection=name,
-        tables=(record.table,),
-        documents=len(rows),
-        matched=matched,
-        differing=len(rows) - matched - missing,
-        missing=missing,
-        rows=len(stored),
-        extra=len(extra),
-        clean=matched,
-        causes=tuple(
-            CauseCount(table=record.table, path=key[0], side=key[1], cause=key[2], count=count)  # type: ignore[arg-type] # made from Differences
-            for key, count in sorted(counts.items())
-        ),
-        differences=tuple(sorted(differences)[:listed]),
-        columns=tuple(
-            ColumnCount(
-                table=record.table,
-                column=column,
-                compared=len(stored),
-                differing=sum(one.side == "row" and one.path == column for one in differences),
-            )
-            for column in kind.columns
-            if stored
-        ),
-    )
-
-
-def _extra_derived(
-    sessions: Sessions, record: type[Record], sources: set[str], name: str, rows: list[SerializedRow]
-) -> list[Difference]:
-    ids = [row.record.id for row in rows]  # type: ignore[attr-defined] # as above
-    found = sessions.target.execute(
+            totals.differing += 1
+            for column in kind.differing((row.head, row.tail), found):
+                totals.differ("row", key, "foreign-writer", table=record.table, path=column)
+    totals.clean = totals.matched
+    extra = sessions.target.execute(
         sql.SQL("SELECT coalesce(source_id, id::text) FROM {} WHERE source = ANY(%s) AND NOT id = ANY(%s)").format(
             table_name(record.table)
         ),
-        (sorted(sources), ids),
-    )
-    return [
-        Difference(collection=name, source_id=row[0], side="extra", table=record.table, cause="extra-row")
-        for row in found
-    ]
+        (sorted({str(row.record.source) for row in rows}), ids),  # type: ignore[attr-defined] # as above
+    ).fetchall()
+    for (key,) in extra:
+        totals.differ("extra", key, "extra-row", table=record.table)
+    return msgspec.structs.replace(merge([_comparison((record,), totals)], listed=listed), extra=len(extra))

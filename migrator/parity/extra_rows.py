@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from psycopg import sql
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.parity.model import Difference
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.plan import SourceCollection
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import transform_batch
+from migrator.pipeline.tail.lookups import has_source_column
+from migrator.pipeline.transform import transform_documents
 from migrator.records import Record
-from migrator.sources.profile import Collection, Context
+from migrator.sources.profile import Context
 from migrator.store.postgres.rows import table_name
+from migrator.values.copy_format import codec
 
 EXPECTED_KEYS = sql.Identifier("pg_temp", "expected_ids")
 
@@ -29,9 +31,8 @@ class ExtraRows(msgspec.Struct):
 
 def count_rows(target: Connection, source: str, record: type[Record]) -> int:
     """Return how many rows of a table came from a source; a table without that column has one source alone."""
-    condition = sql.SQL("WHERE source = {}").format(sql.Literal(source)) if _has_source(record) else sql.SQL("")
-    row = target.execute(sql.SQL("SELECT count(*) FROM {} {}").format(table_name(record.table), condition)).fetchone()
-    return row[0] if row else 0
+    condition = sql.SQL("WHERE source = {}").format(sql.Literal(source)) if has_source_column(record) else sql.SQL("")
+    return int(fetch_value(target, sql.SQL("SELECT count(*) FROM {} {}").format(table_name(record.table), condition)))
 
 
 def removed_collections(sessions: Sessions, found: Sequence[SourceCollection]) -> list[SourceCollection]:
@@ -85,11 +86,11 @@ def _without_document(
 ) -> tuple[int, list[Difference]]:
     """Return how many rows of one table and source have a key that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
-    kind = "bigint" if "source" not in record.__struct_fields__ and record.table == "graph_job_events" else "uuid"
+    sourced = has_source_column(record)
     with target.transaction():
         target.execute(
             sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL, tenant_id text NOT NULL) ON COMMIT DROP").format(
-                sql.SQL(kind)
+                sql.SQL(codec(record).types["id"])
             )
         )
         with (
@@ -101,13 +102,11 @@ def _without_document(
         target.execute(sql.SQL("ANALYZE {}").format(EXPECTED_KEYS))
         condition = (
             sql.SQL("stored.source = {} AND").format(sql.Literal(sessions.profile.source_of(collection.name)))
-            if _has_source(record)
+            if sourced
             else sql.SQL("")
         )
-        key_column = sql.SQL(
-            "coalesce(stored.source_id, stored.id::text)" if _has_source(record) else "stored.id::text"
-        )
-        document = sql.SQL("stored.source_id" if _has_source(record) else "stored.payload ->> '_id'")
+        key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if sourced else "stored.id::text")
+        document = sql.SQL("stored.source_id" if sourced else "stored.payload ->> '_id'")
         rows = target.execute(
             sql.SQL(
                 "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
@@ -132,6 +131,8 @@ def _without_document(
 def _expected_keys(
     sessions: Sessions, context: Context, one: SourceCollection, record: type[Record]
 ) -> Iterator[tuple[object, str]]:
+    # without its references: ids do not depend on them, and the connection is busy copying
+    collection = msgspec.structs.replace(one.collection, references=())
     for batch in raw_batches(
         sessions.source,
         one.name,
@@ -140,17 +141,7 @@ def _expected_keys(
         condition={},
         batch_size=batch_documents(one.average_bytes),
     ):
-        for outcomes in transform_batch(_without_references(one.collection), context, sessions.resolver, batch):
-            for outcome in outcomes:
-                for row in outcome.loadable.rows if outcome.loadable else ():
-                    if type(row.record) is record:
-                        yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
-
-
-def _has_source(record: type[Record]) -> bool:
-    return "source" in record.__struct_fields__
-
-
-def _without_references(collection: Collection) -> Collection:
-    """Return the collection without its references: ids do not depend on them, and the connection is busy copying."""
-    return msgspec.structs.replace(collection, references=())
+        for outcome in transform_documents(collection, context, sessions.resolver, batch):
+            for row in outcome.loadable.rows if outcome.loadable else ():
+                if type(row.record) is record:
+                    yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both

@@ -8,8 +8,9 @@ The sum every reader wants to see holds for each collection::
     documents == matched + differing + missing + quarantined + sum(skipped.values())
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -226,7 +227,10 @@ KEYS_LISTED = 5
 
 _SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger")
 
-_Key = TypeVar("_Key")
+_COUNTS = frozenset({"count", "compared", "differing"})
+"""Fields that are added up; the others, but the examples (``keys``), say of what."""
+
+_Count = TypeVar("_Count", bound=msgspec.Struct)
 
 
 def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionComparison:
@@ -242,67 +246,34 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
         collection=first.collection,
         tables=first.tables,
         **{name: sum(getattr(part, name) for part in parts) for name in _SUMS},
-        skipped=_add_up((reason, count) for part in parts for reason, count in part.skipped.items()),
+        skipped=dict(sorted(sum((Counter(part.skipped) for part in parts), Counter[str]()).items())),
         excluded=tuple(sorted(key for part in parts for key in part.excluded)),
         rejected=tuple(sorted(key for part in parts for key in part.rejected)),
-        causes=tuple(
-            CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)
-            for key, count in _add_up(
-                ((one.table, one.path, one.side, one.cause), one.count) for part in parts for one in part.causes
-            ).items()
-        ),
+        causes=_add_up(one for part in parts for one in part.causes),
         differences=tuple(sorted(one for part in parts for one in part.differences)[:listed]),
-        notes=_notes(one for part in parts for one in part.notes),
-        losses=tuple(
-            LossCount(path=key[0], kind=key[1], kept=key[2], count=count)
-            for key, count in _add_up(
-                ((one.path, one.kind, one.kept), one.count) for part in parts for one in part.losses
-            ).items()
-        ),
-        quarantine=_quarantine(one for part in parts for one in part.quarantine),
-        columns=_columns(one for part in parts for one in part.columns),
+        notes=_add_up(one for part in parts for one in part.notes),
+        losses=_add_up(one for part in parts for one in part.losses),
+        quarantine=_add_up(one for part in parts for one in part.quarantine),
+        columns=_add_up(one for part in parts for one in part.columns),
         unverified="; ".join(sorted({part.unverified for part in parts if part.unverified})),
     )
 
 
-def _add_up(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
-    """Sum by key; the keys come back sorted, so that no order depends on the workers."""
-    sums: dict[_Key, int] = {}
-    for key, count in pairs:
-        sums[key] = sums.get(key, 0) + count
-    return {key: sums[key] for key in sorted(sums)}  # type: ignore[type-var]  # keys are texts and tuples of them
-
-
-def _keys_of(pairs: Iterable[tuple[_Key, tuple[str, ...]]]) -> dict[_Key, tuple[str, ...]]:
-    """Return the first few keys per place."""
-    keys: dict[_Key, tuple[str, ...]] = {}
-    for place, some in pairs:
-        keys[place] = tuple(sorted({*keys.get(place, ()), *some})[:KEYS_LISTED])
-    return keys
-
-
-def _notes(notes: Iterable[NoteCount]) -> tuple[NoteCount, ...]:
-    notes = list(notes)
-    keys = _keys_of(((one.kind, one.path), one.keys) for one in notes)
-    sums = _add_up(((one.kind, one.path), one.count) for one in notes)
-    return tuple(NoteCount(kind=at[0], path=at[1], count=count, keys=keys[at]) for at, count in sums.items())
-
-
-def _quarantine(lines: Iterable[QuarantineCount]) -> tuple[QuarantineCount, ...]:
-    lines = list(lines)
-    keys = _keys_of(((one.reason, one.path, one.expected), one.keys) for one in lines)
-    sums = _add_up(((one.reason, one.path, one.expected), one.count) for one in lines)
-    return tuple(
-        QuarantineCount(reason=at[0], path=at[1], expected=at[2], count=count, keys=keys[at])
-        for at, count in sums.items()
-    )
-
-
-def _columns(columns: Iterable[ColumnCount]) -> tuple[ColumnCount, ...]:
-    columns = list(columns)
-    compared = _add_up(((one.table, one.column), one.compared) for one in columns)
-    differing = _add_up(((one.table, one.column), one.differing) for one in columns)
-    return tuple(
-        ColumnCount(table=at[0], column=at[1], compared=count, differing=differing[at])
-        for at, count in compared.items()
-    )
+def _add_up(counts: Iterable[_Count]) -> tuple[_Count, ...]:
+    """Add up the counts of the same thing, and keep its first few examples; sorted: no order depends on the workers."""
+    sums: dict[tuple[Any, ...], _Count] = {}
+    for one in counts:
+        names = one.__struct_fields__
+        key = tuple(getattr(one, name) for name in names if name not in _COUNTS and name != "keys")
+        before = sums.setdefault(key, one)
+        if before is one:
+            continue
+        added: dict[str, Any] = {}
+        for name in names:
+            old, new = getattr(before, name), getattr(one, name)
+            if name in _COUNTS:
+                added[name] = old + new
+            elif name == "keys":
+                added[name] = tuple(sorted({*old, *new})[:KEYS_LISTED])
+        sums[key] = msgspec.structs.replace(one, **added)
+    return tuple(sums[key] for key in sorted(sums))

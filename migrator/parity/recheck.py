@@ -25,7 +25,7 @@ from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.lookups import documents_of, has_source_column
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream
-from migrator.pipeline.transform import DocumentOutcome, transform_batch
+from migrator.pipeline.transform import DocumentOutcome, transform_documents
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.rows import row_key
 from migrator.values import document as documents
@@ -136,11 +136,7 @@ class Recheck:
             sessions.target.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             sessions.forget()
             batch = b"".join(current.values())
-            found = [
-                one
-                for outcomes in transform_batch(self._collection, self._context, sessions.resolver, batch)
-                for one in outcomes
-            ]
+            found = list(transform_documents(self._collection, self._context, sessions.resolver, batch))
             for one in found:
                 for row in one.loadable.rows if one.loadable is not None else ():
                     stored.setdefault(type(row.record), {}).pop(row_key(codec(type(row.record)), row.head), None)

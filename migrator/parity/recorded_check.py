@@ -28,7 +28,7 @@ from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column
-from migrator.pipeline.transform import transform_batch
+from migrator.pipeline.transform import transform_documents
 from migrator.sources.profile import Collection, Context
 from migrator.values.identity import source_id_of
 
@@ -173,7 +173,7 @@ def _differing(
 ) -> list[str]:
     """Return which of these documents are not equal to what is stored, or have extra rows."""
     raw = b"".join(reader.documents(collection.name, ids))
-    found = [one for outcomes in transform_batch(collection, context, sessions.resolver, raw) for one in outcomes]
+    found = list(transform_documents(collection, context, sessions.resolver, raw))
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
     stored = stored_rows(sessions.target, found)
     wrong = [source_id_of(one.raw) for one in found if not is_equal(collection, one, stored, quarantine)]

@@ -16,11 +16,11 @@ from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, collector_paused, executor, submit
-from migrator.pipeline.extract import batch_documents, raw_batches
+from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.plan import Scope, SourceCollection
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
-from migrator.pipeline.transform import transform_batch
+from migrator.pipeline.transform import transform_documents
 from migrator.telemetry import Progress
 from migrator.values.document import type_name
 
@@ -138,32 +138,23 @@ def census_chunk(job: ChunkJob) -> ChunkCensus:
 
 
 def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
-    chunk = job.chunk
-    collection = sessions.profile.by_name()[chunk.collection]
-    part = ChunkCensus(collection=chunk.collection)
-    for batch in raw_batches(
-        sessions.source,
-        sessions.name_of(chunk.collection),
-        lower=chunk.lower,
-        upper=chunk.upper,
-        condition={},
-        batch_size=batch_documents(chunk.average_bytes),
-    ):
-        for outcomes in transform_batch(collection, job.context, UncheckedResolver(), batch):
-            for outcome in outcomes:
-                part.documents += 1
-                part.bytes += len(outcome.raw)
-                part.largest = max(part.largest, len(outcome.raw))
-                if outcome.skipped:
-                    part.skipped[outcome.skipped] += 1
-                elif outcome.rejected is not None:
-                    part.quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
-                if outcome.loadable is not None:
-                    part.clean += outcome.loadable.clean
-                    for group, kind, path in outcome.loadable.notes:
-                        (part.findings if group == "finding" else part.remainder)[kind, path] += 1
-                if outcome.decoded is not None:
-                    _walk(outcome.decoded.document, "", collection.known, part.types)
+    collection = sessions.profile.by_name()[job.chunk.collection]
+    part = ChunkCensus(collection=collection.name)
+    for batch in chunk_batches(sessions, job):
+        for outcome in transform_documents(collection, job.context, UncheckedResolver(), batch):
+            part.documents += 1
+            part.bytes += len(outcome.raw)
+            part.largest = max(part.largest, len(outcome.raw))
+            if outcome.skipped:
+                part.skipped[outcome.skipped] += 1
+            elif outcome.rejected is not None:
+                part.quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
+            if outcome.loadable is not None:
+                part.clean += outcome.loadable.clean
+                for group, kind, path in outcome.loadable.notes:
+                    (part.findings if group == "finding" else part.remainder)[kind, path] += 1
+            if outcome.decoded is not None:
+                _walk(outcome.decoded.document, "", collection.known, part.types)
     return part
 
 

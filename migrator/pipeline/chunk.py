@@ -15,7 +15,7 @@ from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
-from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
+from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
 from migrator.pipeline.load import RowAppender, merge_rows, quarantined_conflict
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
@@ -90,14 +90,7 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         totals, digest = _ChunkTotals(done), hashlib.sha256()
         totals.known_quarantined = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         store = _count_only if job.dry_run else _append if mode == "direct" else _merge
-        for batch in raw_batches(
-            sessions.source,
-            sessions.name_of(chunk.collection),
-            lower=chunk.lower,
-            upper=chunk.upper,
-            condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
-            batch_size=batch_documents(chunk.average_bytes),
-        ):
+        for batch in chunk_batches(sessions, job):
             done.bytes += len(batch)
             digest.update(batch)
             store(target, _loadable_documents(collection, job.context, resolver, batch, totals), totals)

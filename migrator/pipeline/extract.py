@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 from pymongo.cursor import Cursor
 
 from migrator.connections.mongo import MongoDatabase
+from migrator.pipeline.executors import ChunkJob
 from migrator.pipeline.sessions import SourceSessions
 from migrator.sources.profile import Collection
 from migrator.values import document as documents
@@ -74,6 +75,20 @@ def raw_batches(
         # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
         with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
             yield from cursor
+
+
+def chunk_batches(sessions: SourceSessions, job: ChunkJob) -> Iterator[bytes]:
+    """Yield the documents of a chunk, as ``raw_batches`` does."""
+    chunk = job.chunk
+    collection = sessions.profile.by_name()[chunk.collection]
+    return raw_batches(
+        sessions.source,
+        sessions.name_of(chunk.collection),
+        lower=chunk.lower,
+        upper=chunk.upper,
+        condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
+        batch_size=batch_documents(chunk.average_bytes),
+    )
 
 
 IDS_PER_QUERY = 1_000

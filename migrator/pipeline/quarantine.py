@@ -30,7 +30,7 @@ from migrator.pipeline.transform import (
     LoadableDocument,
     QuarantinedDocument,
     quarantined_document,
-    transform_batch,
+    transform_documents,
 )
 from migrator.sources import profile_of
 from migrator.values import document as documents
@@ -149,16 +149,15 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
     still: list[QuarantinedDocument] = []
     waiting: list[references.DanglingReference] = []
     batch = b"".join(current.values())
-    for outcomes in transform_batch(collection, plans.plan_context(plan), sessions.resolver, batch):
-        for outcome in outcomes:
-            key = source_id_of(outcome.raw)
-            waiting.extend(references.dangling_references_of(outcome))
-            if outcome.loadable is not None:
-                loadable[key] = outcome.loadable
-            elif outcome.rejected is not None:
-                still.append(quarantined_document(outcome.raw, outcome.rejected))
-            else:
-                gone.append(key)
+    for outcome in transform_documents(collection, plans.plan_context(plan), sessions.resolver, batch):
+        key = source_id_of(outcome.raw)
+        waiting.extend(references.dangling_references_of(outcome))
+        if outcome.loadable is not None:
+            loadable[key] = outcome.loadable
+        elif outcome.rejected is not None:
+            still.append(quarantined_document(outcome.raw, outcome.rejected))
+        else:
+            gone.append(key)
     with target.transaction():
         _, conflicts = merge_rows(target, list(loadable.values()))
         for conflict in map(quarantined_conflict, conflicts):

@@ -7,6 +7,7 @@ expected cannot diverge.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -227,7 +228,9 @@ def transform_batch(
 
     ``at_a_time`` is the number of documents in a small batch: the target is asked about references once for each.
     """
-    for raws in _small_batches(batch, at_a_time):
+    every = list(documents.split(batch))
+    for begin in range(0, len(every), at_a_time):
+        raws = every[begin : begin + at_a_time]
         found = [DocumentOutcome(raw) for raw in raws]
         decoded: list[tuple[DocumentOutcome, DecodedDocument]] = []
         for outcome, document in zip(found, documents.decode_all(raws), strict=True):
@@ -240,6 +243,13 @@ def transform_batch(
                 outcome.skipped = reason.reason
         _resolve_and_serialize(collection, resolver, decoded)
         yield found
+
+
+def transform_documents(
+    collection: Collection, context: Context, resolver: ReferenceResolver, batch: bytes
+) -> Iterator[DocumentOutcome]:
+    """Yield the outcomes of a batch one by one."""
+    return chain.from_iterable(transform_batch(collection, context, resolver, batch))
 
 
 def _resolve_and_serialize(
@@ -309,10 +319,3 @@ def quarantined_document(raw: bytes, why: Rejected) -> QuarantinedDocument:
     return QuarantinedDocument(
         source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw
     )
-
-
-def _small_batches(batch: bytes, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[bytes]]:
-    """Divide a batch into lists of raw documents of this size."""
-    raws = list(documents.split(batch))
-    for begin in range(0, len(raws), at_a_time):
-        yield raws[begin : begin + at_a_time]
