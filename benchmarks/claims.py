@@ -60,7 +60,7 @@ def _profile(schedules: int, backlog: int, calls: int) -> str:
     commands = _Commands()
     monitoring.register(commands)
     amount = RowCounts(schedules=schedules, due=0, explicit=schedules, waiting=backlog, stale=0)
-    with MongoServer.start() as server:
+    with MongoServer() as server:
         settings = Settings(
             source=SourceSettings(default_tenant=scheduling.TENANT),
             mongo=MongoSettings(uri=server.uri, database="bench"),

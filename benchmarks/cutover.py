@@ -56,8 +56,8 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        MongoServer.start(auth=True, cache_gb=1.0) as mongo,
-        PostgresServer.start() as postgres,
+        MongoServer(auth=True, cache_gb=1.0) as mongo,
+        PostgresServer() as postgres,
         MongoClient[Any](mongo.uri) as client,
     ):
         database = client["source"]

@@ -164,7 +164,7 @@ def measure(
 
     began = os.getloadavg()[0]
     found: dict[str, Any] = {"lines": [], "throughput": [], "migration": [], "filled": []}
-    with PostgresServer.start() as postgres, MongoServer.start() as mongo:
+    with PostgresServer() as postgres, MongoServer() as mongo:
         for size in sizes:
             for backend in backends:
                 dsn = postgres.create_database(f"{backend}_{size}")

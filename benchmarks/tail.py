@@ -58,7 +58,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     results: list[dict[str, Any]] = []
-    with MongoServer.start() as mongo, PostgresServer.start() as postgres, MongoClient[Any](mongo.uri) as client:
+    with MongoServer() as mongo, PostgresServer() as postgres, MongoClient[Any](mongo.uri) as client:
         database = client["source"]
         fill(database, "runs", documents)
         dsn = postgres.create_database("target")

@@ -229,7 +229,7 @@ class Clusters:
 
     def get(self, version: int) -> Cluster:
         if version not in self._started:
-            server = self._stack.enter_context(PostgresServer.start(version=version, fast=True))
+            server = self._stack.enter_context(PostgresServer(version=version, fast=True))
             self._started[version] = Cluster(server)
         return self._started[version]
 
@@ -274,7 +274,7 @@ def clusters() -> Iterator[Clusters]:
 @pytest.fixture(scope="session")
 def mongo_server() -> Iterator[MongoServer]:
     """MongoDB 6.0, a replica set, without authentication, with fail points (``configureFailPoint``)."""
-    with MongoServer.start(fast=True, parameters={"enableTestCommands": "1"}) as server:
+    with MongoServer(fast=True, parameters={"enableTestCommands": "1"}) as server:
         yield server
 
 

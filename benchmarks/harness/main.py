@@ -30,8 +30,8 @@ def main() -> int:
         print(f"{name}: {why}")
     chosen = [tool for tool in chosen if tool.name not in missing]
     with (
-        MongoServer.start(cache_gb=CACHE_GB) as mongo,
-        PostgresServer.start(version=options.postgres) as postgres,
+        MongoServer(cache_gb=CACHE_GB) as mongo,
+        PostgresServer(version=options.postgres) as postgres,
         MongoClient[dict[str, Any]](mongo.uri) as client,
         TemporaryDirectory(dir=_made(options.work)) as scratch,
     ):

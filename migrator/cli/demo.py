@@ -191,9 +191,9 @@ def _start_servers(servers: ExitStack, given: Settings) -> Settings:
     """Start both servers, make the schema, and return the settings that name them."""
     began = time.monotonic()
     own = given.embedded
-    mongo = servers.enter_context(MongoServer.start(fast=True, binary=Path(own.mongod) if own.mongod else None))
+    mongo = servers.enter_context(MongoServer(fast=True, binary=Path(own.mongod) if own.mongod else None))
     postgres = servers.enter_context(
-        PostgresServer.start(
+        PostgresServer(
             version=own.postgres_version, fast=True, bin_dir=Path(own.postgres_bin) if own.postgres_bin else None
         )
     )

@@ -5,22 +5,26 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from migrator.embedded import binaries
-from migrator.embedded.directory import PrivateDirectory, unprivileged
 from migrator.embedded.server import START_SECONDS, Command, Server
 from migrator.errors import UnreachableError
 
 READY = '"id":23016,'  # log line "Waiting for connections"
 PORT_TAKEN = "Address already in use"
+SETTINGS = {
+    # a primary without secondaries would wait 15 s for one before it stops
+    "shutdownTimeoutMillisForSignaledShutdown": "0",
+    "diagnosticDataCollectionEnabled": "false",
+}
 
 
 class MongoServer(Server):
-    """A ``mongod`` on 127.0.0.1; start it with `start`."""
+    """A ``mongod`` on 127.0.0.1."""
 
     name: ClassVar[str] = "mongod"
     death_signal: ClassVar[int] = signal.SIGKILL
@@ -28,42 +32,6 @@ class MongoServer(Server):
 
     def __init__(
         self,
-        directory: PrivateDirectory,
-        *,
-        binary: Path | None,
-        replica_set: str | None,
-        auth: bool,
-        fast: bool,
-        cache_gb: float,
-        parameters: Mapping[str, str],
-        oplog_mb: int | None,
-    ) -> None:
-        """Prepare the directory; `start` is the way to get a running server."""
-        super().__init__(directory)
-        self.replica_set = replica_set
-        self.user = "admin" if auth else None
-        self.password = secrets.token_hex(16) if auth else None
-        self._fast = fast
-        self._binary = directory.bring(binary or binaries.mongod(), "mongod")
-        self._environment = binaries.openssl_environment(directory)
-        self._data = directory.subdirectory("data")
-        self._options = [f"--wiredTigerCacheSizeGB={cache_gb}"]
-        if auth and replica_set:
-            self._options.append(f"--keyFile={directory.write('key', secrets.token_hex(64))}")
-        elif auth:
-            self._options.append("--auth")
-        if replica_set:
-            self._options.append(f"--replSet={replica_set}")
-        if oplog_mb is not None:
-            # what no checkpoint holds is not dropped from the history, and one comes once a minute
-            self._options += [f"--oplogSize={oplog_mb}", "--syncdelay=1"]
-        # a primary without secondaries would wait 15 s for one before it stops
-        settings = {"shutdownTimeoutMillisForSignaledShutdown": "0", "diagnosticDataCollectionEnabled": "false"}
-        self._options += [f"--setParameter={key}={value}" for key, value in (settings | dict(parameters)).items()]
-
-    @classmethod
-    def start(
-        cls,
         *,
         auth: bool = False,
         fast: bool = False,
@@ -72,7 +40,7 @@ class MongoServer(Server):
         parameters: Mapping[str, str] | None = None,
         binary: Path | None = None,
         oplog_mb: int | None = None,
-    ) -> Self:
+    ) -> None:
         """Start a server with an empty database and wait until it takes writes.
 
         ``auth``: only the user in `uri` may do anything. ``fast``, for tests and the demo only: a write counts before
@@ -81,28 +49,29 @@ class MongoServer(Server):
         storage engine, at least 0.25. ``parameters``: server parameters. ``binary``: a ``mongod`` in place of the
         wheel's. ``oplog_mb``: how much of its history it keeps. Raises ConfigurationError and UnreachableError.
         """
-        directory = PrivateDirectory.create(unprivileged())
-        try:
-            server = cls(
-                directory,
-                binary=binary,
-                replica_set=replica_set,
-                auth=auth,
-                fast=fast,
-                cache_gb=cache_gb,
-                parameters=parameters or {},
-                oplog_mb=oplog_mb,
-            )
-        except BaseException:
-            directory.remove()
-            raise
-        try:
-            server._start_anywhere()
-            server._set_up()
-        except BaseException:
-            server.close()
-            raise
-        return server
+        super().__init__()
+        self.replica_set = replica_set
+        self.user = "admin" if auth else None
+        self.password = secrets.token_hex(16) if auth else None
+        self._fast = fast
+        with self._removed_on_error():
+            self._binary = self._directory.bring(binary or binaries.mongod(), "mongod")
+            self._environment = binaries.openssl_environment(self._directory)
+            self._data = self._directory.subdirectory("data")
+            self._options = [f"--wiredTigerCacheSizeGB={cache_gb}"]
+            if auth and replica_set:
+                self._options.append(f"--keyFile={self._directory.write('key', secrets.token_hex(64))}")
+            elif auth:
+                self._options.append("--auth")
+            if replica_set:
+                self._options.append(f"--replSet={replica_set}")
+            if oplog_mb is not None:
+                # what no checkpoint holds is not dropped from the history, and one comes once a minute
+                self._options += [f"--oplogSize={oplog_mb}", "--syncdelay=1"]
+            settings = SETTINGS | dict(parameters or {})
+            self._options += [f"--setParameter={key}={value}" for key, value in settings.items()]
+            self._start_anywhere()
+            self._set_up()
 
     @property
     def uri(self) -> str:

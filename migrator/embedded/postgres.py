@@ -4,14 +4,13 @@ import secrets
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 
 from migrator.embedded import binaries
-from migrator.embedded.directory import PrivateDirectory, unprivileged
 from migrator.embedded.server import START_SECONDS, Command, Server, run, start_failure
 
 PORT_TAKEN = "Address already in use"
@@ -37,7 +36,7 @@ FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "wal_level": "minima
 
 
 class PostgresServer(Server):
-    """A PostgreSQL cluster on 127.0.0.1; start it with `start`."""
+    """A PostgreSQL cluster on 127.0.0.1."""
 
     name: ClassVar[str] = "postgres"
     death_signal: ClassVar[int] = (
@@ -47,35 +46,12 @@ class PostgresServer(Server):
 
     def __init__(
         self,
-        directory: PrivateDirectory,
-        *,
-        version: int,
-        bin_dir: Path | None,
-        fast: bool,
-        settings: Mapping[str, str],
-    ) -> None:
-        """Prepare the directory; `start` is the way to get a running server."""
-        super().__init__(directory)
-        self.version = version
-        self.user = "postgres"
-        self.password = secrets.token_hex(16)
-        self._fast = fast
-        # a folder of the caller's is used in place: what lies beside it may be a whole system
-        self._bin = bin_dir or directory.bring(binaries.postgres(version), "installation") / "bin"
-        copied = self._bin.is_relative_to(directory.path)
-        self._environment = binaries.postgres_environment(directory) if copied else {}
-        self._data = directory.subdirectory("data")
-        self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings)
-
-    @classmethod
-    def start(
-        cls,
         *,
         version: int = 18,
         fast: bool = False,
         settings: Mapping[str, str] | None = None,
         bin_dir: Path | None = None,
-    ) -> Self:
+    ) -> None:
         """Start a server with an empty cluster (UTF-8, C collation) and wait until it takes connections.
 
         ``version``: 18 or 16 from the wheel, another one from Debian's place for it. ``fast``, for tests and the demo
@@ -83,19 +59,21 @@ class PostgresServer(Server):
         not). ``settings``: server settings. ``bin_dir``: a folder with ``initdb`` and ``postgres`` in place of the
         wheel's. Raises ConfigurationError and UnreachableError.
         """
-        directory = PrivateDirectory.create(unprivileged())
-        try:
-            server = cls(directory, version=version, bin_dir=bin_dir, fast=fast, settings=settings or {})
-        except BaseException:
-            directory.remove()
-            raise
-        try:
-            server._make_cluster()
-            server._start_anywhere()
-        except BaseException:
-            server.close()
-            raise
-        return server
+        super().__init__()
+        self.version = version
+        self.user = "postgres"
+        self.password = secrets.token_hex(16)
+        self._fast = fast
+        self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings or {})
+        with self._removed_on_error():
+            directory = self._directory
+            # a folder of the caller's is used in place: what lies beside it may be a whole system
+            self._bin = bin_dir or directory.bring(binaries.postgres(version), "installation") / "bin"
+            copied = self._bin.is_relative_to(directory.path)
+            self._environment = binaries.postgres_environment(directory) if copied else {}
+            self._data = directory.subdirectory("data")
+            self._make_cluster()
+            self._start_anywhere()
 
     def _make_cluster(self) -> None:
         options = [

@@ -18,13 +18,13 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from migrator.embedded.directory import Account, PrivateDirectory
+from migrator.embedded.directory import Account, PrivateDirectory, unprivileged
 from migrator.errors import ConfigurationError, MigratorError, UnreachableError, install_extra
 
 OWN_SERVERS = "or give the addresses of your own servers in the configuration (mongo.uri, postgres.dsn)"
@@ -223,9 +223,9 @@ class Server(ABC):
     death_signal: ClassVar[int]  # ends it at once with all it started; the data may need recovery
     stop_signal: ClassVar[int]  # ends it in good order
 
-    def __init__(self, directory: PrivateDirectory) -> None:
-        """Take over the directory; nothing is started yet."""
-        self._directory = directory
+    def __init__(self) -> None:
+        """Make the directory of the server; a subclass starts it, in the block of `_removed_on_error`."""
+        self._directory = PrivateDirectory.create(unprivileged())
         self._owner = os.getpid()
         self._process: Process | None = None
         self.port = 0
@@ -256,6 +256,15 @@ class Server(ABC):
     def log(self) -> str:
         """What the server has written since it was started last."""
         return self._process.log if self._process else ""
+
+    @contextlib.contextmanager
+    def _removed_on_error(self) -> Iterator[None]:
+        """Remove the server if it cannot be started."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _start_anywhere(self) -> None:
         for _ in range(ATTEMPTS):

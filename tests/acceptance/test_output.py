@@ -111,7 +111,7 @@ def _read(terminal: int) -> str:
 def test_waiting_leaves_standard_output_alone(mongo_database: Database[Any], tmp_path: Path) -> None:
     """A worker that waits says so itself, on standard error."""
     mongo_database["runs"].insert_many([run_of(_id=f"r{number}") for number in range(3)])
-    with PostgresServer.start(fast=True) as postgres:
+    with PostgresServer(fast=True) as postgres:
         dsn = postgres.create_database("target")
         upgrade(dsn)
         config = write_config(tmp_path, settings_for(mongo_database, dsn, chunk=1))

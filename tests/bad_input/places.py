@@ -133,7 +133,7 @@ class Places:
     @cached_property
     def alone(self) -> str:
         """URI of a server that is no replica set."""
-        server: MongoServer = self._stack.enter_context(MongoServer.start(fast=True, replica_set=None))
+        server: MongoServer = self._stack.enter_context(MongoServer(fast=True, replica_set=None))
         client = self._stack.enter_context(MongoClient[Any](server.uri))
         client["alone"]["runs"].insert_one(run_of(_id="r1"))
         return server.uri
@@ -141,7 +141,7 @@ class Places:
     @cached_property
     def guarded(self) -> str:
         """Host and port of a server with authentication; users nobody and reader."""
-        server = self._stack.enter_context(MongoServer.start(auth=True, fast=True))
+        server = self._stack.enter_context(MongoServer(auth=True, fast=True))
         client = self._stack.enter_context(MongoClient[Any](server.uri))
         client["guarded"]["runs"].insert_one(run_of(_id="r1"))
         client.admin.command("createUser", "nobody", pwd=SECRET, roles=[])

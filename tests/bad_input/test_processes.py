@@ -61,7 +61,7 @@ def refusal(folder: Path, settings: Settings, *arguments: str, status: int) -> s
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[MongoServer]:
     """MongoDB with authentication."""
-    with MongoServer.start(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
+    with MongoServer(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
         client["guarded"]["runs"].insert_one(run_of(_id="r1"))
         client.admin.command("createUser", "nobody", pwd=SECRET, roles=[])
         client.admin.command("createUser", "reader", pwd=SECRET, roles=[{"role": "read", "db": "guarded"}])
@@ -124,7 +124,7 @@ def test_missing_rights_on_the_target(settings: Settings, scheduler_dsn: str, tm
 
 
 def test_no_replica_set(settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
-    with MongoServer.start(fast=True, replica_set=None) as plain, MongoClient[Any](plain.uri) as client:
+    with MongoServer(fast=True, replica_set=None) as plain, MongoClient[Any](plain.uri) as client:
         client["plain"]["runs"].insert_one(run_of(_id="r1"))
         alone = replace(settings, mongo=MongoSettings(uri=plain.uri, database="plain", timeout_ms=5000))
         line = refusal(tmp_path, alone, "backfill", status=USAGE)

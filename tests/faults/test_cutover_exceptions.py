@@ -41,7 +41,7 @@ EARLY: Final = ("--now", "--who", "op", "--reason", "test")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

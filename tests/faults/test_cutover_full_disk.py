@@ -79,14 +79,14 @@ def _until_full(write: Callable[[], object], full: type[Exception]) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 
 @contextmanager
 def on_a_small_disk(server: MongoServer, folder: Path) -> Iterator[tuple[Scene, Disk]]:
     with (
-        PostgresServer.start(fast=True) as postgres,
+        PostgresServer(fast=True) as postgres,
         small_disk(postgres._directory.path / "disk", 48) as place,
     ):
         room_of_its_own(postgres.dsn(), place)

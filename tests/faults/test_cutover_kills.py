@@ -37,7 +37,7 @@ RESTORING = ("rollback-export.begun", "rollback-restore.begun", "restored", "rol
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

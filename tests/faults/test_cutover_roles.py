@@ -28,7 +28,7 @@ EVERY_DATABASE = {"db": "", "collection": ""}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

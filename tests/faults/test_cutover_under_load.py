@@ -97,13 +97,13 @@ def drawn(seed: int) -> Plan:
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
     # not fast: what it has acknowledged has to outlive its death
-    with MongoServer.start(auth=True) as started:
+    with MongoServer(auth=True) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer.start(fast=True) as started:
+    with PostgresServer(fast=True) as started:
         yield started
 
 

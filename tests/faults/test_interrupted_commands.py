@@ -227,7 +227,7 @@ def test_the_demo_takes_its_servers_along(times: int, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as begun:
+    with MongoServer(auth=True, fast=True) as begun:
         yield begun
 
 

@@ -51,7 +51,7 @@ def finish(config: Path, dsn: str) -> None:
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL of one's own, to be stopped."""
-    with PostgresServer.start(fast=True) as server:
+    with PostgresServer(fast=True) as server:
         yield server
 
 
@@ -99,7 +99,7 @@ def test_the_target_stays_away(
 @pytest.fixture
 def mongo() -> Iterator[MongoServer]:
     """A MongoDB of one's own, to be stopped; what it has acknowledged outlives a stop in good order."""
-    with MongoServer.start(fast=True) as server:
+    with MongoServer(fast=True) as server:
         yield server
 
 

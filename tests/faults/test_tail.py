@@ -131,13 +131,13 @@ def test_killed_at_random_beside_a_copy_that_is_killed_too(
 
 @pytest.fixture
 def mongo() -> Iterator[MongoServer]:
-    with MongoServer.start(fast=True) as server:
+    with MongoServer(fast=True) as server:
         yield server
 
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresServer]:
-    with PostgresServer.start(fast=True) as server:
+    with PostgresServer(fast=True) as server:
         yield server
 
 

@@ -36,13 +36,13 @@ def alive(pid: int) -> bool:
 
 
 def start_mongo(*, auth: bool = False, replica_set: str | None = "rs0") -> MongoServer:
-    return MongoServer.start(fast=True, cache_gb=0.25, auth=auth, replica_set=replica_set)
+    return MongoServer(fast=True, cache_gb=0.25, auth=auth, replica_set=replica_set)
 
 
 class TestPostgres:
     @pytest.mark.parametrize("version", binaries.postgres_versions())
     def test_keeps_its_data_over_a_stop_and_a_crash_and_goes_away(self, version: int) -> None:
-        with PostgresServer.start(version=version, fast=True) as postgres:
+        with PostgresServer(version=version, fast=True) as postgres:
             dsn = postgres.create_database("kept")
             with psycopg.connect(dsn) as connection:
                 assert connection.info.server_version // 10_000 == version
@@ -68,14 +68,14 @@ class TestPostgres:
         assert not directory.exists()
 
     def test_a_crash_leaves_no_session_behind(self) -> None:
-        with PostgresServer.start(fast=True) as postgres, psycopg.connect(postgres.dsn()) as connection:
+        with PostgresServer(fast=True) as postgres, psycopg.connect(postgres.dsn()) as connection:
             backend = connection.info.backend_pid
             assert alive(backend)
             postgres.kill()
             assert not alive(backend)
 
     def test_a_paused_server_goes_on(self) -> None:
-        with PostgresServer.start(fast=True) as postgres, psycopg.connect(postgres.dsn()) as connection:
+        with PostgresServer(fast=True) as postgres, psycopg.connect(postgres.dsn()) as connection:
             postgres.pause()
             postgres.resume()
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -89,7 +89,7 @@ class TestPostgres:
             psycopg.connect(host="127.0.0.1", port=postgres_server.port, user="postgres", dbname="postgres")
 
     def test_settings_and_templates(self, postgres_server: PostgresServer) -> None:
-        with PostgresServer.start(fast=True, settings={"max_connections": "17"}) as postgres:
+        with PostgresServer(fast=True, settings={"max_connections": "17"}) as postgres:
             with psycopg.connect(postgres.create_database("first")) as connection:
                 connection.execute("CREATE TABLE t AS SELECT 1 AS x")
                 assert connection.execute("SHOW max_connections").fetchone() == ("17",)
@@ -118,7 +118,7 @@ class TestMongo:
             assert things.distinct("_id") == [1, 2]
 
     def test_keeps_its_data_over_a_stop_and_a_crash_and_goes_away(self) -> None:
-        with MongoServer.start(cache_gb=0.25) as mongo:
+        with MongoServer(cache_gb=0.25) as mongo:
             with Client(mongo.uri) as client:
                 client.test.things.insert_one({"_id": 1})
             mongo.stop()
@@ -170,7 +170,7 @@ class TestMongo:
                     assert client.admin.command("serverStatus")["pid"] == mongo.pid
 
 
-@pytest.mark.parametrize("start", [start_mongo, lambda: PostgresServer.start(fast=True)], ids=["mongo", "postgres"])
+@pytest.mark.parametrize("start", [start_mongo, lambda: PostgresServer(fast=True)], ids=["mongo", "postgres"])
 class TestEither:
     def test_a_taken_port_is_left_to_whoever_has_it(self, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:

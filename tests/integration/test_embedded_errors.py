@@ -43,7 +43,7 @@ def test_a_missing_library_is_named(base: Path) -> None:
     needed = b"libcurl.so.4\0"
     broken = patched(binaries.mongod(), base / "mongod", needed, b"libcurl.so.9\0")
     with pytest.raises(UnreachableError, match=rf"mongod needs the system library libcurl\.so\.9: .*{ADDRESSES}"):
-        MongoServer.start(binary=broken)
+        MongoServer(binary=broken)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_system_that_is_too_old() -> None:
 
 def test_openssl_is_taken_from_the_wheel_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "SYSTEM_LIBRARIES", ())
-    with MongoServer.start(fast=True, cache_gb=0.25) as mongo:
+    with MongoServer(fast=True, cache_gb=0.25) as mongo:
         maps = Path(f"/proc/{mongo.pid}/maps").read_text()
         assert "libssl-" in maps
         assert len({line.split()[-1] for line in maps.splitlines() if "libcrypto" in line and ".so.1.1" in line}) == 1
@@ -84,23 +84,23 @@ def test_another_architecture(base: Path) -> None:
     (base / "bin").mkdir()
     patched(initdb, base / "bin" / "initdb", 18, arm)
     with pytest.raises(ConfigurationError, match=rf"initdb was built for another architecture.*{ADDRESSES}"):
-        PostgresServer.start(bin_dir=base / "bin")
+        PostgresServer(bin_dir=base / "bin")
 
 
 def test_a_program_that_is_not_there(base: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
-        MongoServer.start(binary=base / "mongod")
+        MongoServer(binary=base / "mongod")
 
 
 def test_a_program_that_may_not_be_started(base: Path) -> None:
     (base / "mongod").write_text("")
     with pytest.raises(ConfigurationError, match=r"cannot be started as .*TMPDIR"):
-        MongoServer.start(binary=base / "mongod")
+        MongoServer(binary=base / "mongod")
 
 
 def test_a_server_that_ends_at_once_is_quoted() -> None:
     with pytest.raises(UnreachableError, match=r"postgres did not start \(status 1\): .*no_such_setting"):
-        PostgresServer.start(fast=True, settings={"no_such_setting": "1"})
+        PostgresServer(fast=True, settings={"no_such_setting": "1"})
 
 
 def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", nothing)
-    for start in (MongoServer.start, PostgresServer.start):
+    for start in (MongoServer, PostgresServer):
         with pytest.raises(ConfigurationError, match=rf"pip install 'scheduler-migrator\[embedded\]'.*{ADDRESSES}"):
             start()
 
@@ -116,12 +116,12 @@ def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     with pytest.raises(ConfigurationError, match=rf"Linux on x86_64 only, this is Linux on aarch64.*{ADDRESSES}"):
-        MongoServer.start()
+        MongoServer()
 
 
 def test_a_version_that_is_not_there() -> None:
     with pytest.raises(ConfigurationError, match="no PostgreSQL 9 here"):
-        PostgresServer.start(version=9)
+        PostgresServer(version=9)
 
 
 def test_a_private_temporary_directory_is_passed_over(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_copy_that_cannot_be_made(base: Path, monkeypatch: pytest.MonkeyPatch)
 def test_servers_run_from_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "may_read", lambda *_: False)
     monkeypatch.setattr(binaries, "SYSTEM_LIBRARIES", ())
-    with MongoServer.start(fast=True, cache_gb=0.25) as mongo, PostgresServer.start(fast=True) as postgres:
+    with MongoServer(fast=True, cache_gb=0.25) as mongo, PostgresServer(fast=True) as postgres:
         if directory.unprivileged():
             for server in (mongo, postgres):
                 program = Path(f"/proc/{server.pid}/exe").readlink()

@@ -36,7 +36,7 @@ def tell(server):
     return {"pid": server.pid, "guardian": guardian, "children": [*map(int, children)], "uid": uid,
             "directory": str(server._directory.path), "name": server.name}
 
-servers = [MongoServer.start(fast=True, cache_gb=0.25), PostgresServer.start(fast=True)]
+servers = [MongoServer(fast=True, cache_gb=0.25), PostgresServer(fast=True)]
 print(json.dumps([tell(server) for server in servers]), flush=True)
 for line in sys.stdin:
     if line == "stop\\n":

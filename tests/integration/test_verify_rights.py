@@ -33,7 +33,7 @@ class Place(NamedTuple):
 @pytest.fixture
 def guarded() -> Iterator[MongoServer]:
     """MongoDB with authentication, with a user that has the role read on one database."""
-    with MongoServer.start(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
+    with MongoServer(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
         client["guarded"]["runs"].insert_one(run_of(_id="r1"))
         client.admin.command("createUser", "reader", pwd=PASSWORD, roles=[{"role": "read", "db": "guarded"}])
         yield server

@@ -240,7 +240,7 @@ def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
         "from migrator.embedded.postgres import PostgresServer\n"
         "from migrator.errors import MigratorError\n"
         "try:\n"
-        "    with MongoServer.start(fast=True), PostgresServer.start(fast=True):\n"
+        "    with MongoServer(fast=True), PostgresServer(fast=True):\n"
         "        pass\n"
         "except MigratorError as error:\n"
         "    print(error, file=sys.stderr)\n"

@@ -33,7 +33,7 @@ HOUR = 3_600.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_red_where_nothing_is_wrong(ready: Scene) -> None:
 
 
 def test_no_replica_set(ready: Scene) -> None:
-    with MongoServer.start(auth=True, fast=True, replica_set=None) as plain:
+    with MongoServer(auth=True, fast=True, replica_set=None) as plain:
         settings = with_mongo(ready.settings, uri=plain.uri)
         found = red(settings, ready.conditions)
         assert found["replica set"].startswith("the source is no replica set, so it has no change stream")
@@ -220,7 +220,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
         connection.execute("SET default_transaction_read_only = off")
         connection.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
     assert words == "the target accepts no writes: default_transaction_read_only is on"
-    with PostgresServer.start(fast=True) as postgres:
+    with PostgresServer(fast=True) as postgres:
         dsn = postgres.create_database("target")
         upgrade(dsn)
         with scene(server, fresh_name(), dsn, tmp_path, user="other") as other:

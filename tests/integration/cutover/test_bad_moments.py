@@ -34,7 +34,7 @@ USAGE = 2
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 
@@ -47,7 +47,7 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
     """The oplog of a megabyte: behind the tail, too small for a switch, behind the last comparison."""
     parameters = {"minOplogTruncationPoints": "1"}
     with (
-        MongoServer.start(auth=True, fast=True, oplog_mb=1, parameters=parameters) as short,
+        MongoServer(auth=True, fast=True, oplog_mb=1, parameters=parameters) as short,
         scene(short, fresh_name(), scheduler_dsn, tmp_path) as ready,
     ):
         ready.ready()

@@ -52,7 +52,7 @@ SERVER = "SELECT 'role ' || rolname FROM pg_roles UNION ALL SELECT 'database ' |
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

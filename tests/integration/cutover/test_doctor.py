@@ -31,7 +31,7 @@ NOWHERE = "postgresql://nobody:x@127.0.0.1:1/nothing"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 
@@ -86,7 +86,7 @@ def test_no_source_is_needed_and_a_wrong_setting_is_no_finding(settings: Setting
 
 
 def test_a_source_that_asks_nobody_and_is_no_replica_set(settings: Settings) -> None:
-    with MongoServer.start(fast=True, replica_set=None) as plain:
+    with MongoServer(fast=True, replica_set=None) as plain:
         one = found(msgspec.structs.replace(settings, mongo=MongoSettings(uri=plain.uri, database="x")))
     assert one["replica set"][0] is False
     assert one["writers of the source"] == (

@@ -24,7 +24,7 @@ from tests.integration.tail.test_live_parity import following, writing
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

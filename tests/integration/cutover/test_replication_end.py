@@ -19,7 +19,7 @@ ENDED = "the cutover is finished: the tail and the reverse sync have ended, and 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

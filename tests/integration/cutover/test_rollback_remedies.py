@@ -37,7 +37,7 @@ MOST: Final = 8
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

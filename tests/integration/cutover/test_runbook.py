@@ -103,7 +103,7 @@ def started(site: Scene, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

@@ -29,7 +29,7 @@ ALIVE: dict[str, Any] = {"deletedAt": ..., "deletedBy": ...}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

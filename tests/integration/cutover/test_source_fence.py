@@ -27,7 +27,7 @@ WRITES: dict[str, Callable[[Database[Any]], object]] = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

@@ -25,7 +25,7 @@ WORDS = "profile agenda has no tested reverse sync, so a cutover could not be ro
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    with MongoServer.start(auth=True, fast=True) as started:
+    with MongoServer(auth=True, fast=True) as started:
         yield started
 
 

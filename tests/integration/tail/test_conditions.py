@@ -258,7 +258,7 @@ def test_the_store_s_own_copies_of_rules_are_left_out(
 
 
 def test_a_plain_server_is_refused(scheduler_dsn: str, tmp_path: Path) -> None:
-    with MongoServer.start(fast=True, replica_set=None) as server:
+    with MongoServer(fast=True, replica_set=None) as server:
         with MongoClient[Any](server.uri) as client:
             client["source"]["runs"].insert_one(run_of(_id="r"))
         settings = Settings(
@@ -349,7 +349,7 @@ def test_a_position_that_goes_backwards_raises_the_alarm_and_is_repaired(
 @pytest.fixture
 def short_memory() -> Iterator[MongoServer]:
     """A MongoDB whose oplog holds a few megabytes."""
-    with MongoServer.start(fast=True, oplog_mb=1, parameters={"minOplogTruncationPoints": "1"}) as server:
+    with MongoServer(fast=True, oplog_mb=1, parameters={"minOplogTruncationPoints": "1"}) as server:
         yield server
 
 
