@@ -28,7 +28,7 @@ from migrator import cli
 SMOKE: Final = "migrator.cutover.smoke"
 MODULES: Final = {
     "migrator": (
-        *(f"migrator.cli.{name}" for name in cli.MODULES if name != "demo"),
+        *(f"migrator.cli.{name}" for name, _ in cli.COMMANDS.values() if name != "demo"),
         "migrator.pipeline.chunk",
         "migrator.schema.revisions",
     ),

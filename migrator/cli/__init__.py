@@ -9,47 +9,39 @@ from migrator import __version__, interruption
 from migrator.errors import UnexpectedError
 
 COMMANDS = {
-    "backfill": "Copy the source into PostgreSQL; resumes by itself.",
-    "cutover": "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",
-    "demo": "Migrate a demo scheduler between two servers of its own, and write a report.",
-    "doctor": "Connect to both servers and report what prevents a migration.",
-    "inspect": "Count the documents, field paths and types of the source, and what would be quarantined.",
-    "metrics": "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed.",
-    "parity": "Compare every document with its rows, and the rows with the document.",
-    "plan": "Show the chunks, estimates and risks; writes nothing.",
-    "quarantine": "List, show or retry the documents in quarantine.",
-    "report": "Render a stored result again, sign it, or check that a report belongs to it.",
-    "retention": "Remove old runs of the scheduler, or list them.",
-    "rollback": "Move writers back to MongoDB; rollback plan shows what would be done.",
-    "run": "Run a scheduler process on the configured backend.",
-    "schema": "Upgrade, downgrade, show or check the target's schema.",
-    "source": "List the known sources, draft a mapping for a source of your own, and try it on a sample.",
-    "status": "Show the state of the copy, or of the scheduler.",
-    "tail": "Follow the change stream of the source after the copy, and update rows.",
-    "verify": "Run every check and write the report.",
+    "backfill": ("migration", "Copy the source into PostgreSQL; resumes by itself."),
+    "cutover": (
+        "cutover",
+        "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",
+    ),
+    "demo": ("demo", "Migrate a demo scheduler between two servers of its own, and write a report."),
+    "doctor": ("cutover", "Connect to both servers and report what prevents a migration."),
+    "inspect": (
+        "migration",
+        "Count the documents, field paths and types of the source, and what would be quarantined.",
+    ),
+    "metrics": ("metrics", "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed."),
+    "parity": ("parity", "Compare every document with its rows, and the rows with the document."),
+    "plan": ("migration", "Show the chunks, estimates and risks; writes nothing."),
+    "quarantine": ("migration", "List, show or retry the documents in quarantine."),
+    "report": ("report", "Render a stored result again, sign it, or check that a report belongs to it."),
+    "retention": ("scheduler", "Remove old runs of the scheduler, or list them."),
+    "rollback": ("cutover", "Move writers back to MongoDB; rollback plan shows what would be done."),
+    "run": ("scheduler", "Run a scheduler process on the configured backend."),
+    "schema": ("schema", "Upgrade, downgrade, show or check the target's schema."),
+    "source": ("source", "List the known sources, draft a mapping for a source of your own, and try it on a sample."),
+    "status": ("migration", "Show the state of the copy, or of the scheduler."),
+    "tail": ("migration", "Follow the change stream of the source after the copy, and update rows."),
+    "verify": ("verification", "Run every check and write the report."),
 }
-
-
-MODULES = {
-    "cutover": ("doctor", "cutover", "rollback"),
-    "demo": ("demo",),
-    "migration": ("inspect", "plan", "backfill", "tail", "status", "quarantine"),
-    "metrics": ("metrics",),
-    "parity": ("parity",),
-    "report": ("report",),
-    "scheduler": ("run", "retention"),
-    "schema": ("schema",),
-    "source": ("source",),
-    "verification": ("verify",),
-}
-"""Module of this package → the commands that it defines."""
+"""Command → the module of this package that defines it, and its short help."""
 
 SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
 """Commands that, when interrupted, lift a fence first or end the runs that they work on."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in the modules of ``MODULES``, as ``<name>_command`` or ``<name>_group``."""
+    """A group whose commands live in the modules of ``COMMANDS``, as ``<name>_command`` or ``<name>_group``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the command names in alphabetical order."""
@@ -59,8 +51,7 @@ class LazyGroup(click.Group):
         """Import the module of the command that is called."""
         if cmd_name not in COMMANDS:
             return None
-        name = next(name for name, commands in MODULES.items() if cmd_name in commands)
-        module = importlib.import_module(f"migrator.cli.{name}")
+        module = importlib.import_module(f"migrator.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_group", None) or getattr(module, f"{cmd_name}_command")
         return command
 
@@ -90,7 +81,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, help_) for name, (_, help_) in sorted(COMMANDS.items())])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -1,7 +1,7 @@
 """The command ``verify``."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -73,15 +73,9 @@ from migrator.verify.runner import Request, verify_into
 )
 @common_options
 def verify_command(
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    fail_on: tuple[str, ...],
     report_dir: str | None,
     sign_key: Path | None,
     workers: int | None,
-    backend: Literal["postgres", "mongo", "both"],
-    behaviour: int,
-    seed: int | None,
     config: str | None,
     approved_by: str | None,
     reason: str | None,
@@ -89,28 +83,15 @@ def verify_command(
     fresh_start: bool,
     upgrade: bool,
     allow_nonempty: bool,
-    no_behaviour: bool,
-    sensitivity: bool,
-    scratch_on_source: bool,
     as_json: bool,
+    **asked: Any,  # noqa: ANN401 - the other options: fields of a request
 ) -> None:
     """Run every check, and write the result and its renderings into reports/<run>/.
 
     Exit status, a bit mask: 1 a difference or a failed check, 2 usage or configuration, 4 something was left
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
     """
-    request = Request(
-        only=only,
-        skip=skip,
-        fail_on=fail_on,
-        backend=backend,
-        no_behaviour=no_behaviour,
-        behaviour=behaviour,
-        seed=seed,
-        sensitivity=sensitivity,
-        scratch_on_source=scratch_on_source,
-        config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None,
-    )
+    request = Request(**asked, config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None)
     start = None
     if fresh_start:
         start = FreshStart(who=approved_by or "", why=reason or "", upgrade=upgrade, allow_nonempty=allow_nonempty)

@@ -20,6 +20,7 @@ from bson import Decimal128
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from psycopg import sql
+from psycopg.rows import dict_row
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
@@ -89,7 +90,7 @@ def _collection(
                 ) from error
             except InvalidBSON as error:  # written since the documents were compared, else it was left out
                 raise _NotComparable("a document holds a text that is not UTF-8") from error
-        expected = _fold(measures, (_from_mongo(measures, row) for row in partial))
+        expected = _fold(measures, ({**row, **row["_id"]} for row in partial))
         actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
     except _NotComparable as error:
         return [_result(collection, measure, unverified=str(error)) for measure in measures]
@@ -100,8 +101,8 @@ class _NotComparable(Exception):  # noqa: N818 - an answer about one collection,
     """An aggregate cannot be computed in the same way on both sides."""
 
 
-_Row = tuple[str, list[object], list[object]]
-"""Tenant, the values grouped by, and the aggregates: one per sum, two per time; the number of documents last."""
+_Row = Mapping[str, Any]
+"""``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2``, ``z2`` two times."""
 
 
 def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
@@ -138,42 +139,33 @@ def _finite(expression: Any) -> Any:  # noqa: ANN401 - a MongoDB expression
     return {"$let": {"vars": {"n": expression}, "in": {"$cond": [{"$in": ["$$n", strange]}, None, "$$n"]}}}
 
 
-def _from_mongo(measures: Sequence[Measure], row: Mapping[str, Any]) -> _Row:
-    key = row["_id"]
-    words = [key.get(f"g{index}") for index, one in enumerate(measures) if one.kind == "group"]
-    figures: list[object] = []
-    for index, one in enumerate(measures):
-        if one.kind == "sum":
-            figures.append(row[f"s{index}"])
-        elif one.kind == "time":
-            figures += [row[f"a{index}"], row[f"z{index}"]]
-    return _label(key.get("tenant")), words, [*figures, row["documents"]]
-
-
 def _from_postgres(
     connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
-) -> list[_Row]:
+) -> list[dict[str, Any]]:
     owner = collection.tables[0]
-    words = [f"({one.sql})" for one in measures if one.kind == "group"]
-    figures = []
-    for one in measures:
-        if one.kind == "sum":
-            figures.append(f"sum({one.sql})")
-        elif one.kind == "time":
-            figures += [f"min({one.sql})", f"max({one.sql})"]
-    columns = ["tenant_id", *words, *figures, "count(*)"]
+    words, figures = ["tenant_id AS tenant"], ["count(*) AS documents"]
+    for index, one in enumerate(measures):
+        if one.kind == "group":
+            words.append(f"({one.sql}) AS g{index}")
+        elif one.kind == "sum":
+            figures.append(f"sum({one.sql}) AS s{index}")
+        else:
+            figures += [f"min({one.sql}) AS a{index}", f"max({one.sql}) AS z{index}"]
     text = "SELECT {columns} FROM scheduler.{table}{where} GROUP BY {keys}"
     has_source = "source" in owner.__struct_fields__
     query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
-        columns=sql.SQL(", ").join(sql.SQL(one) for one in columns),
+        columns=sql.SQL(", ").join(sql.SQL(one) for one in (*words, *figures)),
         table=sql.Identifier(owner.table),
         where=sql.SQL(" WHERE source = %s" if has_source else ""),
-        keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 2)),
+        keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 1)),
     )
     try:
-        with postgres.translate_errors("the target"), connection.transaction(), connection.cursor() as cursor:
-            cursor.execute(query, [profile.source_of(collection.name)] if has_source else [])
-            return [(row[0], list(row[1 : len(words) + 1]), list(row[len(words) + 1 :])) for row in cursor]
+        with (
+            postgres.translate_errors("the target"),
+            connection.transaction(),
+            connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(query, [profile.source_of(collection.name)] if has_source else []).fetchall()
     except UnreachableError as error:
         if isinstance(error.__cause__, psycopg.DataError):
             raise _NotComparable(f"PostgreSQL could not compute it: {type(error.__cause__).__name__}") from error
@@ -183,19 +175,18 @@ def _from_postgres(
 def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Values]:
     """Add up the partial aggregates: per measure, by tenant and label."""
     folded: dict[str, _Values] = {one.name: {} for one in measures}
-    for tenant, words, figures in rows:
-        words_left, figures_left = iter(words), iter(figures[:-1])
-        for one in measures:
+    for row in rows:
+        tenant = _label(row.get("tenant"))
+        for index, one in enumerate(measures):
             into = folded[one.name]
             if one.kind == "group":
-                _add(into, (tenant, "" if one is _DOCUMENTS else _label(next(words_left))), _decimal(figures[-1]))
-                if one is _DOCUMENTS:
-                    next(words_left)
+                label = "" if one is _DOCUMENTS else _label(row.get(f"g{index}"))
+                _add(into, (tenant, label), _decimal(row["documents"]))
             elif one.kind == "sum":
-                _add(into, (tenant, "sum"), _decimal(next(figures_left)))
+                _add(into, (tenant, "sum"), _decimal(row[f"s{index}"]))
             else:
-                _outermost(into, (tenant, "first"), _decimal(next(figures_left)), first=True)
-                _outermost(into, (tenant, "last"), _decimal(next(figures_left)), first=False)
+                _outermost(into, (tenant, "first"), _decimal(row[f"a{index}"]), first=True)
+                _outermost(into, (tenant, "last"), _decimal(row[f"z{index}"]), first=False)
     return folded
 
 

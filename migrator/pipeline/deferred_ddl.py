@@ -36,29 +36,25 @@ class DeferredObject(msgspec.Struct, frozen=True):
 def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
     """Drop the non-unique indexes and foreign keys of these empty tables; return how many."""
     names = sorted(set(tables))
-    constraints = target.execute(
-        "SELECT rel.relname, con.conname, pg_get_constraintdef(con.oid)"
+    found = target.execute(
+        "SELECT 'constraint', rel.relname, con.conname, pg_get_constraintdef(con.oid)"
         " FROM pg_constraint AS con JOIN pg_class AS rel ON rel.oid = con.conrelid"
-        " WHERE con.contype = 'f' AND rel.relnamespace = %s::regnamespace AND rel.relname = ANY(%s) ORDER BY 1, 2",
-        (SCHEMA, names),
-    ).fetchall()
-    indexes = target.execute(
-        "SELECT rel.relname, idx.relname, pg_get_indexdef(idx.oid)"
+        " WHERE con.contype = 'f' AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s)"
+        " UNION ALL SELECT 'index', rel.relname, idx.relname, pg_get_indexdef(idx.oid)"
         " FROM pg_index AS i JOIN pg_class AS rel ON rel.oid = i.indrelid"
-        " JOIN pg_class AS idx ON idx.oid = i.indexrelid"
-        " WHERE NOT i.indisunique AND rel.relnamespace = %s::regnamespace AND rel.relname = ANY(%s) ORDER BY 1, 2",
-        (SCHEMA, names),
+        " JOIN pg_class AS idx ON idx.oid = i.indexrelid WHERE NOT i.indisunique"
+        " AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s) ORDER BY 1, 2, 3",
+        {"schema": SCHEMA, "tables": names},
     ).fetchall()
-    for kind, found in (("constraint", constraints), ("index", indexes)):
-        for table, name, definition in found:
-            target.execute(
-                "INSERT INTO migration.deferred_ddl (plan_id, target_table, kind, name, definition, dropped_at)"
-                " VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
-                (plan, table, kind, name, definition),
-            )
-            target.execute(_drop(kind, table, name))
+    for kind, table, name, definition in found:
+        target.execute(
+            "INSERT INTO migration.deferred_ddl (plan_id, target_table, kind, name, definition, dropped_at)"
+            " VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
+            (plan, table, kind, name, definition),
+        )
+        target.execute(_drop(kind, table, name))
     fault_points.reach(fault_points.AFTER_DEFERRED_DROPPED)
-    return len(constraints) + len(indexes)
+    return len(found)
 
 
 def outstanding(target: Connection) -> list[DeferredObject]:
@@ -78,14 +74,13 @@ def restore(settings: Settings, connections: int) -> int:
         say(f"backfill: building {len(due)} indexes and foreign keys that the load removed")
     fault_points.reach(fault_points.BEFORE_DEFERRED_RESTORED)
     for kind in ("index", "constraint"):
-        by_table: dict[str, list[DeferredObject]] = {}
+        # One thread per table: foreign keys of one table would wait for each other's locks.
+        groups: dict[object, list[DeferredObject]] = {}
         for one in due:
             if one.kind == kind:
-                by_table.setdefault(one.table, []).append(one)
-        # One thread per table: foreign keys of one table would wait for each other's locks.
-        groups = list(by_table.values()) if kind == "constraint" else [[one] for one in due if one.kind == kind]
+                groups.setdefault(one.table if kind == "constraint" else one.id, []).append(one)
         with ThreadPoolExecutor(max(1, connections)) as pool:
-            for _ in pool.map(lambda group: _build(settings, group), groups):
+            for _ in pool.map(lambda group: _build(settings, group), groups.values()):
                 pass
     return len(due)
 
