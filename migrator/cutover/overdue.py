@@ -1,5 +1,6 @@
 """Triggers that are late at the cutover: how many there are, and what is done about them, as the operator decides."""
 
+from contextlib import closing
 from datetime import datetime
 from typing import Final
 
@@ -50,14 +51,11 @@ def fire_late(settings: Settings, target: Connection, policy: str) -> int:
     count = count_late(target)
     if policy == "keep" or not count:
         return count
-    store = open_side(settings, "postgres")  # the epoch is still closed
-    try:
+    with closing(open_side(settings, "postgres")) as store:  # the epoch is still closed
         while (before := count_late(target)) > 0:
             store.queue.fire_due(fire_plan(policy), BATCH)
             if count_late(target) >= before:
                 break  # the rest cannot be moved: their line cannot be evaluated, and they are disabled by now
-    finally:
-        store.close()
     return count
 
 

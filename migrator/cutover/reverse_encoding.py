@@ -14,7 +14,7 @@ so that it is not taken for a second rule.
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import bson
@@ -44,6 +44,7 @@ RECORDS: Final = {record.table: record for record in ALL}
 _RECOMPUTED: Final = frozenset({"next_fire_at", "source_spec"})
 """Columns of a trigger that each side computes for itself from the schedule's rule."""
 
+RecordT = TypeVar("RecordT", bound=Record)
 DocumentKey: TypeAlias = tuple[str, bytes]
 """A document: its collection, and its ``_id`` as BSON."""
 
@@ -106,8 +107,7 @@ def triggers_by_schedule(target: Connection, ids: Sequence[str]) -> dict[tuple[s
     """Return the stored triggers with these ids, by the tenant and the id of their schedule."""
     grouped: dict[tuple[str, UUID], list[Trigger]] = {}
     for row in stored_rows(target, Trigger, ids).values():
-        if isinstance(row, Trigger):
-            grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+        grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
     return grouped
 
 
@@ -125,7 +125,7 @@ class _StatedTriggers:
         stored = stored_rows(sessions.target, Trigger, [one.row_id for one in triggers])
         former = _schedules_of_deleted(sessions, [one for one in triggers if one.row_id not in stored])
         ids = {UUID(one.row_id) for one in (*noted, *former) if one.table == Schedule.table}
-        ids |= {row.schedule_id for row in stored.values() if isinstance(row, Trigger)}
+        ids |= {row.schedule_id for row in stored.values()}
         found = {(one.table, one.row_id): one for one in noted}
         for one in (*_rows_where(sessions, Schedule, "id", ids), *_rows_where(sessions, Trigger, "schedule_id", ids)):
             found.setdefault((one.table, one.row_id), one)
@@ -325,7 +325,7 @@ def _current_outcomes(
     }
 
 
-def stored_rows(target: Connection, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
+def stored_rows(target: Connection, record: type[RecordT], ids: Sequence[str]) -> dict[str, RecordT]:
     """Return the stored rows with these ids, as records, by the text of their id."""
     kind = codec(record)
     keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint

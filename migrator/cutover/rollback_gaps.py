@@ -79,8 +79,7 @@ def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigg
         ).fetchall()
         of = triggers_by_schedule(target, [key[0] for key in keys])
         for schedule in stored_rows(target, Schedule, some).values():
-            if isinstance(schedule, Schedule):
-                yield schedule, of.get((schedule.tenant_id, schedule.id), [])
+            yield schedule, of.get((schedule.tenant_id, schedule.id), [])
 
 
 def _reasons(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:

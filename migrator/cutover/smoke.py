@@ -7,6 +7,7 @@ loaded.
 
 import subprocess
 import sys
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,12 @@ class _Refusal(msgspec.Struct):
 
 def use_store(config: str) -> dict[str, Any]:
     """Write, read, fire, claim and finish once; return the backend and the counts."""
-    store = open_scheduler_store(load_settings(config))
     base = new_scratch_tenant()
-    try:
-        with scratch_tenant(store, base, "migrator cutover"):
-            done = _use_tenant(store, base + PARTS[0])
-    finally:
-        store.close()
+    with (
+        closing(open_scheduler_store(load_settings(config))) as store,
+        scratch_tenant(store, base, "migrator cutover"),
+    ):
+        done = _use_tenant(store, base + PARTS[0])
     if done != {"backend": "postgres", "read": 1, "fired": 1, "claimed": 1, "finished": 1, "other_driver": 0}:
         raise SmokeError(f"something was left out: {done}")
     return done

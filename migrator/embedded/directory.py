@@ -48,22 +48,17 @@ def unprivileged() -> Account | None:
     )
 
 
-def _allows(account: Account, path: Path, *, execute: bool) -> bool:
+def _allows(account: Account, path: Path, wanted: int) -> bool:
+    """Tell whether the account has rights, given as the bits of others (``stat.S_IROTH``)."""
     status = path.stat()
     shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
-    wanted = stat.S_IROTH | (stat.S_IXOTH if execute else 0)
     return (status.st_mode >> shift) & wanted == wanted
 
 
 def may_enter(account: Account, directory: Path) -> bool:
     """Tell whether the account reaches what lies in a directory, as the permission bits say."""
     real = directory.resolve()
-    for step in (real, *real.parents):
-        status = step.stat()
-        shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
-        if not (status.st_mode >> shift) & stat.S_IXOTH:
-            return False
-    return True
+    return all(_allows(account, step, stat.S_IXOTH) for step in (real, *real.parents))
 
 
 def may_read(account: Account, tree: Path) -> bool:
@@ -71,13 +66,12 @@ def may_read(account: Account, tree: Path) -> bool:
     if not may_enter(account, tree.parent):
         return False
     if tree.is_file():
-        return _allows(account, tree, execute=os.access(tree, os.X_OK))
-    for folder, _, files in os.walk(tree):
-        if not _allows(account, Path(folder), execute=True):
-            return False
-        if not all(_allows(account, Path(folder, name), execute=False) for name in files):
-            return False
-    return True
+        return _allows(account, tree, stat.S_IROTH | (stat.S_IXOTH if os.access(tree, os.X_OK) else 0))
+    return all(
+        _allows(account, Path(folder), stat.S_IROTH | stat.S_IXOTH)
+        and all(_allows(account, Path(folder, name), stat.S_IROTH) for name in files)
+        for folder, _, files in os.walk(tree)
+    )
 
 
 PREFIX = "migrator-embedded-"

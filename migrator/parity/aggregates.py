@@ -102,7 +102,7 @@ class _NotComparable(Exception):  # noqa: N818 - an answer about one collection,
 
 
 _Row = Mapping[str, Any]
-"""``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2``, ``z2`` two times."""
+"""``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2`` and ``z2`` times."""
 
 
 def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:

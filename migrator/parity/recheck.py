@@ -8,6 +8,7 @@ and find them equal would not do: a document may be removed and come back in bet
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import msgspec
 from bson.timestamp import Timestamp
@@ -42,22 +43,17 @@ def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[
     names = {sessions.name_of(one.name): one.name for one in sessions.profile.collections}
     touched: dict[str, dict[str, None]] = {}
     try:
-        stream = ChangeStream(sessions.source, names, positions.position_at_time(start))
+        with closing(ChangeStream(sessions.source, names, positions.position_at_time(start))) as stream:
+            while True:
+                batch = stream.take(EVENTS_PER_READ, TAKEN_S)
+                if batch.whole or batch.ended:
+                    return None
+                for name, ids in batch.touched.items():
+                    touched.setdefault(name, {}).update(ids)
+                if batch.position.time > end or (batch.exhausted and batch.position.time == end):
+                    return {name: list(ids) for name, ids in touched.items()}
     except AlarmError:
         return None
-    try:
-        while True:
-            batch = stream.take(EVENTS_PER_READ, TAKEN_S)
-            if batch.whole or batch.ended:
-                return None
-            for name, ids in batch.touched.items():
-                touched.setdefault(name, {}).update(ids)
-            if batch.position.time > end or (batch.exhausted and batch.position.time == end):
-                return {name: list(ids) for name, ids in touched.items()}
-    except AlarmError:
-        return None
-    finally:
-        stream.close()
 
 
 MAX_LOOKS = 10

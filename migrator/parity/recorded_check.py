@@ -5,6 +5,7 @@ The cutover asks for the last recorded check to be complete, clean, and young en
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,7 @@ from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.postgres import Connection, translate_errors
+from migrator.connections.postgres import Connection, fetch_value, translate_errors
 from migrator.errors import MigratorError
 from migrator.log import logger
 from migrator.parity.check import check_parity
@@ -64,13 +65,13 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
     """
     with open_sessions(settings) as sessions:
         position = committed_time(sessions.source)
-        row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
+        started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")
         began = time.monotonic()
         outcome = check_parity(settings, Scope())
         took = time.monotonic() - began
         try:
             with translate_errors("the target"):
-                record(sessions.target, outcome, row[0] if row else None, position, took)
+                record(sessions.target, outcome, started_at, position, took)
         except MigratorError as error:
             if must:
                 raise
@@ -79,7 +80,7 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
 
 
 def record(
-    target: Connection, outcome: ParityOutcome, started_at: datetime | None, position: Timestamp, seconds: float
+    target: Connection, outcome: ParityOutcome, started_at: datetime, position: Timestamp, seconds: float
 ) -> None:
     """Record the outcome of a parity check of everything."""
     plan = ledger.latest_plan(target)
@@ -93,7 +94,7 @@ def record(
     with target.transaction():
         target.execute(
             "INSERT INTO migration.parity_checks (id, plan_id, started_at, finished_at, complete, clean, result)"
-            " VALUES (%s, %s, coalesce(%s, clock_timestamp()), clock_timestamp(), %s, %s, %s)",
+            " VALUES (%s, %s, %s, clock_timestamp(), %s, %s, %s)",
             (
                 key,
                 None if plan is None else plan.id,
@@ -142,9 +143,9 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
     assert plan is not None  # noqa: S101 - something was copied, else nothing was compared
     context = plans.plan_context(plan)
     sessions.forget()
-    reader, lookups = DocumentReader(sessions), RowLookups(sessions)
+    lookups = RowLookups(sessions)
     wrong: dict[str, tuple[str, ...]] = {}
-    try:
+    with closing(DocumentReader(sessions)) as reader:
         for collection in sessions.profile.collections:
             ids = changed.get(collection.name, [])
             found: list[str] = []
@@ -154,12 +155,10 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
                 )
             if found:
                 wrong[collection.name] = tuple(sorted(found)[:5])
-        for closing in sessions.profile.closing:
-            derived = compare_derived(sessions, closing, listed=5)
-            if derived.differing or derived.missing or derived.extra:
-                wrong[derived.collection] = tuple(one.source_id for one in derived.differences)
-    finally:
-        reader.close()
+    for one in sessions.profile.closing:
+        derived = compare_derived(sessions, one, listed=5)
+        if derived.differing or derived.missing or derived.extra:
+            wrong[derived.collection] = tuple(different.source_id for different in derived.differences)
     return ChangedDocuments(documents=sum(map(len, changed.values())), wrong=wrong)
 
 

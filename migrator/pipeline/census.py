@@ -6,6 +6,7 @@ All documents are read, because the field that breaks a migration is rare and a 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import as_completed
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -76,22 +77,18 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 def census(settings: Settings, scope: Scope) -> Census:
     """Read and count every document of the source; needs no target, and writes nothing."""
-    sessions = SourceSessions(settings)
-    try:
-        with translate_errors("the source"):
-            plans.check_scope(sessions.profile, scope)
-            found, unknown = plans.survey(sessions.source, sessions.profile, settings)
-            if not found:
-                raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
-            chosen = scope.chosen(found)
-            plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
-            jobs = [
-                ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk)
-                for one in chosen
-                for chunk in plans.cut(sessions.source, one, settings, "merge")
-            ]
-    finally:
-        sessions.close()
+    with closing(SourceSessions(settings)) as sessions, translate_errors("the source"):
+        plans.check_scope(sessions.profile, scope)
+        found, unknown = plans.survey(sessions.source, sessions.profile, settings)
+        if not found:
+            raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
+        chosen = scope.chosen(found)
+        plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
+        jobs = [
+            ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk)
+            for one in chosen
+            for chunk in plans.cut(sessions.source, one, settings, "merge")
+        ]
     parts = _run(settings, jobs)
     return Census(
         profile=f"{plan.profile}/{plan.profile_version}",

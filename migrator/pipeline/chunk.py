@@ -17,7 +17,7 @@ from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
-from migrator.pipeline.load import RowAppender, merge_rows, quarantined_conflict
+from migrator.pipeline.load import RowAppender, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import (
@@ -154,10 +154,9 @@ def _merge(target: Connection, documents: Iterable[LoadableDocument], totals: _C
     batch = list(documents)
     written, conflicts = merge_rows(target, batch)
     totals.result.written.update(written)
-    totals.quarantined.extend(map(quarantined_conflict, conflicts))
-    out = {id(conflict.document) for conflict in conflicts}
+    totals.quarantined.extend(conflicts.values())
     for document in batch:
-        if id(document) not in out:
+        if id(document) not in conflicts:
             totals.result.rows.update(row.record.table for row in document.rows)
             totals.loaded(document)
 

@@ -8,20 +8,20 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-import msgspec
 from psycopg import sql
 
 from migrator import fault_points
+from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, EXPECTED_ID, expected_key, merge_rows
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, merge_rows
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import (
     DecodedDocument,
     LoadableDocument,
-    QuarantinedDocument,
     SerializedRow,
     decode_document,
+    quarantined_document,
     serialize,
     serialize_rows,
 )
@@ -42,22 +42,24 @@ def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) ->
     must be read again (``tail.applier``).
     """
     changed: dict[str, set[UUID]] = {}
-    contested = sessions.target.execute(
-        "SELECT collection, source_id, reason, path, expected FROM migration.quarantine"
-        " WHERE profile = %s AND state = 'open' AND reason = ANY(%s) ORDER BY collection, source_key",
-        (plan.profile, [DUPLICATE_ID, DUPLICATE_KEY]),
-    ).fetchall()
     collections = sessions.profile.by_name()
-    for name, source_id, *why in contested:
+    for name, source_id, why in contested_documents(sessions.target, plan.profile):
         contest = _ContestedKeys(sessions, plan, collections[name], context)
-        settled = contest.settle(
-            source_id, QuarantinedDocument(source_id="", reason=why[0], path=why[1], expected=why[2], raw=b"")
-        )
-        for table, row_id in settled:
+        for table, row_id in contest.settle(source_id, why):
             changed.setdefault(table, set()).add(row_id)
         fault_points.reach(fault_points.AFTER_CONTEST_SETTLED)
     fault_points.reach(fault_points.AFTER_DUPLICATES_SETTLED)
     return changed
+
+
+def contested_documents(target: Connection, profile: str) -> list[tuple[str, str, Rejected]]:
+    """Return collection, source id and reason of the documents that are quarantined because others hold their keys."""
+    rows = target.execute(
+        "SELECT collection, source_id, reason, path, expected FROM migration.quarantine"
+        " WHERE profile = %s AND state = 'open' AND reason = ANY(%s) ORDER BY collection, source_key",
+        (profile, [DUPLICATE_ID, DUPLICATE_KEY]),
+    )
+    return [(row[0], row[1], Rejected(*row[2:])) for row in rows]
 
 
 def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
@@ -78,7 +80,7 @@ class _Holder(NamedTuple):
     """A stored row that holds a contested key."""
 
     key: tuple[str, UUID, str]
-    reason: QuarantinedDocument | None
+    reason: Rejected | None
     """Why its document would be quarantined; None: for the reason of the document that lost the key."""
 
 
@@ -91,7 +93,7 @@ class _ContestedKeys:
         self._collection = collection
         self._context = context
 
-    def settle(self, loser_id: str, reason: QuarantinedDocument) -> list[tuple[str, UUID]]:
+    def settle(self, loser_id: str, reason: Rejected) -> list[tuple[str, UUID]]:
         """Store the quarantined document in place of those that hold its keys, if it comes before all of them.
 
         Returns table and id of the rows written or deleted. One document may conflict with one holder by its id and
@@ -110,10 +112,7 @@ class _ContestedKeys:
         target, plan, name = self._sessions.target, self._plan, self._collection.name
         rows = self._rows(loser)
         kept = {_row_key(row) for row in rows}
-        out = [
-            msgspec.structs.replace(held[one].reason or reason, source_id=one, raw=holder.raw)
-            for one, holder in sorted(holders.items())
-        ]
+        out = [quarantined_document(holder.raw, held[one].reason or reason) for one, holder in sorted(holders.items())]
         before = [row for own in of_holders.values() for row in reversed(own)]
         with target.transaction():
             for row in before:
@@ -175,19 +174,17 @@ class _ContestedKeys:
                 found.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(owner.table, key)))
         return found if len(found) > 1 else {one: holder._replace(reason=None) for one, holder in found.items()}
 
-    def _why(self, table: str, key: tuple[str, ...]) -> QuarantinedDocument | None:
-        """Return the quarantine entry of a document that lost a key, as the copy would have made it."""
+    def _why(self, table: str, key: tuple[str, ...]) -> Rejected | None:
+        """Return why the copy would have quarantined a document that lost a key."""
         if key == _PRIMARY_KEY:
-            return QuarantinedDocument(source_id="", reason=DUPLICATE_ID, path="", expected=EXPECTED_ID, raw=b"")
+            return duplicate_id()
         row = self._sessions.target.execute(
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass"
             " AND indisunique AND %s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute"
             " WHERE attrelid = indexrelid) ORDER BY indnatts, relname LIMIT 1",
             (f"scheduler.{table}", list(key)),
         ).fetchone()
-        if row is None:
-            return None
-        return QuarantinedDocument(source_id="", reason=DUPLICATE_KEY, path="", expected=expected_key(row[0]), raw=b"")
+        return None if row is None else duplicate_key(row[0])
 
     def _first(self, one: str, other: str) -> bool:
         """Return whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""

@@ -2,39 +2,34 @@
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import msgspec
 import psycopg
 
 from migrator.connections.postgres import Connection
-from migrator.pipeline.transform import LoadableDocument, QuarantinedDocument, SerializedRow
+from migrator.pipeline.transform import LoadableDocument, QuarantinedDocument, SerializedRow, quarantined_document
 from migrator.records import Record
+from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
 from migrator.values.copy_format import codec
-from migrator.values.identity import source_id_of
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
 EXPECTED_ID = "an id of its own"
 
 
-class KeyConflict(msgspec.Struct):
-    """A document that conflicts with another one, and the constraint that it violates."""
-
-    document: LoadableDocument
-    reason: str
-    constraint: str
+Conflicts: TypeAlias = dict[int, QuarantinedDocument]
+"""``id()`` of each document of a batch that lost a key to another one → its quarantine entry."""
 
 
-def expected_of(conflict: KeyConflict) -> str:
-    """Describe a conflict for the quarantine entry."""
-    return EXPECTED_ID if conflict.reason == DUPLICATE_ID else expected_key(conflict.constraint)
+def duplicate_id() -> Rejected:
+    """Return why a document with the id of another one is quarantined."""
+    return Rejected(DUPLICATE_ID, "", EXPECTED_ID)
 
 
-def expected_key(constraint: str) -> str:
-    """Describe what a document that violates a unique constraint would need."""
-    return f"a key of its own ({constraint})"
+def duplicate_key(constraint: str) -> Rejected:
+    """Return why a document that violates a unique constraint is quarantined."""
+    return Rejected(DUPLICATE_KEY, "", f"a key of its own ({constraint})")
 
 
 class RowAppender:
@@ -68,14 +63,14 @@ class RowAppender:
 
 def merge_rows(
     connection: Connection, batch: Sequence[LoadableDocument], owned: Container[int] = ()
-) -> tuple[Counter[str], list[KeyConflict]]:
+) -> tuple[Counter[str], Conflicts]:
     """Write what is new or different, in order of ``_id``.
 
     ``owned`` has the ``id()`` of rows that are known to be stored and to belong to their document: they are not
     fetched, and the server compares them. Returns the rows written by table, and the documents that lost a key to
     another one.
     """
-    conflicts: list[KeyConflict] = []
+    conflicts: Conflicts = {}
     changed: list[tuple[LoadableDocument, list[SerializedRow]]] = []
     stored = {
         record: fetch(
@@ -97,7 +92,7 @@ def merge_rows(
             if found is not None and kind.equal((row.head, row.tail), found):
                 continue
             if (record, key) in new or (found is not None and _of_another(row, found)):
-                conflicts.append(KeyConflict(document, DUPLICATE_ID, "primary key"))
+                conflicts[id(document)] = _quarantined(document, duplicate_id())
                 break
             different.append(row)
             keys.append((record, key))
@@ -115,7 +110,7 @@ def _write(
     changed: list[tuple[LoadableDocument, list[SerializedRow]]],
     owned: Container[int],
     counts: Counter[str],
-    conflicts: list[KeyConflict],
+    conflicts: Conflicts,
 ) -> None:
     """Write the changed rows; if they violate a key, halve the batch until one document is left that violates it."""
     if not changed:
@@ -125,7 +120,8 @@ def _write(
             written = _upsert_all(connection, changed, owned)
     except psycopg.errors.UniqueViolation as error:
         if len(changed) == 1:
-            conflicts.append(KeyConflict(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
+            document = changed[0][0]
+            conflicts[id(document)] = _quarantined(document, duplicate_key(error.diag.constraint_name or ""))
             return
         middle = len(changed) // 2
         _write(connection, changed[:middle], owned, counts, conflicts)
@@ -174,14 +170,6 @@ def _of_another(row: SerializedRow, stored: bytes) -> bool:
     return origin(kind, stored) != origin(kind, row.head + row.tail)
 
 
-def quarantined_conflict(conflict: KeyConflict) -> QuarantinedDocument:
-    """Return the quarantine entry of a document that lost a key to another one."""
-    document = conflict.document
-    return QuarantinedDocument(
-        source_id=source_id_of(document.raw),
-        reason=conflict.reason,
-        path="",
-        expected=expected_of(conflict),
-        raw=document.raw,
-        tenant=document.rows[0].record.tenant_id,  # type: ignore[attr-defined] # as above
-    )
+def _quarantined(document: LoadableDocument, why: Rejected) -> QuarantinedDocument:
+    tenant = document.rows[0].record.tenant_id  # type: ignore[attr-defined] # as above
+    return quarantined_document(document.raw, why, tenant)

@@ -18,7 +18,7 @@ from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows, quarantined_conflict
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows
 from migrator.pipeline.locks import backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
@@ -160,7 +160,7 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
             gone.append(key)
     with target.transaction():
         _, conflicts = merge_rows(target, list(loadable.values()))
-        for conflict in map(quarantined_conflict, conflicts):
+        for conflict in conflicts.values():
             loadable.pop(conflict.source_id, None)
             still.append(conflict)
         ledger.quarantine(target, plan, name, still)

@@ -314,8 +314,8 @@ def _pending_links(
         )
 
 
-def quarantined_document(raw: bytes, why: Rejected) -> QuarantinedDocument:
-    """Return the quarantine entry of a document that cannot become rows."""
+def quarantined_document(raw: bytes, why: Rejected, tenant: str | None = None) -> QuarantinedDocument:
+    """Return the quarantine entry of a document that cannot become rows, or must not; ``tenant``: if it is known."""
     return QuarantinedDocument(
-        source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw
+        source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw, tenant=tenant
     )

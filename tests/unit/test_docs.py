@@ -123,10 +123,10 @@ def reasons() -> set[str]:
             if isinstance(target, ast.Name)
         }
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Rejected", "KeyConflict", "super().__init__"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Rejected", "super().__init__"):
                 if not node.args:
                     continue
-                first = node.args[1 if ast.unparse(node.func) == "KeyConflict" else 0]
+                first = node.args[0]
                 if isinstance(first, ast.Constant):
                     found.add(str(first.value))
                 elif isinstance(first, ast.Name) and first.id in constants:

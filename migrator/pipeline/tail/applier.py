@@ -8,6 +8,7 @@ end the doomed rows are deleted, referring rows before the rows to which they re
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from uuid import UUID
 
 import msgspec
@@ -16,10 +17,10 @@ from psycopg import sql
 from migrator.connections.mongo import committed_time
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
-from migrator.pipeline.completion import reassign_contested_keys
+from migrator.pipeline.completion import contested_documents, reassign_contested_keys
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows, quarantined_conflict
+from migrator.pipeline.load import merge_rows
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
@@ -162,16 +163,15 @@ class Applier:
         written, conflicts = merge_rows(self._target, list(loadables.values()), owned)
         visit.written += written.total()
         still = [quarantined_document(one.raw, one.rejected) for one in found if one.rejected is not None]
-        still += map(quarantined_conflict, conflicts)
+        still += conflicts.values()
         ledger.quarantine(self._target, self._plan, name, still)
         references.store_dangling(
             self._target, name, [one for out in found for one in references.dangling_references_of(out, own=True)]
         )
         for one in still:
             visit.gone.pop(one.source_id, None)
-        out = {id(conflict.document) for conflict in conflicts}
         for source_id, loadable in loadables.items():
-            if id(loadable) not in out:
+            if id(loadable) not in conflicts:
                 self._keep(visit, source_id, loadable)
 
     def _keep(self, visit: _CollectionUpdate, source_id: str, document: LoadableDocument) -> None:
@@ -251,11 +251,7 @@ class Applier:
     def _contested(self) -> DocumentsByCollection:
         """Return the documents that are quarantined because another one holds their key."""
         found: DocumentsByCollection = {}
-        for name, source_id in self._target.execute(
-            "SELECT collection, source_id FROM migration.quarantine"
-            " WHERE profile = %s AND state = 'open' AND reason = ANY(%s)",
-            (self._plan.profile, [DUPLICATE_ID, DUPLICATE_KEY]),
-        ):
+        for name, source_id, _ in contested_documents(self._target, self._plan.profile):
             found.setdefault(name, set()).add(source_id)
         return found
 
@@ -278,11 +274,8 @@ def settle_contested_keys(sessions: Sessions, plan: Plan) -> None:
     if not changed:
         return
     applier = Applier(sessions, plan)
-    try:
-        with sessions.target.transaction():
-            applier.reader.not_before(committed_time(sessions.source))
-            named = applier.referring(changed)
-            if named:
-                applier.apply(named)
-    finally:
-        applier.reader.close()
+    with closing(applier.reader), sessions.target.transaction():
+        applier.reader.not_before(committed_time(sessions.source))
+        named = applier.referring(changed)
+        if named:
+            applier.apply(named)
