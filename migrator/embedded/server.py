@@ -21,7 +21,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, Self
 
 from migrator.embedded.directory import Account, PrivateDirectory, unprivileged
@@ -329,6 +328,10 @@ class Server(ABC):
             process.send(signal.SIGKILL)
             process.wait()
 
+    def __enter__(self) -> Self:
+        """Return the server, which runs already."""
+        return self
+
     def close(self) -> None:
         """End the server and remove its data; a second call, or one in a forked child, does nothing."""
         if os.getpid() != self._owner or not self._directory.path.exists():
@@ -336,12 +339,6 @@ class Server(ABC):
         self._end(self.death_signal)
         self._directory.remove()
 
-    def __enter__(self) -> Self:
-        """Return the server, which runs already."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the server with its data."""
         self.close()

@@ -3,7 +3,7 @@
 Derived rows are made from many documents together (the workers of Agenda), and belong to no document.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 from uuid import UUID
@@ -221,7 +221,7 @@ def write_derived(sessions: Sessions) -> int:
     for closing in profile.closing:
         rows = derived_rows(sessions, closing)
         with sessions.target.transaction():
-            counts, _ = merge_rows(sessions.target, _each_alone(rows))
+            counts, _ = merge_rows(sessions.target, [LoadableDocument(b"", [row]) for row in rows])
             sessions.target.execute(
                 sql.SQL(
                     "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s) AND id <> ALL(%s::uuid[])"
@@ -230,7 +230,3 @@ def write_derived(sessions: Sessions) -> int:
             )
         written += counts.total()
     return written
-
-
-def _each_alone(rows: Sequence[SerializedRow]) -> list[LoadableDocument]:
-    return [LoadableDocument(b"", [row]) for row in rows]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -45,19 +45,6 @@ class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
 def workers(settings: CopySettings) -> int:
     """Return the number of worker processes."""
     return settings.workers or len(os.sched_getaffinity(0))
-
-
-class InlineExecutor(Executor):
-    """Runs every job at once, in this process: for samples so small that a process would take longer to start."""
-
-    def submit(self, function: Callable[..., Done], /, *arguments: Any, **named: Any) -> "Future[Done]":  # noqa: ANN401 - as the base class has it
-        """Run the job, and return its future, done."""
-        future: Future[Done] = Future()
-        try:
-            future.set_result(function(*arguments, **named))
-        except Exception as error:  # noqa: BLE001 - handed to whoever asks the future, as by every executor
-            future.set_exception(error)
-        return future
 
 
 @contextmanager

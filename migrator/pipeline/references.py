@@ -355,33 +355,19 @@ def fill_links(target: Connection, plan: Plan) -> Counter[str]:
         for table, column, referred in places:
             target.execute(
                 sql.SQL(
-                    "UPDATE {table} AS stored SET {column} = link.target_id, extra = link.resolved_extra"
-                    " FROM migration.pending_links AS link"
-                    " WHERE link.record_table = {name} AND link.column_name = {column_name}"
-                    " AND stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
-                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                    "WITH filled AS (DELETE FROM migration.pending_links AS link WHERE link.record_table = %s"
+                    " AND link.column_name = %s AND EXISTS (SELECT FROM {referred} AS other WHERE {leads}) RETURNING *)"
+                    " UPDATE {table} AS stored SET {column} = filled.target_id, extra = filled.resolved_extra"
+                    " FROM filled WHERE stored.id = filled.row_id AND stored.tenant_id = filled.tenant_id"
                 ).format(
                     table=table_name(table),
                     column=sql.Identifier(column),
-                    name=sql.Literal(table),
-                    column_name=sql.Literal(column),
                     referred=table_name(referred),
                     leads=_LEADS_TO_ROW,
-                )
+                ),
+                (table, column),
             )
             fault_points.reach(fault_points.AFTER_LINKS_FILLED)
-            target.execute(
-                sql.SQL(
-                    "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
-                    " AND link.column_name = {column}"
-                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
-                ).format(
-                    name=sql.Literal(table),
-                    column=sql.Literal(column),
-                    referred=table_name(referred),
-                    leads=_LEADS_TO_ROW,
-                )
-            )
         left: Counter[str] = Counter()
         for name, column, count in target.execute(
             "SELECT collection, column_name, count(*) FROM migration.pending_links GROUP BY 1, 2 ORDER BY 1, 2"

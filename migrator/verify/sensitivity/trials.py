@@ -5,6 +5,7 @@ longer than a trial. Any other mutation has a clone of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final, Literal, LiteralString, TypeAlias
 
@@ -17,7 +18,6 @@ from migrator.errors import MigratorError, RefusedError
 from migrator.parity.check import LEFT_OUT, check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import backfill
-from migrator.pipeline.executors import InlineExecutor
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import SourceSessions, close_cached
 from migrator.records import ALL
@@ -136,7 +136,8 @@ class ScratchContext(Context):
         feeding = tuple(
             one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
         )
-        return check_parity(self.settings, Scope(only=feeding), pool=InlineExecutor())
+        with ThreadPoolExecutor(1) as pool:  # the samples are so small that a process would take longer to start
+            return check_parity(self.settings, Scope(only=feeding), pool=pool)
 
 
 def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
