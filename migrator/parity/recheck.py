@@ -29,7 +29,6 @@ from migrator.pipeline.tail.stream import ChangeStream
 from migrator.pipeline.transform import DocumentOutcome, transform_documents
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.rows import row_key
-from migrator.values import document as documents
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
 
@@ -97,7 +96,7 @@ class Recheck:
         result = list(settled.values())
         look = 0
         since = committed_time(self._sessions.source)
-        current = self._read(seeming)
+        current = self._reader.by_id(self._collection.name, seeming)
         while current:
             look += 1
             reached = wait_until_comparable(self._sessions)
@@ -113,15 +112,8 @@ class Recheck:
                 self.moving += len(moving)
                 break
             since = committed_time(self._sessions.source)
-            current = self._read(moving)
+            current = self._reader.by_id(self._collection.name, moving)
         return result
-
-    def _read(self, keys: Iterable[str]) -> dict[str, bytes]:
-        return {
-            source_id_of(raw): raw
-            for batch in self._reader.documents(self._collection.name, keys)
-            for raw in documents.split(batch)
-        }
 
     def _judge(
         self, current: dict[str, bytes], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]

@@ -17,7 +17,7 @@ from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
-from migrator.pipeline.load import RowAppender, merge_rows
+from migrator.pipeline.load import append_rows, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import (
@@ -134,15 +134,17 @@ def _count_only(_target: Connection, documents: Iterable[LoadableDocument], tota
 
 def _append(target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
-    rows = RowAppender()
     global_: list[LoadableDocument] = []
-    for document in documents:
-        if document.refers_to_global:
-            global_.append(document)
-        else:
-            rows.add(document)
-            totals.loaded(document)
-    written = rows.write(target)
+
+    def of_their_tenant() -> Iterator[LoadableDocument]:
+        for document in documents:
+            if document.refers_to_global:
+                global_.append(document)
+            else:
+                totals.loaded(document)
+                yield document
+
+    written = append_rows(target, of_their_tenant())
     totals.result.rows.update(written)
     totals.result.written.update(written)
     if global_:

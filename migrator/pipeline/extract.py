@@ -121,6 +121,11 @@ class DocumentReader:
                 for batch in cursor:
                     yield cast("bytes", batch)
 
+    def by_id(self, collection: str, source_ids: Iterable[str]) -> dict[str, bytes]:
+        """Return those of these documents that exist, by source id."""
+        batches = self.documents(collection, source_ids)
+        return {source_id_of(raw): raw for batch in batches for raw in documents.split(batch)}
+
     def ids(self, collection: str) -> Iterator[str]:
         """Yield the source ids of all documents of a collection."""
         place = self._sessions.source[self._sessions.name_of(collection)]

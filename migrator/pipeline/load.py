@@ -1,7 +1,7 @@
 """Load: rows are appended to an empty range, or compared with the stored rows and merged."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
@@ -32,33 +32,24 @@ def duplicate_key(constraint: str) -> Rejected:
     return Rejected(DUPLICATE_KEY, "", f"a key of its own ({constraint})")
 
 
-class RowAppender:
-    """Rows that are copied into their tables. It holds bytes only, so that decoded documents can be freed at once."""
+def append_rows(connection: Connection, batch: Iterable[LoadableDocument]) -> Counter[str]:
+    """Copy the rows of these documents into their tables; return the number of rows by table.
 
-    def __init__(self) -> None:
-        self._parts: dict[type[Record], list[bytes]] = {}
-        """First and last part of each row, by table."""
-
-    def add(self, document: LoadableDocument) -> None:
-        """Add the rows of one document; it lists its owner before what depends on it."""
-        for row in document.rows:
+    It keeps bytes only, so that decoded documents can be freed at once. Raises ``psycopg.errors.UniqueViolation`` if a
+    row is stored already.
+    """
+    by_table: dict[type[Record], list[bytes]] = {}
+    for document in batch:
+        for row in document.rows:  # a document lists its owner before what depends on it
             record = type(row.record)
-            parts = self._parts.get(record)
+            parts = by_table.get(record)
             if parts is None:
-                parts = self._parts[record] = []
+                parts = by_table[record] = []
             parts.append(row.head)
             parts.append(row.tail)
-
-    def write(self, connection: Connection) -> Counter[str]:
-        """Append everything, and return the number of rows by table.
-
-        Raises ``psycopg.errors.UniqueViolation`` if a row is stored already.
-        """
-        for record, parts in self._parts.items():
-            copy_in(connection, table_name(record.table), codec(record), parts)
-        counts = Counter({record.table: len(parts) // 2 for record, parts in self._parts.items()})
-        self._parts = {}
-        return counts
+    for record, parts in by_table.items():
+        copy_in(connection, table_name(record.table), codec(record), parts)
+    return Counter({record.table: len(parts) // 2 for record, parts in by_table.items()})
 
 
 def merge_rows(

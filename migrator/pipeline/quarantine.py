@@ -142,8 +142,7 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
 def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str]) -> Counter[str]:
     collection, target = sessions.profile.by_name()[name], sessions.target
     with closing(DocumentReader(sessions)) as reader:
-        batches = reader.documents(name, source_ids)
-        current = {source_id_of(raw): raw for batch in batches for raw in documents.split(batch)}
+        current = reader.by_id(name, source_ids)
     gone = [one for one in source_ids if one not in current]
     loadable: dict[str, LoadableDocument] = {}
     still: list[QuarantinedDocument] = []
