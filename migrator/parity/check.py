@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import nullcontext
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,12 +24,16 @@ from migrator.pipeline.plan import Scope, SourceCollection
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.sources.profile import Context
 from migrator.telemetry import Progress
 
 NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
 """Why a collection was not compared."""
+
+Comparisons: TypeAlias = dict[str, CollectionComparison]
+"""Collection → its comparison."""
 
 
 def check_parity(settings: Settings, scope: Scope, *, pool: Executor | None = None) -> ParityOutcome:
@@ -52,11 +57,16 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> Pa
     found += removed_collections(sessions, found)
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
-    jobs = _jobs(settings, plan, scope, chosen, sessions)
+    context = plans.plan_context(plan)
+    jobs = [
+        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
+        for one in chosen
+        for chunk in plans.cut(sessions.source, one, settings, "merge")
+    ]
     parts = _run(settings, jobs, pool)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
-        comparisons = _with_extra(sessions, plan, chosen, comparisons)
+        comparisons = _with_extra(sessions, context, chosen, comparisons)
     for one in found:
         name, tables = one.collection.name, tuple(record.table for record in one.collection.tables)
         why = reasons.get(name, "")
@@ -64,17 +74,14 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> Pa
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
-    figures, columns = split_columns([] if scope.tenants else _aggregates(sessions, plan, chosen, comparisons))
+    figures, columns = split_columns([] if scope.tenants else _aggregates(sessions, context, chosen, comparisons))
     derived = [
         derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed))
         for closing in profile.closing
         if whole
     ]
-    mute = (
-        []
-        if scope.tenants
-        else find_silent_schedules(sessions, plans.plan_context(plan), [one.collection.name for one in chosen])
-    )
+    names = [one.collection.name for one in chosen]
+    mute = [] if scope.tenants else find_silent_schedules(sessions, context, names)
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
@@ -106,17 +113,6 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[So
     return reasons
 
 
-def _jobs(
-    settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[SourceCollection], sessions: Sessions
-) -> list[ChunkJob]:
-    context = plans.plan_context(plan)
-    return [
-        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
-        for one in chosen
-        for chunk in plans.cut(sessions.source, one, settings, "merge")
-    ]
-
-
 def _run(settings: Settings, jobs: Sequence[ChunkJob], pool: Executor | None) -> dict[str, list[CollectionComparison]]:
     parts: dict[str, list[CollectionComparison]] = {}
     if not jobs:
@@ -136,7 +132,10 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob], pool: Executor | None) ->
 
 
 def _with_extra(
-    sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], comparisons: dict[str, CollectionComparison]
+    sessions: Sessions,
+    context: Context,
+    chosen: Sequence[SourceCollection],
+    comparisons: dict[str, CollectionComparison],
 ) -> dict[str, CollectionComparison]:
     listed = sessions.settings.report.max_differences
     compared = {
@@ -146,7 +145,6 @@ def _with_extra(
         if column.column == "id"
     }
     result = dict(comparisons)
-    context = plans.plan_context(plan)
     beside = locks.is_tail_running(sessions.target)  # then the counts are of two moments, and may agree by chance
     rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
     extras = find_extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
@@ -178,14 +176,17 @@ def _with_extra(
 
 
 def _aggregates(
-    sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], comparisons: dict[str, CollectionComparison]
+    sessions: Sessions,
+    context: Context,
+    chosen: Sequence[SourceCollection],
+    comparisons: dict[str, CollectionComparison],
 ) -> list[AggregateResult]:
     figures = compare_aggregates(
         sessions.source,
         sessions.target,
         with_column_measures(sessions.profile),
         {name: comparison.excluded for name, comparison in comparisons.items()},
-        default_tenant=plans.plan_context(plan).default_tenant,
+        default_tenant=context.default_tenant,
         names=sessions.settings.source.collections,
         only=[one.collection.name for one in chosen],
     )
