@@ -13,6 +13,7 @@ so that it is not taken for a second rule.
 """
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -424,7 +425,7 @@ def _with_source_references(sessions: Sessions, writes: Sequence[DocumentWrite])
             for write in writes
             for text in _texts(write.document)
             for prefix in places[0].prefixes
-            if prefix and text.startswith(prefix) and _is_hex(text[len(prefix) :])
+            if prefix and re.fullmatch(f"{re.escape(prefix)}[0-9a-f]{{32}}", text)
         }
         rows = stored_rows(sessions.target, record, [str(one) for one in found.values()]) if found else {}
         for text, identifier in found.items():
@@ -460,10 +461,6 @@ def _replaced(value: Any, spelled: Mapping[str, Any]) -> Any:  # noqa: ANN401 - 
     if isinstance(value, list):
         return [_replaced(inner, spelled) for inner in value]
     return value
-
-
-def _is_hex(text: str) -> bool:
-    return len(text) == 32 and set(text) <= set("0123456789abcdef")  # noqa: PLR2004 - a UUID's digits
 
 
 def _id(row: Record) -> UUID | int:

@@ -278,7 +278,7 @@ def shown(value: object) -> str:
 def _sentences(expected: object, actual: object, sides: tuple[str, str], *, values: bool) -> Iterator[str]:
     tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
     for kind, levels in tree.items():
-        for level in _levels(levels):
+        for level in levels if isinstance(levels, Iterable) else ():
             sentence = _SENTENCES.get(kind, "{path} differs").format(
                 path=path_of(level.path(output_format="list")),
                 expected=sides[0],
@@ -294,10 +294,6 @@ def _type_of(value: object) -> str:
     if value is ABSENT:
         return "absent"
     return type_name(value)
-
-
-def _levels(levels: Any) -> Iterable[Any]:  # noqa: ANN401 - DeepDiff's tree is untyped
-    return levels if isinstance(levels, Iterable) else ()
 
 
 def path_of(steps: list[object]) -> str:

@@ -130,15 +130,6 @@ def check_scope(profile: Profile, scope: Scope) -> None:
             raise UsageError(f"unknown collection {name}; profile {profile.name} has: {', '.join(known)}")
 
 
-def context_of(settings: Settings, as_of: datetime) -> Context:
-    """Return the input of decode, which is fixed for a whole plan."""
-    return Context(
-        as_of=as_of,
-        default_tenant=settings.source.default_tenant,
-        carry_expired_locks=settings.source.carry_expired_locks,
-    )
-
-
 def new_plan(
     source: MongoDatabase,
     profile: Profile,
@@ -152,7 +143,14 @@ def new_plan(
     identity = source_identity(source) if position else source.name
     with translate_source_errors("the source"):
         now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
-        stream = _stream_position(source) if position else None
+        # the time from which a change stream can be started
+        stream = bson.encode({"operationTime": committed_time(source)}) if position else None
+    # the input of decode, which is fixed for the whole plan
+    context = Context(
+        as_of=now,
+        default_tenant=settings.source.default_tenant,
+        carry_expired_locks=settings.source.carry_expired_locks,
+    )
     return Plan(
         id=uuid.uuid4(),
         profile=profile.name,
@@ -161,9 +159,7 @@ def new_plan(
         config_digest=config_digest(settings, scope),
         source_identity=identity,
         as_of=now,
-        context=msgspec.to_builtins(
-            {"context": context_of(settings, now), "scope": scope, "collections": [one.name for one in found]}
-        ),
+        context=msgspec.to_builtins({"context": context, "scope": scope, "collections": [one.name for one in found]}),
         stream_position=stream,
     )
 
@@ -174,8 +170,8 @@ def source_identity(source: MongoDatabase) -> str:
 
 
 def config_digest(settings: Settings, scope: Scope) -> str:
-    """Return the digest of everything in the configuration that decides which rows a document becomes."""
-    return digest_of(settings.source, scope)
+    """Return the SHA-256 of everything in the configuration that decides which rows a document becomes."""
+    return hashlib.sha256(msgspec.json.encode([settings.source, scope], order="sorted")).hexdigest()
 
 
 def plan_context(plan: Plan) -> Context:
@@ -245,11 +241,6 @@ def _key_after(source: MongoDatabase, name: str, lower: bytes | None, steps: int
     return None
 
 
-def _stream_position(source: MongoDatabase) -> bytes:
-    """Return the time from which a change stream can be started."""
-    return bson.encode({"operationTime": committed_time(source)})
-
-
 def load_mode(target: Connection, collection: Collection) -> LoadMode:
     """Return ``direct`` when every table that a collection feeds is empty, else ``merge``."""
     for record in collection.tables:
@@ -279,11 +270,6 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
                 f"table scheduler.{record.table} holds rows that did not come from profile {profile.name} ({count}); "
                 "copy into an empty schema, or remove them"
             )
-
-
-def digest_of(settings: msgspec.Struct, *more: object) -> str:
-    """Return the SHA-256 of what must not change between the parts of one copy, in hexadecimal."""
-    return hashlib.sha256(msgspec.json.encode([settings, *more], order="sorted")).hexdigest()
 
 
 DOCUMENTS_PER_SECOND = 15_000
