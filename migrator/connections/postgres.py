@@ -134,7 +134,7 @@ Row = TypeVar("Row")
 
 
 def fetch_structs(
-    connection: Connection, kind: type[Row], query: LiteralString, parameters: Sequence[object] = ()
+    connection: Connection, kind: type[Row], query: LiteralString, parameters: Sequence[object] | None = None
 ) -> list[Row]:
     """Return the rows of a query; its columns have the names of the fields of ``kind``."""
     with connection.cursor(row_factory=class_row(kind)) as cursor:
@@ -142,7 +142,7 @@ def fetch_structs(
 
 
 def fetch_value(
-    connection: Connection, query: LiteralString | sql.SQL | sql.Composed, parameters: Sequence[object] = ()
+    connection: Connection, query: LiteralString | sql.SQL | sql.Composed, parameters: Sequence[object] | None = None
 ) -> Any:  # noqa: ANN401 - of whatever type the column is
     """Return the first value of the first row of a query; None if there is no row."""
     row = connection.execute(query, parameters).fetchone()
