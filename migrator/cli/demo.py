@@ -3,7 +3,7 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -40,54 +40,6 @@ DATABASE = "stellaops_scheduler"
 _SYSTEM_DATABASES = ("admin", "config", "local")
 
 
-class Seeded(msgspec.Struct, frozen=True, kw_only=True):
-    """The data that was written."""
-
-    database: str
-    size: str
-    seed: int
-    documents: dict[str, int]
-    """By collection, the planted ones included."""
-    planted: tuple[FaultyDocument, ...]
-
-
-def seed_into(
-    settings: Settings,
-    name: str | None,
-    *,
-    size: str,
-    number: int,
-    drop: bool = False,
-    faults: bool = True,
-    huge: bool = False,
-    triggers: bool = False,
-) -> Seeded:
-    """Write the demo's data into a database of the source's server, which must be empty unless ``drop`` empties it.
-
-    Raises ``RefusedError`` for a database that holds anything, ``UsageError`` for one that belongs to the server and
-    for a drop of one that ``name`` does not name, and ``ConfigurationError`` or ``UnreachableError`` when the server
-    cannot be reached.
-    """
-    if drop and name is None:
-        raise UsageError("--drop drops only a database that is named: add --database NAME")
-    chosen = name or settings.mongo.database or _database_in(mongo_uri(settings)) or DATABASE
-    if chosen in _SYSTEM_DATABASES:
-        raise UsageError(f"database {chosen} belongs to the server; name another with --database")
-    database = open_source(
-        msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
-    )
-    client: MongoClient[dict[str, Any]] = database.client
-    with client, translate_errors("the server"):
-        if drop:
-            client.drop_database(database.name)
-        try:
-            written = seed(database, Size(size), number, faults=faults, huge=huge, triggers=triggers)
-        except RefusedError as error:
-            raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
-    items = faulty_documents(number, huge=huge) if faults else ()
-    return Seeded(database=database.name, size=size, seed=number, documents=dict(written), planted=items)
-
-
 def _database_in(uri: str) -> str | None:
     try:
         found: str | None = parse_uri(uri)["database"]
@@ -96,16 +48,15 @@ def _database_in(uri: str) -> str | None:
     return found
 
 
-def seeded_lines(seeded: Seeded) -> Iterator[str]:
-    """Yield what was written: collections, then the planted faults by kind."""
-    planted = Counter(item.collection for item in seeded.planted)
+def seeded_lines(where: str, documents: Mapping[str, int], items: Sequence[FaultyDocument]) -> Iterator[str]:
+    """Yield what was written: documents by collection, then the planted faults by kind."""
+    planted = Counter(item.collection for item in items)
     yield f"{'collection':<20} {'documents':>11} {'planted':>8}"
-    for name, count in seeded.documents.items():
+    for name, count in documents.items():
         yield f"{name:<20} {count:>11,} {planted[name]:>8,}"
-    total, faults = sum(seeded.documents.values()), len(seeded.planted)
-    where = f"{seeded.database}, seed {seeded.seed}"
-    yield f"{total:,} documents written into {where}, {faults} of them with planted faults"
-    yield from fault_lines(seeded.planted)
+    total = sum(documents.values())
+    yield f"{total:,} documents written into {where}, {len(items)} of them with planted faults"
+    yield from fault_lines(items)
 
 
 def fault_lines(items: Iterable[FaultyDocument]) -> Iterator[str]:
@@ -114,21 +65,6 @@ def fault_lines(items: Iterable[FaultyDocument]) -> Iterator[str]:
     for (kind, outcome, reason), count in sorted(kinds.items()):
         why = f": {reason}" if reason else ""
         yield f"  {count:>3} x {kind:<28} will be {outcome}{why}"
-
-
-def seeded_json(seeded: Seeded) -> dict[str, Any]:
-    """Return the same for machines."""
-    return {
-        "database": seeded.database,
-        "documents": seeded.documents,
-        "planted": [
-            {name: getattr(item, name) for name in ("collection", "kind", "outcome", "reason", "remainder")}
-            | {"source_id": identity.source_id(item.id)}
-            for item in seeded.planted
-        ],
-        "seed": seeded.seed,
-        "size": seeded.size,
-    }
 
 
 def manifest(items: Iterable[FaultyDocument]) -> str:
@@ -340,16 +276,41 @@ def demo_group(
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
 @common_options
-def seed_command(config: str | None, database: str | None, size: str, number: int, **flags: bool) -> None:
+def seed_command(
+    config: str | None,
+    database: str | None,
+    size: str,
+    number: int,
+    *,
+    drop: bool,
+    clean: bool,
+    huge: bool,
+    triggers: bool,
+    as_json: bool,
+) -> None:
     """Write the demo's data into a MongoDB of your own (mongo.uri), and list the planted faults."""
-    seeded = seed_into(
-        load(config),
-        database,
-        size=size,
-        number=number,
-        drop=flags["drop"],
-        faults=not flags["clean"],
-        huge=flags["huge"],
-        triggers=flags["triggers"],
+    settings = load(config)
+    if drop and database is None:
+        raise UsageError("--drop drops only a database that is named: add --database NAME")
+    chosen = database or settings.mongo.database or _database_in(mongo_uri(settings)) or DATABASE
+    if chosen in _SYSTEM_DATABASES:
+        raise UsageError(f"database {chosen} belongs to the server; name another with --database")
+    place = open_source(
+        msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
     )
-    show(seeded_json(seeded), seeded_lines(seeded), as_json=flags["as_json"])
+    client: MongoClient[dict[str, Any]] = place.client
+    with client, translate_errors("the server"):
+        if drop:
+            client.drop_database(chosen)
+        try:
+            written = seed(place, Size(size), number, faults=not clean, huge=huge, triggers=triggers)
+        except RefusedError as error:
+            raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
+    items = () if clean else faulty_documents(number, huge=huge)
+    planted = [
+        {name: getattr(item, name) for name in ("collection", "kind", "outcome", "reason", "remainder")}
+        | {"source_id": identity.source_id(item.id)}
+        for item in items
+    ]
+    found = {"database": chosen, "documents": written, "planted": planted, "seed": number, "size": size}
+    show(found, seeded_lines(f"{chosen}, seed {number}", written, items), as_json=as_json)
