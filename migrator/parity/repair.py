@@ -78,10 +78,9 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
         named = _named(applier, sessions, found)
         with sessions.target.transaction():
             ensure_indexes(sessions.target, sessions.profile)
-            backlog.add(sessions.target, named)
             if alarm is not None:
                 backlog.add(sessions.target, _quarantined(sessions))
-        written, removed = _drain(sessions, applier)
+        written, removed = _drain(sessions, applier, named)
         if whole:
             write_derived(sessions)
         if alarm is not None:
@@ -138,15 +137,25 @@ def _quarantined(sessions: Sessions) -> dict[str, set[str]]:
     return {one.name: ledger.quarantined_ids(sessions.target, profile.name, one.name) for one in profile.collections}
 
 
-def _drain(sessions: Sessions, applier: Applier) -> tuple[int, int]:
-    """Apply the backlog, while a tail may be doing the same."""
+def _drain(sessions: Sessions, applier: Applier, named: dict[str, tuple[str, ...]]) -> tuple[int, int]:
+    """Apply these documents, then the backlog, while a tail may be doing the latter.
+
+    The documents are not put into the backlog: the tail does not know a row that another program wrote into a table
+    whose rows do not name their documents.
+    """
     names = tuple(one.name for one in sessions.profile.collections)
+    pending = [(name, one) for name, ids in named.items() for one in ids]
     written = removed = 0
-    while backlog.any_left(sessions.target, names):
+    while pending or backlog.any_left(sessions.target, names):
         with sessions.target.transaction():
             advisory_locks.take_in_transaction(sessions.target, ROWS_KEY)
             applier.reader.not_before(committed_time(sessions.source))
-            applier.name_all(names)
-            done = applier.apply(backlog.take(sessions.target, names, BACKLOG_DOCUMENTS))
+            if pending:
+                chosen = {name: {one for of, one in pending[:BACKLOG_DOCUMENTS] if of == name} for name in named}
+                pending = pending[BACKLOG_DOCUMENTS:]
+                done = applier.apply(chosen)
+            else:
+                applier.name_all(names)
+                done = applier.apply(backlog.take(sessions.target, names, BACKLOG_DOCUMENTS))
         written, removed = written + done.written, removed + done.removed
     return written, removed

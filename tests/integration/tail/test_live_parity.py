@@ -13,6 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
+from migrator.parity import repair
 from migrator.parity.check import check_parity
 from migrator.parity.equal import is_equal
 from migrator.parity.extra_rows import ExtraRows
@@ -95,6 +96,12 @@ def spoil(dsn: str) -> None:
         connection.execute("UPDATE scheduler.runs SET state = 'timeout' WHERE source_id = 'r99'")
         connection.execute("DELETE FROM scheduler.runs WHERE source_id = 'r98'")
         connection.execute(ADD_AUDIT)
+    spoil_graph_jobs(dsn)
+
+
+def spoil_graph_jobs(dsn: str) -> None:
+    """Add a row to a table whose rows do not name their documents."""
+    with psycopg.connect(dsn) as connection:
         connection.execute(
             "INSERT INTO scheduler.graph_jobs SELECT gen_random_uuid(), tenant_id, type, status,"
             " jsonb_set(payload, '{_id}', '\"stranger\"'), created_at, updated_at FROM scheduler.graph_jobs LIMIT 1"
@@ -255,6 +262,28 @@ def test_a_repair_is_planned_then_applied(
     assert "wrote 2 rows, removed 2" in out
     assert compared(settings) == []
     assert quarantine(scheduler_dsn) == []
+
+
+def test_a_repair_removes_a_row_that_the_tail_does_not_know(
+    source: Source, settings: Settings, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail has read which rows graph jobs have, before the row was added; it is given the time to do the repair."""
+    caught_up(settings)
+    drain = repair._drain
+
+    def after_the_tail(sessions: Sessions, *rest: Any) -> tuple[int, int]:  # noqa: ANN401 - passed on
+        assert wait_until_comparable(sessions)
+        return drain(sessions, *rest)
+
+    monkeypatch.setattr(repair, "_drain", after_the_tail)
+    with following(settings):
+        source["graph_jobs"].update_one({"_id": "g1"}, {"$set": {"note": 1}})
+        assert compared_here(settings) == []
+        spoil_graph_jobs(scheduler_dsn)
+        assert kinds(compared_here(settings)) == {("graph_jobs", "extra")}
+        repaired = apply_repair(settings, Scope())
+        assert repaired.after is not None
+        assert kinds(differences(repaired.after)) == set()
 
 
 def test_a_repair_beside_a_tail(source: Source, settings: Settings, scheduler_dsn: str) -> None:
