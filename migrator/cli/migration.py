@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from migrator.cli.options import common_options, finish, load, show
+from migrator.cli.options import common_options, finish, load, show, workers_option
 from migrator.cli.text import (
     NOTHING_COMPARED,
     backfill_lines,
@@ -62,9 +62,7 @@ def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) ->
 @click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
 @click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
 @click.option("--tenant", multiple=True, metavar="TENANT", help="Copy this tenant alone; repeatable.")
-@click.option(
-    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
-)
+@workers_option
 @click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
 @click.option("--restart", is_flag=True, help="Discard the ledger of an unfinished copy, and keep the rows.")
 @click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")

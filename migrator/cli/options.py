@@ -14,6 +14,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
+workers_option = click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
+
 
 def common_options(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""

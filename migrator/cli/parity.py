@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from migrator.cli.options import common_options, finish, load, show
+from migrator.cli.options import common_options, finish, load, show, workers_option
 from migrator.exit_status import mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
@@ -18,9 +18,7 @@ from migrator.pipeline.plan import Scope
 @click.command()
 @click.option("--only", multiple=True, metavar="COLLECTION", help="Compare this collection alone; repeatable.")
 @click.option("--tenant", multiple=True, metavar="TENANT", help="Compare this tenant alone; repeatable.")
-@click.option(
-    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
-)
+@workers_option
 @click.option(
     "--repair",
     type=click.Choice(["plan", "apply"]),

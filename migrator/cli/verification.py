@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from migrator import result as results
-from migrator.cli.options import common_options, finish, load, print_lines
+from migrator.cli.options import common_options, finish, load, print_lines, workers_option
 from migrator.config import DEFAULT_PATH
 from migrator.errors import UsageError
 from migrator.report import wording
@@ -68,9 +68,7 @@ from migrator.verify.runner import Request, verify_into
 @click.option(
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
 )
-@click.option(
-    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
-)
+@workers_option
 @common_options
 def verify_command(
     report_dir: str | None,

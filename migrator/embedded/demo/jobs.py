@@ -1,7 +1,7 @@
 """Documents of ``graph_jobs``, ``graph_job_events``, ``policy_runs`` in both shapes, and ``policy_jobs``."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import bson
 
@@ -120,27 +120,16 @@ _JOB_STATES = ("completed",) * 10 + ("failed", "canceled", "pending", "dispatchi
 _SNAKE_SHARE = 0.2
 
 
-class _Head(NamedTuple):
-    """What both shapes of a policy run tell."""
-
-    number: int
-    tenant: str
-    state: str
-    queued: int
-    policy: str
+_Head: TypeAlias = tuple[int, str, str, int, str]
+"""What both shapes of a policy run tell: number, tenant, state, when it was queued, policy."""
 
 
 def policy_run_documents(plan: Plan) -> Iterator[bytes]:
     """Yield policy runs; one in five has the older shape with underscores, whose cursors end in ``Z``."""
     stream = plan.stream("policy-runs")
     for number in range(plan.counts.policy_runs):
-        head = _Head(
-            number,
-            tenant_of(stream),
-            stream.pick(_RUN_STATES),
-            stream.below(SPAN),
-            f"P-{stream.between(1, 40)}",
-        )
+        tenant, state = tenant_of(stream), stream.pick(_RUN_STATES)
+        head = (number, tenant, state, stream.below(SPAN), f"P-{stream.between(1, 40)}")
         snake = stream.chance(_SNAKE_SHARE)
         yield bson.encode(_snake_run(stream, head) if snake else _camel_run(plan, stream, head))
 
