@@ -67,16 +67,19 @@ def open_outbox(connection: Connection) -> None:
 
 
 def close_outbox(connection: Connection) -> None:
-    """Remove the triggers and the notes. Called again, it changes nothing."""
-    with connection.transaction():
-        for record in TRACKED_RECORDS:
-            connection.execute(
-                sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
-                    sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table)
-                )
+    """Remove the triggers and the notes. Called again, it changes nothing.
+
+    Not in one transaction, unless the caller has begun one: the application's transactions lock several tables, and a
+    deadlock would follow if this one held some of them.
+    """
+    for record in TRACKED_RECORDS:
+        connection.execute(
+            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+                sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table)
             )
-        connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(FUNCTION))
-        connection.execute("TRUNCATE migration.outbox")
+        )
+    connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(FUNCTION))
+    connection.execute("TRUNCATE migration.outbox")
 
 
 def is_open(connection: Connection) -> bool:
