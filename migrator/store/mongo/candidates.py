@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from random import randrange
 from re import escape
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 from bson.raw_bson import RawBSONDocument
 
+from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.records import Record, Schedule
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.store import epoch, validation
+from migrator.store.conflicts import pause
 from migrator.store.mongo.priority import FIELD
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
-from migrator.store.mongo.transaction import Transaction
+from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.queue import SCRATCH
 from migrator.values.times import from_bson
 
@@ -33,6 +35,7 @@ _TOGETHER: Final = 256
 _CARRIED: Final = 64 * 1024
 """Bytes of the largest document that is read with its page; a larger one is read by itself."""
 
+Taken = TypeVar("Taken")
 _Where: TypeAlias = dict[str, Any]
 Order: TypeAlias = tuple[tuple[str, int], ...]
 """A sort of the server."""
@@ -135,7 +138,7 @@ class CandidateReader:
         """If omitted, the server's time at which the first page with a document was read."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
         self._tenants = tenants
-        self._rows = CrossTenantRepository(waiting.record, transaction, foreign_ids)
+        self.rows: CrossTenantRepository[Any] = CrossTenantRepository(waiting.record, transaction, foreign_ids)
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._read_schedules: dict[Any, StoredDocument[Schedule]] = {}
         """By their ``_id``, those that were read with a page."""
@@ -177,7 +180,7 @@ class CandidateReader:
         orders, pipeline = self._pipeline(size, closed)
         rows = defaultdict[int, list[RawBSONDocument]](list)
         backend: str | None = None
-        for one in self._transaction.rows(self._rows.name, pipeline, hint=self._waiting.streams[0].index):
+        for one in self._transaction.aggregate_raw(self.rows.name, pipeline, hint=self._waiting.streams[0].index):
             kind = next(iter(one))
             if kind == "stream":
                 rows[one["stream"]].append(one)
@@ -213,7 +216,7 @@ class CandidateReader:
                     {"$limit": size},
                     _row(len(orders)),
                 ]
-                pipeline += [{"$unionWith": {"coll": self._rows.name, "pipeline": branch}}] if orders else branch
+                pipeline += [{"$unionWith": {"coll": self.rows.name, "pipeline": branch}}] if orders else branch
                 orders.append(order)
         if size <= _TOGETHER:
             pipeline += _SCHEDULES
@@ -225,8 +228,8 @@ class CandidateReader:
             self.now = from_bson(read[0]["now"])
         found: list[Candidate] = []
         for one in read:
-            raw = bytes(one["document"].raw) if "document" in one else self._rows.raw(one["_id"])
-            stored = None if raw is None else self._rows.stored(raw)
+            raw = bytes(one["document"].raw) if "document" in one else self.rows.raw(one["_id"])
+            stored = None if raw is None else self.rows.stored(raw)
             if stored is not None:
                 stated = stored.document.get(FIELD)
                 priority = validation.DEFAULT_PRIORITY if stated is None else int(stated)
@@ -315,6 +318,7 @@ def _none_of(closed: Sequence[_Where]) -> _Where:
     return ({"scheduleId": {"$nin": ours}} if ours else {}) | ({"$nor": others} if others else {})
 
 
+_ROUNDS = 5
 _WIDEST = 16
 _MOST = 512
 
@@ -342,3 +346,35 @@ class Spread:
         pages = [candidates[first : first + limit] for first in range(0, len(candidates), limit)]
         while pages:
             yield pages.pop(0 if self._pages == 1 else randrange(len(pages)))  # noqa: S311 - no secret
+
+
+def take_first(
+    database: MongoDatabase,
+    search: Callable[[Transaction], CandidateReader],
+    limit: int,
+    take: Callable[[CandidateReader, Sequence[Candidate], Sequence[Candidate]], tuple[Taken | None, bool]],
+    *,
+    ahead: Callable[[], int] = lambda: 0,
+) -> Taken | None:
+    """Return what ``take`` takes of the first page of candidates of which it can take any; None: of no page.
+
+    ``take`` is called with the search, all candidates that were read, and the page to try now. It returns None if it
+    took nothing, and whether another process was faster. ``ahead``: how many candidates to read besides the page.
+    """
+    spread = Spread()
+    for attempt in range(_ROUNDS):
+        overtaken = False
+        with translate_errors(WHAT), database.client.start_session() as session:
+            reader = search(Transaction(database, session))
+            while candidates := reader.first(spread.read(limit) + ahead()):
+                for page in spread.pages(candidates, limit):
+                    taken, lost = take(reader, candidates, page)
+                    if lost:
+                        overtaken = True
+                        spread.met()
+                    if taken is not None:
+                        return taken
+        if not overtaken:
+            return None
+        pause(attempt)  # others wanted all that was left, and may have failed to take it
+    return None

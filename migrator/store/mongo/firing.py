@@ -10,21 +10,20 @@ import msgspec
 from pymongo.errors import PyMongoError
 
 from migrator import states
-from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.connections.mongo import MongoDatabase
 from migrator.errors import ConflictError, OvertakenError, UsageError
-from migrator.records import Run, RunSummary, Schedule, Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
-from migrator.store.conflicts import pause
-from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, take_first
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
-from migrator.store.mongo.runs import lives_number, numbered, summary_key
+from migrator.store.mongo.runs import Numbers
 from migrator.store.mongo.schedules import ENABLED
-from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically
+from migrator.store.mongo.transaction import Change, Transaction, atomically
 from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
 from migrator.values.identity import source_id
 from migrator.values.times import to_bson
@@ -33,67 +32,6 @@ _Key = tuple[str, Any, Any]
 
 _FORESEEN = 1_000
 """The most taken slots in one lookup; if there are more, each is looked up by itself."""
-
-
-class Numbers:
-    """The run numbers of several schedules, each of a tenant's own."""
-
-    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
-        self._transaction, self._now = transaction, now
-        self._summaries = CrossTenantRepository(RunSummary, transaction, foreign_ids)
-        self._stored: dict[UUID, StoredDocument[RunSummary] | None] = {}
-        self._last: dict[UUID, int] = {}
-        self._taken: dict[UUID, Schedule] = {}
-
-    def learn(self, schedules: Iterable[StoredDocument[Schedule]]) -> None:
-        """Look up the last number that each schedule ever had."""
-        new = {one.row.id: one for one in schedules if one.row.id not in self._last}
-        if not new:
-            return
-        texts = {identity: spelled(one) for identity, one in new.items()}
-        owners = {one.row.tenant_id for one in new.values()}
-        named = {
-            "tenantId": {"$in": sorted(owners)},
-            "scheduleId": {"$in": [text for of in texts.values() for text in of]},
-        }
-        for stored in self._summaries.matching(named):
-            identity = stored.row.schedule_id
-            one = None if identity is None else new.get(identity)
-            if one is not None and one.row.tenant_id == stored.row.tenant_id:
-                self._stored.setdefault(one.row.id, stored)
-        self._last |= {identity: lives_number(self._stored.get(identity)) for identity in new}
-        beyond = [
-            {"scheduleId": {"$in": texts[identity]}, "runNumber": {"$gt": self._last[identity]}} for identity in new
-        ]
-        of_text = {text: identity for identity, of in texts.items() for text in of}
-        for run in self._transaction.project(names.RUNS, {"$or": beyond}, ["scheduleId", "runNumber"]):
-            identity = of_text[run["scheduleId"]]
-            self._last[identity] = max(self._last[identity], transitions.whole_number(run["runNumber"]))
-
-    def take(self, schedule: Schedule) -> int:
-        """Return the next number of a schedule that was looked up."""
-        self._taken[schedule.id] = schedule
-        self._last[schedule.id] += 1
-        return self._last[schedule.id]
-
-    def store(self) -> None:
-        """Write the last number of each schedule that took one."""
-        made: list[Document] = []
-        for identity, schedule in self._taken.items():
-            stored = self._stored.get(identity)
-            if stored is not None:
-                self._summaries.replace(stored, numbered(stored, self._last[identity]))
-                continue
-            fresh = RunSummary(
-                id=transitions.summary_id(schedule.tenant_id, identity),
-                tenant_id=schedule.tenant_id,
-                schedule_id=identity,
-                updated_at=self._now,
-            )
-            row = numbered(StoredDocument(fresh, {}, b"", self._summaries.place), self._last[identity])
-            made.append(self._summaries.new(row, summary_key(schedule.tenant_id, identity))[0])
-        if made:
-            self._transaction.insert(names.RUN_SUMMARIES, made)
 
 
 class RunCreation:
@@ -124,7 +62,8 @@ class RunCreation:
 
     def learn(self, schedules: Iterable[StoredDocument[Schedule]]) -> None:
         """Prepare for runs of these schedules."""
-        self._numbers.learn(one for one in schedules if one.row.tenant_id != validation.GLOBAL)
+        own = (one for one in schedules if one.row.tenant_id != validation.GLOBAL)
+        self._numbers.learn({one.row.id: (one.row.tenant_id, spelled(one)) for one in own})
 
     def add(self, run: Run, tenant: str, schedule: StoredDocument[Schedule] | None) -> Run | None:
         """Return the run as it will be inserted for a tenant; None if its slot or dedupe key is taken."""
@@ -138,7 +77,7 @@ class RunCreation:
             return None
         if schedule is not None and schedule.row.tenant_id == tenant != validation.GLOBAL:
             self.learn([schedule])
-            row = msgspec.structs.replace(row, run_number=self._numbers.take(schedule.row))
+            row = msgspec.structs.replace(row, run_number=self._numbers.take(tenant, schedule.row.id))
             document["runNumber"] = row.run_number
         document = with_priority(document, None if schedule is None else schedule.row)
         self._keys |= keys
@@ -176,9 +115,6 @@ def _keys(document: Document) -> set[_Key]:
     if trigger is not None and dedupe is not None:
         keys.add((trigger, dedupe, None))
     return keys
-
-
-_ROUNDS = 5
 
 
 _HELD = timedelta(seconds=5)
@@ -229,25 +165,17 @@ class Firing:
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._foreign_ids, self._now, self._spread = database, foreign_ids, now, Spread()
+        self._database, self._foreign_ids, self._now = database, foreign_ids, now
         self._plan, self._tenants = plan, tenants
         self._queues, self._handlers = queues, handlers
         self._token = uuid4().hex
 
     def fire(self, limit: int) -> Sequence[Run]:
         """Fire the first triggers; skip those that other processes are firing at this moment."""
-        for attempt in range(_ROUNDS):
-            fired, overtaken = self._round(limit)
-            if fired is not None or not overtaken:
-                return fired or []
-            pause(attempt)
-        return []
 
-    def _round(self, limit: int) -> tuple[Sequence[Run] | None, bool]:
-        overtaken = False
-        with translate_errors(WHAT), self._database.client.start_session() as session:
-            reader = CandidateReader(
-                Transaction(self._database, session),
+        def search(transaction: Transaction) -> CandidateReader:
+            return CandidateReader(
+                transaction,
                 self._foreign_ids,
                 due_triggers(self._now),
                 now=self._now,
@@ -255,23 +183,21 @@ class Firing:
                 bounded=False,
                 tenants=self._tenants,
             )
-            while candidates := reader.first(self._spread.read(limit)):
-                for page in self._spread.pages(candidates, limit):
-                    held = self._hold(page)
-                    fired = None
-                    lost = len(held) < len(page)
-                    try:
-                        fired = self._fire(held) if held else None
-                    except OvertakenError:
-                        lost = True
-                    finally:
-                        self._let_go(held)
-                    if lost:
-                        overtaken = True
-                        self._spread.met()
-                    if fired is not None:
-                        return fired, overtaken
-        return None, overtaken
+
+        return take_first(self._database, search, limit, self._fire_page) or []
+
+    def _fire_page(
+        self, _: CandidateReader, __: Sequence[Candidate], page: Sequence[Candidate]
+    ) -> tuple[Sequence[Run] | None, bool]:
+        """Fire the triggers of a page; return the runs, None if none is due any more, and whether others fire some."""
+        held = self._hold(page)
+        lost = len(held) < len(page)
+        try:
+            return (self._fire(held) if held else None), lost
+        except OvertakenError:
+            return None, True
+        finally:
+            self._let_go(held)
 
     def _hold(self, page: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return the candidates that no other process is firing, and mark them for ``_HELD``.

@@ -43,8 +43,8 @@ class MongoGraphJobs(Repository[GraphJob]):
     def insert(self, job: GraphJob) -> None:
         document = self._document(validation.checked_record(job, self._tenant))
         if self._taken(job.id):
-            raise ConflictError(f"the id is taken ({self._name})")
-        self._transaction.insert(self._name, [document])
+            raise ConflictError(f"the id is taken ({self.name})")
+        self._transaction.insert(self.name, [document])
 
     def try_replace(self, job: GraphJob, expected: str) -> bool:
         job = validation.checked_record(job, self._tenant)
@@ -55,8 +55,8 @@ class MongoGraphJobs(Repository[GraphJob]):
         kept = msgspec.structs.replace(job, created_at=stored.row.created_at)
         document = self._document(kept, stored.document["_id"])
         event, _ = self._event(transitions.graph_event(job, self._now))
-        self._transaction.replace(self._name, document)
-        self._transaction.insert(self._events._name, [event])  # noqa: SLF001 - its own other half
+        self._transaction.replace(self.name, document)
+        self._transaction.insert(self._events.name, [event])
         return True
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
@@ -82,7 +82,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         if self._find(event.job_id) is None:
             raise NotFoundError("an event of a graph job that does not exist")
         document, row = self._event(event)
-        self._transaction.insert(self._events._name, [document])  # noqa: SLF001 - its own other half
+        self._transaction.insert(self._events.name, [document])
         return row
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
@@ -120,7 +120,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         """Return an event with its number: above those of the job, and by time and chance different from all others."""
         events = self._events
         texts = self._refers(GraphJob, event.job_id)
-        last = next(events._transaction.find(events._name, {"jobId": texts}, sort=(("_id", -1),)), None)  # noqa: SLF001 - its own other half
+        last = next(events._transaction.find(events.name, {"jobId": texts}, sort=(("_id", -1),)), None)  # noqa: SLF001 - its own other half
         stored = None if last is None else events._read(events._places[0], last)  # noqa: SLF001 - as above
         since = min(max(int(self._now.timestamp() * 1000), 0), _LATEST)
         chance = since << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
@@ -148,12 +148,12 @@ class MongoPolicyJobs(Repository[PolicyJob]):
 
     def insert(self, job: PolicyJob) -> None:
         job = validation.checked_record(job, self._tenant)
-        document, row = self._new(
+        document, row = self._checked(
             msgspec.structs.replace(job, created_at=job.created_at or self._now, updated_at=job.updated_at or self._now)
         )
         if row.run_id is not None and next(self._each({"runId": row.run_id}), None) is not None:
             raise ConflictError("the run id of a policy job is taken")
-        self._transaction.insert(self._name, [document])
+        self._transaction.insert(self.name, [document])
 
     def get(self, job_id: UUID) -> PolicyJob | None:
         return self._visible(job_id)
@@ -183,7 +183,7 @@ class MongoPolicyJobs(Repository[PolicyJob]):
             created_at=stored.row.created_at or job.created_at,
             extra=stored.row.extra,
         )
-        self._replace(stored, validation.with_stored_precision(kept, stored.row))
+        self.replace(stored, validation.with_stored_precision(kept, stored.row))
         return True
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
@@ -199,8 +199,8 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         for one in sorted(pending, key=lambda one: _rank(one.row)):
             if len(leased) == limit:
                 break
-            if self._transaction.may_write(self._name, one.raw):
-                leased.append(self._replace(one, _dispatching(one.row, owner, until, self._now)))
+            if self._transaction.may_write(self.name, one.raw):
+                leased.append(self.replace(one, _dispatching(one.row, owner, until, self._now)))
         return leased
 
     def _all(self, where: dict[str, Any]) -> Iterator[StoredDocument[PolicyJob]]:

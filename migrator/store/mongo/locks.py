@@ -3,7 +3,7 @@
 A released lock keeps its document, so that its fence keeps rising.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from random import randrange, uniform
 from threading import Event
@@ -25,7 +25,7 @@ from migrator.store.protocols import Session
 from migrator.values.times import to_bson
 
 GATES = 16
-"""A guarded session passes one of these gates, an acquisition passes all: see ``pass_gates``."""
+"""A guarded session passes one of these gates, an acquisition passes all: see ``guard_gates``."""
 
 _ENDS = {
     "$convert": {
@@ -107,15 +107,22 @@ def first_fence(database: MongoDatabase) -> Any:  # noqa: ANN401 - a number, or 
     return {"$toLong": "$$NOW"} if any("expireAfterSeconds" in one for one in indexes) else 1
 
 
-def pass_gates(transaction: Transaction, key: str, numbers: range) -> None:
-    """Let guarded sessions and acquisitions exclude each other, but not one guarded session the next one.
+def pass_gates(transaction: Transaction, gates: Sequence[str]) -> None:
+    """Exclude other transactions that pass one of these gates: the second one gets ``OvertakenError``.
 
-    They write the same documents, which are deleted before any other session could see them; the second writer gets
-    ``OvertakenError``. A renewal passes no gate: it neither waits for a guarded session nor ends it.
+    They write the same documents, which are deleted before any other session could see them.
     """
-    gates = [f"~guard/{number}/{key}" for number in numbers]
     transaction.insert(names.LOCKS, [{"_id": gate, "tenantId": gate, "resource": gate} for gate in gates])
-    transaction.delete(names.LOCKS, {"_id": {"$in": gates}})
+    transaction.delete(names.LOCKS, {"_id": {"$in": [*gates]}})
+
+
+def guard_gates(key: str, numbers: range) -> list[str]:
+    """Return gates of a lock. A guarded session passes one of ``GATES``, an acquisition passes all.
+
+    So they exclude each other, but one guarded session rarely the next one. A renewal passes no gate: it neither waits
+    for a guarded session nor ends it.
+    """
+    return [f"~guard/{number}/{key}" for number in numbers]
 
 
 def _later(moment: Any, ttl: timedelta) -> Document:  # noqa: ANN401 - as above
@@ -181,7 +188,7 @@ class MongoLocks:
             raise LostLockError("the lock is not held any more under this fence")
         gate = randrange(GATES)  # noqa: S311 - no secret
         try:
-            pass_gates(transaction, key, range(gate, gate + 1))
+            pass_gates(transaction, guard_gates(key, range(gate, gate + 1)))
         except ConflictError:
             with translate_errors(WHAT):
                 if self._collection.find_one(held) is None:
@@ -204,7 +211,7 @@ class MongoLocks:
             where = {"_id": known["_id"], **is_free(moment)}
             found = transaction.take(names.LOCKS, where, taken(holder, ttl, moment))
             if found is not None:
-                pass_gates(transaction, key, range(GATES))
+                pass_gates(transaction, guard_gates(key, range(GATES)))
             return found
 
         try:

@@ -19,11 +19,10 @@ from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
-from migrator.store.conflicts import pause
-from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting, served
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, served, take_first
 from migrator.store.mongo.firing import Firing, RunCreation
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
-from migrator.store.mongo.locks import clock
+from migrator.store.mongo.locks import clock, pass_gates
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically, insistently
@@ -152,7 +151,6 @@ class Lookahead:
             self.runs = max(self.runs - 1, _FEWEST_AHEAD)
 
 
-_ROUNDS = 5
 _FEWEST_AHEAD, _MOST_AHEAD = 3, 31
 
 
@@ -174,23 +172,15 @@ class ClaimAttempt:
     ) -> None:
         self._database, self._foreign_ids, self._now, self._ahead = database, foreign_ids, now, ahead
         self._worker, self._lease, self._tenants = worker_id, lease, tenants
-        self._queues, self._handlers, self._spread = queues, handlers, Spread()
+        self._queues, self._handlers = queues, handlers
+        self._gone: set[str] = set()
+        """Candidates that this call, or another process, has taken."""
 
     def take(self, limit: int) -> Sequence[Claim]:
         """Take the first runs; fewer if others took some of them at the same moment."""
-        for attempt in range(_ROUNDS):
-            claims, overtaken = self._round(limit)
-            if claims or not overtaken:
-                return claims
-            pause(attempt)  # others wanted all that was left, and may have failed to take it
-        return []
 
-    def _round(self, limit: int) -> tuple[Sequence[Claim], bool]:
-        """Return the claims, and whether another process was faster somewhere."""
-        overtaken = False
-        with translate_errors(WHAT), self._database.client.start_session() as session:
-            transaction = Transaction(self._database, session)
-            reader = CandidateReader(
+        def search(transaction: Transaction) -> CandidateReader:
+            return CandidateReader(
                 transaction,
                 self._foreign_ids,
                 waiting_runs(self._now),
@@ -199,16 +189,8 @@ class ClaimAttempt:
                 bounded=True,
                 tenants=self._tenants,
             )
-            while candidates := reader.first(self._spread.read(limit) + self._ahead.runs):
-                free = [one for one in candidates if not _is_limited(reader.schedule(one))]
-                for page in self._spread.pages(candidates, limit):
-                    claims, lost = self._claim(transaction, reader, page, free)
-                    if lost:
-                        overtaken = True
-                        self._spread.met()
-                    if claims:
-                        return [claims[one.source_id] for one in candidates if one.source_id in claims], overtaken
-        return [], overtaken
+
+        return take_first(self._database, search, limit, self._claim, ahead=lambda: self._ahead.runs) or []
 
     def _may(self, schedule: Schedule | None) -> bool:
         """Return whether a schedule's runs may be claimed at all."""
@@ -219,31 +201,30 @@ class ClaimAttempt:
         return is_served(schedule, self._queues, self._handlers)
 
     def _claim(
-        self, transaction: Transaction, reader: CandidateReader, page: Sequence[Candidate], free: list[Candidate]
-    ) -> tuple[dict[str, Claim], bool]:
-        """Take the candidates of a page; return the claims by source id, and whether others took one meanwhile.
+        self, reader: CandidateReader, candidates: Sequence[Candidate], page: Sequence[Candidate]
+    ) -> tuple[Sequence[Claim] | None, bool]:
+        """Take the candidates of a page; in place of those without a limit, the first of all of these.
 
-        In place of those without a limit, the first of ``free`` are taken, which are removed from there.
+        Return the claims, in the order of the queue, and whether another process has taken one meanwhile.
         """
         assert reader.now is not None  # noqa: S101 - it has read candidates
         now = reader.now
         limited = [one for one in page if _is_limited(reader.schedule(one))]
-        claims, lost = self._take_free(transaction, reader, now, free, len(page) - len(limited))
+        claims, lost = self._take_free(reader, now, candidates, len(page) - len(limited))
         if limited:
             try:
                 claims |= atomically(self._database, lambda inside: self._take_limited(inside, now, limited))
             except OvertakenError:
                 lost = True
-        return claims, lost
+        return [claims[one.source_id] for one in candidates if one.source_id in claims] or None, lost
 
     def _take_free(
-        self, transaction: Transaction, reader: CandidateReader, now: datetime, free: list[Candidate], number: int
+        self, reader: CandidateReader, now: datetime, candidates: Sequence[Candidate], number: int
     ) -> tuple[dict[str, Claim], bool]:
         """Take so many, each by one update: of the first ones, the server takes the first that is still queued.
 
         What was taken before an error is claimed all the same, and returned to the caller.
         """
-        runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
         update = {
             "state": "running",
             "workerId": {"$literal": self._worker},
@@ -252,24 +233,25 @@ class ClaimAttempt:
             "startedAt": {"$ifNull": ["$startedAt", format_iso(now)]},
             "updatedAt": to_bson(now),
         }
+        free = [one for one in candidates if one.source_id not in self._gone and not _is_limited(reader.schedule(one))]
         claims, lost = dict[str, Claim](), False
         while free and len(claims) < number:
-            first = free[: 1 + self._ahead.runs]
-            first = [first[0], *(after for before, after in takewhile(_are_sorted, pairwise(first)))]
+            first = [free[0], *(after for _, after in takewhile(_are_sorted, pairwise(free[: 1 + self._ahead.runs])))]
             where = {"_id": {"$in": [one.key for one in first]}, "state": "queued"}
             try:
-                taken = runs.take(where, [{"$set": update}], first[0].order)
+                taken = reader.rows.take(where, [{"$set": update}], first[0].order)
             except MigratorError:
                 if not claims:
                     raise
                 return claims, True
-            found = None if taken is None else taken.row.source_id
-            overtaken = next((place for place, one in enumerate(first) if one.source_id == found), len(first))
+            key = None if taken is None else taken.row.source_id
+            overtaken = next((place for place, one in enumerate(first) if one.source_id == key), len(first))
             self._ahead.learn(overtaken)
             lost = lost or overtaken > 0
             if taken is not None and overtaken < len(first):
-                claims[str(found)] = Claim(run=taken.row, schedule=reader.schedule(first[overtaken]))
-            del free[: min(overtaken + 1, len(first))]
+                claims[first[overtaken].source_id] = Claim(run=taken.row, schedule=reader.schedule(first[overtaken]))
+            self._gone |= {one.source_id for one in first[: overtaken + 1]}
+            free = [one for one in free if one.source_id not in self._gone]
         return claims, lost
 
     def _take_limited(
@@ -308,7 +290,9 @@ class ClaimAttempt:
         limited = {one.row.id: one for one in found_schedules if one.row.max_concurrency is not None}
         if not limited:
             return {}
-        pass_gates(transaction, limited.values())
+        pass_gates(
+            transaction, sorted(f"~claim/{one.row.tenant_id}/{identity.hex}" for identity, one in limited.items())
+        )
         running = counted(transaction, limited.values(), ("running",))
         return {identity: (one.row.max_concurrency or 0) - running[identity] for identity, one in limited.items()}
 
@@ -322,89 +306,8 @@ def _are_sorted(both: tuple[Candidate, Candidate]) -> bool:
     return before.precedes(after)
 
 
-def pass_gates(transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]]) -> None:
-    """Let one transaction at a time count the runs of these schedules and add to them; others raise ``OvertakenError``.
-
-    They all write one document, which is deleted before any other session could see it.
-    """
-    gates = [f"~claim/{one.row.tenant_id}/{one.row.id.hex}" for one in schedules]
-    gates.sort()
-    made = [{"_id": key, "tenantId": one, "resource": key} for key, one in zip(gates, gates, strict=True)]
-    transaction.insert(names.LOCKS, made)
-    transaction.delete(names.LOCKS, {"_id": {"$in": gates}})
-
-
 _Held: TypeAlias = tuple[str, UUID, str | None, int]
 """Tenant, run, worker and fence."""
-
-
-class HeldRuns:
-    """The calls of ``Queue`` about runs that are running."""
-
-    def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, now: datetime) -> None:
-        self._database, self._foreign_ids, self._now = database, foreign_ids, now
-
-    def renew(self, claims: Sequence[Claim], lease: timedelta) -> Sequence[UUID]:
-        """Extend the leases of those that are still held."""
-        until = validation.milliseconds(self._now + lease)
-
-        def kept(run: Run) -> Run:
-            ends = max(until, run.lease_expires_at or until)
-            return msgspec.structs.replace(run, lease_expires_at=ends, updated_at=self._now)
-
-        return self._change([_held(claim) for claim in claims], kept)
-
-    def release(self, claims: Sequence[Claim]) -> Sequence[UUID]:
-        """Queue those that are still held again."""
-        return self._change(
-            [_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now), queued=True
-        )
-
-    def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
-        """End those that are still held, and with ``only_expired`` past their time."""
-        for end in ends:
-            validation.check_transition("run", "running", end.state)
-            if end.schedule_status is not None:
-                validation.check_transition("schedule", "running", end.schedule_status)
-
-        def act(transaction: Transaction) -> Sequence[UUID]:
-            return _RunEnds(transaction, self._foreign_ids, self._now).end(ends, only_expired=only_expired)
-
-        return insistently(self._database, act) if ends else []
-
-    def expired(self, limit: int, tenants: Sequence[str] | None, workers: Sequence[str] | None) -> Sequence[Claim]:
-        """Return running runs whose lease or timeout is over, by the lease's end, then id."""
-        with translate_errors(WHAT), self._database.client.start_session() as session:
-            transaction = Transaction(self._database, session)
-            return ExpiredRuns(transaction, self._foreign_ids, self._now, tenants, workers).first(limit)
-
-    def _change(self, held: Sequence[_Held], change: Callable[[Run], Run], *, queued: bool = False) -> Sequence[UUID]:
-        """Change those that are still held; ``queued``: they are queued again, with the priority of their schedule."""
-
-        def act(transaction: Transaction) -> Sequence[UUID]:
-            runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
-            schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids)
-            changes: dict[UUID, Change] = {}
-            for stored in _still(runs, held):
-                row = validation.with_stored_precision(
-                    validation.checked_served_record(change(stored.row), stored.row.tenant_id), stored.row
-                )
-                update = runs.changes(stored, row, proved=False)
-                if queued and (wanted := _wanted(row)) is not None:
-                    text = stored.document.get("scheduleId")
-                    of = schedules.found([wanted], shared=True, hints=[text]).get(wanted)
-                    update["$set"] |= restated(stored.document, None if of is None else of.row)
-                key = stored.document["_id"]
-                changes[stored.row.id] = UpdateOne({"_id": key}, update or {"$set": {"_id": key}})
-            if changes:
-                transaction.write(names.RUNS, [*changes.values()])
-            return [*changes]
-
-        return insistently(self._database, act) if held else []
-
-
-def _held(claim: Claim) -> _Held:
-    return claim.run.tenant_id, claim.run.id, claim.run.worker_id, claim.fence
 
 
 def _still(runs: CrossTenantRepository[Run], held: Sequence[_Held]) -> Iterable[StoredDocument[Run]]:
@@ -553,13 +456,21 @@ class MongoQueue:
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)
-        return self._held_runs(now).renew(claims, lease)
+        moment = self._at(now)
+        until = validation.milliseconds(moment + lease)
+
+        def kept(run: Run) -> Run:
+            ends = max(until, run.lease_expires_at or until)
+            return msgspec.structs.replace(run, lease_expires_at=ends, updated_at=moment)
+
+        return self._change(claims, kept)
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._held_runs(now).end(ends, only_expired=False)
+        return self._end(ends, now, only_expired=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        return self._held_runs(now).release(claims)
+        moment = self._at(now)
+        return self._change(claims, lambda run: transitions.released_run(run, moment), queued=True)
 
     def expired(
         self,
@@ -570,13 +481,51 @@ class MongoQueue:
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         validation.check_page(limit)
-        return self._held_runs(now).expired(limit, tenants, workers)
+        moment = self._at(now)
+        with translate_errors(WHAT), self._database.client.start_session() as session:
+            transaction = Transaction(self._database, session)
+            return ExpiredRuns(transaction, self._foreign_ids, moment, tenants, workers).first(limit)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._held_runs(now).end(ends, only_expired=True)
+        return self._end(ends, now, only_expired=True)
 
-    def _held_runs(self, now: datetime | None) -> HeldRuns:
-        return HeldRuns(self._database, self._foreign_ids, self._at(now))
+    def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_expired: bool) -> Sequence[UUID]:
+        """End those that are still held, and with ``only_expired`` past their time."""
+        moment = self._at(now)
+        for end in ends:
+            validation.check_transition("run", "running", end.state)
+            if end.schedule_status is not None:
+                validation.check_transition("schedule", "running", end.schedule_status)
+
+        def act(transaction: Transaction) -> Sequence[UUID]:
+            return _RunEnds(transaction, self._foreign_ids, moment).end(ends, only_expired=only_expired)
+
+        return insistently(self._database, act) if ends else []
+
+    def _change(self, claims: Sequence[Claim], change: Callable[[Run], Run], *, queued: bool = False) -> Sequence[UUID]:
+        """Change those that are still held; ``queued``: they are queued again, with the priority of their schedule."""
+        held = [(one.run.tenant_id, one.run.id, one.run.worker_id, one.fence) for one in claims]
+
+        def act(transaction: Transaction) -> Sequence[UUID]:
+            runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
+            schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids)
+            changes: dict[UUID, Change] = {}
+            for stored in _still(runs, held):
+                row = validation.with_stored_precision(
+                    validation.checked_served_record(change(stored.row), stored.row.tenant_id), stored.row
+                )
+                update = runs.changes(stored, row, proved=False)
+                if queued and (wanted := _wanted(row)) is not None:
+                    text = stored.document.get("scheduleId")
+                    of = schedules.found([wanted], shared=True, hints=[text]).get(wanted)
+                    update["$set"] |= restated(stored.document, None if of is None else of.row)
+                key = stored.document["_id"]
+                changes[stored.row.id] = UpdateOne({"_id": key}, update or {"$set": {"_id": key}})
+            if changes:
+                transaction.write(names.RUNS, [*changes.values()])
+            return [*changes]
+
+        return insistently(self._database, act) if held else []
 
     def _at(self, now: datetime | None) -> datetime:
         return self._clock() if now is None else validation.checked_time(now)

@@ -15,7 +15,7 @@ from bson.errors import BSONError
 from pymongo import UpdateOne
 
 from migrator.errors import ConflictError, NotFoundError, UsageError
-from migrator.records import Record, Schedule
+from migrator.records import Record, Schedule, SourcedRecord
 from migrator.sources.profile import Context, Document, Rejected, Skipped
 from migrator.sources.stellaops import names
 from migrator.store.mongo.indexes import OF_STATE
@@ -32,6 +32,8 @@ _LARGEST = 16 * 1024 * 1024
 _ASIDE = frozenset({"source", "source_id", "extra"})
 
 Sort = Sequence[tuple[str, int]]
+Wanted: TypeAlias = tuple[str, UUID]
+"""The tenant that asks for a row, and the row's id."""
 
 
 class StoredDocument(msgspec.Struct, Generic[R]):
@@ -86,7 +88,8 @@ class Repository(Generic[R]):
         self._transaction, self._foreign_ids, self._tenant, self._now = transaction, foreign_ids, tenant, now
         self._record = record
         self._places = PLACES[record]
-        self._name = self._places[0].name
+        self.name = self._places[0].name
+        """The collection to which new rows go."""
 
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
@@ -121,28 +124,54 @@ class Repository(Generic[R]):
                 break
         return found
 
+    def found(
+        self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()
+    ) -> dict[Wanted, StoredDocument[R]]:
+        """Return the rows that exist, for each tenant its own, with ``shared`` also those of ``*``.
+
+        ``hints`` are ``_id``s under which they may be stored besides those that their ids give.
+        """
+        answers: dict[Wanted, StoredDocument[R]] = {}
+        for place in self._places:
+            missing = [one for one in wanted if one not in answers]
+            keys = [key for identity in {identity for _, identity in missing} for key in place.keys(identity)]
+            self._match(answers, place, missing, [*keys, *hints], shared=shared)
+            strange = [
+                self._foreign_ids.key(self._transaction, place, owner, identity)
+                for tenant, identity in missing
+                if (tenant, identity) not in answers
+                for owner in ((tenant, GLOBAL) if shared else (tenant,))
+            ]
+            self._match(answers, place, missing, [key for key in strange if key is not None], shared=shared)
+        return answers
+
+    def _match(
+        self,
+        answers: dict[Wanted, StoredDocument[R]],
+        place: Place,
+        wanted: Collection[Wanted],
+        keys: Sequence[Any],
+        *,
+        shared: bool,
+    ) -> None:
+        """Add those of the wanted rows that the documents of these ``_id``s hold; a tenant's own row comes first."""
+        if not wanted or not keys:
+            return
+        by_id: dict[UUID, list[StoredDocument[R]]] = defaultdict(list)
+        for raw in self._transaction.find(place.name, {"_id": {"$in": [*keys]}}):
+            stored = self._read(place, raw)
+            if stored is not None:
+                by_id[stored.row.id].append(stored)  # type: ignore[attr-defined] # every table that comes here has it
+        for tenant, identity in wanted:
+            for stored in by_id.get(identity, ()):
+                owner: str = stored.row.tenant_id  # type: ignore[attr-defined] # as above
+                if owner == tenant or (shared and owner == GLOBAL and (tenant, identity) not in answers):
+                    answers[tenant, identity] = stored
+
     def _find(self, identity: UUID, *, shared: bool = False) -> StoredDocument[R] | None:
         """Return the document of a row of the tenant, with ``shared`` also of ``*``."""
-        tenants = (self._tenant, GLOBAL) if shared else (self._tenant,)
-        for place in self._places:
-            found = self._among(place, place.keys(identity), identity, tenants)
-            if found is not None:
-                return found
-            for tenant in tenants:
-                key = self._foreign_ids.key(self._transaction, place, tenant, identity)
-                if key is not None and (found := self._among(place, [key], identity, tenants)) is not None:
-                    return found
-        return None
-
-    def _among(
-        self, place: Place, keys: Sequence[Any], identity: UUID, tenants: Sequence[str]
-    ) -> StoredDocument[R] | None:
-        for raw in self._transaction.find(place.name, {"_id": {"$in": list(keys)}}):
-            stored = self._read(place, raw)
-            row: Any = None if stored is None else stored.row
-            if row is not None and row.id == identity and row.tenant_id in tenants:
-                return stored
-        return None
+        wanted = (self._tenant, identity)
+        return self.found([wanted], shared=shared).get(wanted)
 
     def _visible(self, identity: UUID) -> R | None:
         found = self._find(identity, shared=True)
@@ -159,8 +188,7 @@ class Repository(Generic[R]):
 
     def _refers(self, record: type[Record], identity: UUID) -> dict[str, Any]:
         """Return the condition on a field that refers to a row."""
-        texts = self._texts(record, identity)
-        return {"$in": texts}
+        return {"$in": self._texts(record, identity)}
 
     def _require(self, record: type[Record], identity: UUID | None, *, shared: bool = False) -> str | None:
         """Return the tenant of the referenced row; raises ``NotFoundError`` if the session's tenant cannot see it."""
@@ -179,44 +207,33 @@ class Repository(Generic[R]):
             for place in self._places
         )
 
-    def _new(self, record: R, key: str | None = None) -> tuple[Document, R]:
-        """Return the document of a new row, and the row as it will be read; raises ``ConflictError`` for its id."""
-        document, row = self._fresh(record, key)
+    def _checked(self, record: R, key: str | None = None) -> tuple[Document, R]:
+        """Return the same; raises ``ConflictError`` if the id is taken."""
+        document, row = self.new(record, key)
         if self._taken(record.id):  # type: ignore[attr-defined] # every record that comes here has one
-            raise ConflictError(f"the id is taken ({self._name})")
+            raise ConflictError(f"the id is taken ({self.name})")
         return document, row
 
-    def _fresh(self, record: R, key: str | None = None) -> tuple[Document, R]:
-        """Return the same without checking whether the id is taken."""
+    def new(self, record: R, key: str | None = None) -> tuple[Document, R]:
+        """Return the document of a new row, and the row as it will be read; whether its id is taken is not checked."""
         document = document_of(record, key)
         return document, self._proved(self._places[0], document, record)
 
     def _insert(self, record: R, key: str | None = None) -> R:
-        document, row = self._new(record, key)
-        self._transaction.insert(self._name, [document])
+        document, row = self._checked(record, key)
+        self._transaction.insert(self.name, [document])
         return row
 
-    def _replace(self, stored: StoredDocument[R], record: R) -> R:
+    def replace(self, stored: StoredDocument[R], record: R) -> R:
         """Write a row over a document: only the fields that the row changes."""
         document, row = self._changed(stored, record)
         self._transaction.replace(stored.place.name, document)
         return row
 
     def _changed(self, stored: StoredDocument[R], record: R) -> tuple[Document, R]:
-        encode = stored.place.collection.encode
-        if "source_id" in record.__struct_fields__:
-            key = source_id(stored.document["_id"])
-            record = msgspec.structs.replace(record, source=stored.row.source, source_id=key)  # type: ignore[attr-defined] # just asked
-        before, after = encode((stored.row,)), encode((record,))
-        if documents.encode(before) == stored.raw:
-            document = after
-        else:
-            document = dict(stored.document)
-            for name in before.keys() | after.keys():
-                if name not in after:
-                    document.pop(name, None)
-                elif name not in before or before[name] != after[name]:
-                    document[name] = after[name]
+        record, before, after = _encoded(stored, record)
+        is_as_written = documents.encode(before) == stored.raw
+        document = after if is_as_written else rewritten(stored.document, before, after)
         return document, self._proved(stored.place, document, record)
 
     def _proved(self, place: Place, document: Document, record: R, aside: frozenset[str] = _ASIDE) -> R:
@@ -239,12 +256,29 @@ class Repository(Generic[R]):
         return cast("R", row)
 
 
+def _encoded(stored: StoredDocument[R], row: R) -> tuple[R, Document, Document]:
+    """Return a row as that of the stored document, and what the document states before and after it is written."""
+    if isinstance(row, SourcedRecord):
+        key = source_id(stored.document["_id"])
+        row = msgspec.structs.replace(row, source=stored.row.source, source_id=key)  # type: ignore[attr-defined] # the same record
+    encode = stored.place.collection.encode
+    return row, encode((stored.row,)), encode((row,))
+
+
+def _difference(before: Document, after: Document) -> tuple[Document, list[str]]:
+    """Return the fields that a document gets, and the names of those that it loses."""
+    given = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    return given, [name for name in before if name not in after]
+
+
+def rewritten(document: Document, before: Document, after: Document) -> Document:
+    """Return a document that stated ``before``, and more, as it states ``after`` and still the rest."""
+    given, gone = _difference(before, after)
+    return {name: value for name, value in document.items() if name not in gone} | given
+
+
 def _same_json(given: object, found: object) -> bool:
     return isinstance(given, bytes) and isinstance(found, bytes) and jsonb.same(given, found)
-
-
-Wanted: TypeAlias = tuple[str, UUID]
-"""The tenant that asks for a row, and the row's id."""
 
 
 class CrossTenantRepository(Repository[R]):
@@ -253,62 +287,30 @@ class CrossTenantRepository(Repository[R]):
     def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds) -> None:
         super().__init__(record, transaction, foreign_ids, GLOBAL, datetime.min.replace(tzinfo=UTC))
 
-    @property
-    def name(self) -> str:
-        """The collection's name."""
-        return self._name
-
     def stored(self, raw: bytes) -> StoredDocument[R] | None:
         """Return the row of a document; None for one that the copy would quarantine."""
         return self._read(self._places[0], raw)
 
     def raw(self, key: object) -> bytes | None:
         """Return the document of an ``_id``."""
-        return next(self._transaction.find(self._name, {"_id": key}), None)
+        return next(self._transaction.find(self.name, {"_id": key}), None)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         if self._record is Schedule:  # read again and again, and rarely changed
             return cast("StoredDocument[R] | None", _schedule(raw))
         return super()._read(place, raw)
 
-    def found(
-        self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()
-    ) -> dict[Wanted, StoredDocument[R]]:
-        """Return the rows that exist, for each tenant its own, with ``shared`` also those of ``*``.
-
-        ``hints`` are ``_id``s under which they may be stored besides those that their ids give.
-        """
-        place, answers = self._places[0], dict[Wanted, StoredDocument[R]]()
-        if not wanted:
-            return answers
-        keys = [key for identity in {identity for _, identity in wanted} for key in place.keys(identity)]
-        self._match(answers, wanted, [*keys, *hints], shared=shared)
-        strange: list[Any] = []
-        for tenant, identity in wanted:
-            if (tenant, identity) not in answers:
-                for owner in (tenant, GLOBAL) if shared else (tenant,):
-                    key = self._foreign_ids.key(self._transaction, place, owner, identity)
-                    strange += [] if key is None else [key]
-        if strange:
-            self._match(answers, wanted, strange, shared=shared)
-        return answers
-
     def at(self, keys: Collection[Any], where: Mapping[str, Any]) -> dict[Any, StoredDocument[R]]:
         """Return the rows of the documents with these ``_id``s (texts or any other BSON) that match, by source id."""
-        found = self._transaction.find(self._name, {**where, "_id": {"$in": [*keys]}}) if keys else ()
+        found = self._transaction.find(self.name, {**where, "_id": {"$in": [*keys]}}) if keys else ()
         stored = (self._read(self._places[0], raw) for raw in found)
         return {one.row.source_id: one for one in stored if one is not None}  # type: ignore[attr-defined] # every table has it
-
-    @property
-    def place(self) -> Place:
-        """Where new rows go."""
-        return self._places[0]
 
     def matching(
         self, where: Mapping[str, Any], sort: Sort = (("_id", 1),), hint: str | None = None
     ) -> Iterator[StoredDocument[R]]:
         """Yield the rows of the documents that match, in order; ``hint`` names the index to be used."""
-        for raw in self._transaction.find(self._name, where, sort=sort, hint=hint):
+        for raw in self._transaction.find(self.name, where, sort=sort, hint=hint):
             stored = self._read(self._places[0], raw)
             if stored is not None:
                 yield stored
@@ -316,7 +318,7 @@ class CrossTenantRepository(Repository[R]):
     def any_taken(self, identities: Iterable[UUID]) -> bool:
         """Tell whether one of these ids finds a document."""
         keys = [key for identity in identities for key in self._places[0].keys(identity)]
-        return any(True for _ in self._transaction.project(self._name, {"_id": {"$in": keys}}, ["_id"], limit=1))
+        return any(True for _ in self._transaction.project(self.name, {"_id": {"$in": keys}}, ["_id"], limit=1))
 
     def update(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> UpdateOne:
         """Return the write of what a row changes; whole documents would change every index.
@@ -328,44 +330,18 @@ class CrossTenantRepository(Repository[R]):
 
     def changes(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> dict[str, Any]:
         """Return the update that makes a document state a row; empty if it does already."""
-        encode = stored.place.collection.encode
-        row = msgspec.structs.replace(row, source=stored.row.source, source_id=stored.row.source_id)  # type: ignore[attr-defined] # every table that comes here has them
-        before, after = encode((stored.row,)), encode((row,))
-        given = {name: value for name, value in after.items() if name not in before or before[name] != value}
-        gone = [name for name in before if name not in after]
+        row, before, after = _encoded(stored, row)
+        given, gone = _difference(before, after)
         if proved:
-            kept = {name: value for name, value in stored.document.items() if name not in gone}
-            self._proved(stored.place, kept | given, row)
+            self._proved(stored.place, rewritten(stored.document, before, after), row)
         return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
 
     def take(
         self, where: Mapping[str, Any], update: Sequence[Mapping[str, Any]], sort: Sort
     ) -> StoredDocument[R] | None:
         """Update the first document that matches, by itself; return it as it is then, None if no document matches."""
-        raw = self._transaction.take_alone(self._name, where, update, sort)
+        raw = self._transaction.take_alone(self.name, where, update, sort)
         return None if raw is None else self._read(self._places[0], raw)
-
-    def replace(self, stored: StoredDocument[R], row: R) -> R:
-        """Write a row over a document."""
-        return self._replace(stored, row)
-
-    def new(self, row: R, key: str | None = None) -> tuple[Document, R]:
-        """Return the document of a new row, and the row as it will be read; whether its id is taken is not checked."""
-        return self._fresh(row, key)
-
-    def _match(
-        self, answers: dict[Wanted, StoredDocument[R]], wanted: Collection[Wanted], keys: list[Any], *, shared: bool
-    ) -> None:
-        by_id: dict[UUID, list[StoredDocument[R]]] = defaultdict(list)
-        for raw in self._transaction.find(self._name, {"_id": {"$in": keys}}):
-            stored = self._read(self._places[0], raw)
-            if stored is not None:
-                by_id[stored.row.id].append(stored)  # type: ignore[attr-defined] # every table that comes here has it
-        for tenant, identity in wanted:
-            for stored in by_id.get(identity, ()):
-                owner: str = stored.row.tenant_id  # type: ignore[attr-defined] # as above
-                if owner == tenant or (shared and owner == GLOBAL):
-                    answers[tenant, identity] = stored
 
 
 @lru_cache(maxsize=4_096)

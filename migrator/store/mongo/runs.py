@@ -4,9 +4,9 @@ A run number is one more than a schedule ever had, also after retention deleted 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,76 +14,87 @@ import msgspec
 from migrator import states
 from migrator.errors import ConflictError
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule, Trigger
-from migrator.sources.profile import Rejected
+from migrator.sources.profile import Document, Rejected
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import transitions, validation
 from migrator.store.mongo.priority import restated, with_priority
-from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, Repository, StoredDocument
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 
 
-class Numbering(Repository[RunSummary]):
-    """The counters of a tenant's schedules."""
+class Numbers:
+    """The run numbers of several schedules, each of a tenant's own."""
 
-    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(RunSummary, transaction, foreign_ids, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
+        self._transaction, self._now = transaction, now
+        self._summaries = CrossTenantRepository(RunSummary, transaction, foreign_ids)
+        self._stored: dict[UUID, StoredDocument[RunSummary]] = {}
+        self._last: dict[UUID, int] = {}
+        self._taken: dict[UUID, str] = {}
+
+    def learn(self, schedules: Mapping[UUID, tuple[str, Sequence[str]]]) -> None:
+        """Look up the last number that each schedule ever had; with each its tenant, and how documents refer to it."""
+        new = {identity: one for identity, one in schedules.items() if identity not in self._last}
+        if not new:
+            return
+        of_text = {text: identity for identity, (_, texts) in new.items() for text in texts}
+        owners = sorted({tenant for tenant, _ in new.values()})
+        for stored in self._summaries.matching({"tenantId": {"$in": owners}, "scheduleId": {"$in": [*of_text]}}):
+            identity = stored.row.schedule_id
+            if identity in new and new[identity][0] == stored.row.tenant_id:
+                self._stored.setdefault(identity, stored)
+        self._last |= {identity: lives_number(self._stored.get(identity)) for identity in new}
+        beyond = [
+            {"scheduleId": {"$in": [*texts]}, "runNumber": {"$gt": self._last[identity]}}
+            for identity, (_, texts) in new.items()
+        ]
+        for run in self._transaction.project(names.RUNS, {"$or": beyond}, ["scheduleId", "runNumber"]):
+            identity = of_text[run["scheduleId"]]
+            self._last[identity] = max(self._last[identity], transitions.whole_number(run["runNumber"]))
 
     def summary(self, schedule_id: UUID) -> StoredDocument[RunSummary] | None:
-        """Return the summary of a schedule."""
-        return next(self._each({"scheduleId": self._refers(Schedule, schedule_id)}), None)
-
-    def next(self, schedule_id: UUID) -> int:
-        """Return the number of the next run; it is taken by ``take`` only."""
-        texts = self._texts(Schedule, schedule_id)
-        return max(lives_number(self.summary(schedule_id)), self._highest(texts)) + 1
+        """Return the summary of a schedule that was looked up."""
+        return self._stored.get(schedule_id)
 
     def last(self, schedule_id: UUID) -> int:
-        """Return the highest number that the schedule ever had; 0 if it had none."""
-        return self.next(schedule_id) - 1
+        """Return the highest number that a schedule that was looked up ever had; 0 if it had none."""
+        return self._last[schedule_id]
 
-    def take(self, schedule_id: UUID, number: int) -> None:
-        """Store the number as the last one assigned."""
-        stored = self.summary(schedule_id)
-        if stored is None:
-            made = RunSummary(
-                id=transitions.summary_id(self._tenant, schedule_id),
-                tenant_id=self._tenant,
-                schedule_id=schedule_id,
+    def take(self, tenant: str, schedule_id: UUID) -> int:
+        """Return the next number of a schedule that was looked up."""
+        self._taken[schedule_id] = tenant
+        self._last[schedule_id] += 1
+        return self._last[schedule_id]
+
+    def store(self) -> None:
+        """Write the last number of each schedule that took one."""
+        made: list[Document] = []
+        for identity, tenant in self._taken.items():
+            stored = self._stored.get(identity)
+            number = {transitions.LAST_NUMBER: self._last[identity]}
+            if stored is not None:
+                counters = jsonb.encode(_counters(stored) | number)
+                self._summaries.replace(stored, msgspec.structs.replace(stored.row, counters=counters))
+                continue
+            row = RunSummary(
+                id=transitions.summary_id(tenant, identity),
+                tenant_id=tenant,
+                schedule_id=identity,
                 updated_at=self._now,
-                counters=jsonb.encode({transitions.LAST_NUMBER: number}),
+                counters=jsonb.encode(number),
             )
-            self._insert(made, summary_key(self._tenant, schedule_id))
-            return
-        self._replace(stored, numbered(stored, number))
-
-    def store(self, summary: RunSummary, stored: StoredDocument[RunSummary] | None) -> RunSummary:
-        """Store a computed summary over the one that exists."""
-        if stored is None:
-            return self._insert(summary, summary_key(self._tenant, _required(summary.schedule_id)))
-        return self._replace(stored, msgspec.structs.replace(summary, extra=stored.row.extra))
-
-    def _highest(self, texts: Sequence[str]) -> int:
-        highest = 0
-        for text in texts:  # one by one: the index gives the highest of each without reading the others
-            where = {"scheduleId": text, "runNumber": {"$exists": True}}
-            for one in self._transaction.project(names.RUNS, where, ["runNumber"], sort=[("runNumber", -1)], limit=1):
-                highest = max(highest, transitions.whole_number(one["runNumber"]))
-        return highest
+            made.append(self._summaries.new(row, summary_key(tenant, identity))[0])
+        if made:
+            self._transaction.insert(names.RUN_SUMMARIES, made)
 
 
 def summary_key(tenant: str, schedule_id: UUID) -> str:
     """Return the ``_id`` of a summary created here."""
     return f"{tenant}:{names.SCHEDULE_PREFIX}{schedule_id.hex}"
-
-
-def numbered(stored: StoredDocument[RunSummary], number: int) -> RunSummary:
-    """Return a summary whose counter is this number."""
-    counters = _counters(stored) | {transitions.LAST_NUMBER: number}
-    return msgspec.structs.replace(stored.row, counters=jsonb.encode(counters))
 
 
 def lives_number(stored: StoredDocument[RunSummary] | None) -> int:
@@ -96,15 +107,9 @@ def _counters(stored: StoredDocument[RunSummary]) -> dict[str, Any]:
     return counters if isinstance(counters, dict) else {}
 
 
-def _required(schedule_id: UUID | None) -> UUID:
-    assert schedule_id is not None  # noqa: S101 - computed for a schedule
-    return schedule_id
-
-
 LIVE = states.live(states.RUN)
 NEWEST = (("createdAt", -1), ("_id", 1))
 OLDEST = (("createdAt", 1), ("_id", 1))
-_Document: TypeAlias = dict[str, Any]
 
 
 def spellings(words: Sequence[str]) -> list[str]:
@@ -117,7 +122,6 @@ class MongoRuns(Repository[Run]):
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Run, transaction, foreign_ids, tenant, now)
-        self._numbering = Numbering(transaction, foreign_ids, tenant, now)
 
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)
@@ -125,7 +129,7 @@ class MongoRuns(Repository[Run]):
     def list(self, query: RunQuery) -> RunPage:
         validation.check_page(query.limit, query.offset)
         validation.check_known("run state", states.RUN, query.states)
-        parts: list[_Document] = [{}]
+        parts: list[Document] = [{}]
         if query.schedule_id is not None:
             parts.append({"scheduleId": self._refers(Schedule, query.schedule_id)})
         if query.states:
@@ -152,15 +156,15 @@ class MongoRuns(Repository[Run]):
         changes: dict[str, Any] = {"run_number": None, "updated_at": run.updated_at or self._now}
         if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
             changes["attempt"] = 1
-        numbered = run.schedule_id is not None and owner == self._tenant
-        if numbered and run.schedule_id is not None:
-            changes["run_number"] = self._numbering.next(run.schedule_id)
-        document, row = self._new(msgspec.structs.replace(run, **changes))
+        numbers = Numbers(self._transaction, self._foreign_ids, self._now)
+        if run.schedule_id is not None and owner == self._tenant:
+            numbers.learn({run.schedule_id: (self._tenant, self._texts(Schedule, run.schedule_id))})
+            changes["run_number"] = numbers.take(self._tenant, run.schedule_id)
+        document, row = self._checked(msgspec.structs.replace(run, **changes))
         document = with_priority(document, self._schedule(run))
         self._check_keys(document)
-        if run.schedule_id is not None and row.run_number is not None:
-            self._numbering.take(run.schedule_id, row.run_number)
-        self._transaction.insert(self._name, [document])
+        numbers.store()
+        self._transaction.insert(self.name, [document])
         return row
 
     def update(self, run: Run, expected: str) -> bool:
@@ -181,7 +185,7 @@ class MongoRuns(Repository[Run]):
         if advanced.state in states.RUN_WAITING:
             document = document | restated(document, self._schedule(advanced))
         self._check_keys(document)
-        self._transaction.replace(self._name, document)
+        self._transaction.replace(self.name, document)
         return True
 
     def _schedule(self, run: Run) -> Schedule | None:
@@ -203,7 +207,7 @@ class MongoRuns(Repository[Run]):
         if stored is None or stored.row.state not in LIVE:
             return None
         cancelled = validation.checked_record(transitions.cancelled_run(stored.row, reason, self._now), self._tenant)
-        return self._replace(stored, validation.with_stored_precision(cancelled, stored.row))
+        return self.replace(stored, validation.with_stored_precision(cancelled, stored.row))
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
         where = {"scheduleId": self._refers(Schedule, schedule_id), "state": {"$in": [*LIVE]}}
@@ -216,7 +220,7 @@ class MongoRuns(Repository[Run]):
         seen: Counter[object] = Counter()
         old: list[Any] = []
         fields = ("scheduleId", "createdAt", "state")
-        for one in self._transaction.project(self._name, {"tenantId": self._tenant}, fields, sort=NEWEST):
+        for one in self._transaction.project(self.name, {"tenantId": self._tenant}, fields, sort=NEWEST):
             schedule = one.get("scheduleId")
             seen[schedule] += 1
             if seen[schedule] > keep and one.get("state") in ended and _created(one, before):
@@ -231,20 +235,20 @@ class MongoRuns(Repository[Run]):
             stored = self._find(run_id)
             if stored is not None and stored.row.state not in LIVE:
                 keys += [stored.document["_id"], f"{names.RUN_PREFIX}{run_id.hex}"]
-        mine: _Document = {"tenantId": self._tenant}
+        mine: Document = {"tenantId": self._tenant}
         self._transaction.delete(names.EXECUTION_LOGS, mine | {"runId": {"$in": keys}})
         self._transaction.change(names.IMPACT_SNAPSHOTS, mine | {"runId": {"$in": keys}}, {"$unset": {"runId": ""}})
         self._transaction.change(names.RUNS, mine | {"retryOf": {"$in": keys}}, {"$unset": {"retryOf": ""}})
-        return self._transaction.delete(self._name, mine | {"_id": {"$in": keys}})
+        return self._transaction.delete(self.name, mine | {"_id": {"$in": keys}})
 
-    def _after(self, created_at: datetime, run_id: UUID, *, descending: bool) -> _Document:
+    def _after(self, created_at: datetime, run_id: UUID, *, descending: bool) -> Document:
         stored = self._find(run_id)
         key = f"{names.RUN_PREFIX}{run_id.hex}" if stored is None else stored.document["_id"]
         at = format_iso(created_at)
         beyond = "$lt" if descending else "$gt"
         return {"createdAt": {f"{beyond}e": at}, "$or": [{"createdAt": {beyond: at}}, {"_id": {"$gt": key}}]}
 
-    def _check_keys(self, document: _Document) -> None:
+    def _check_keys(self, document: Document) -> None:
         """Raise ``ConflictError`` if the slot or the dedupe key of the trigger is another run's."""
         trigger, other = document.get("triggerId"), {"$ne": document["_id"]}
         if trigger is None:
@@ -257,11 +261,11 @@ class MongoRuns(Repository[Run]):
         if dedupe is not None and self._exists({"triggerId": trigger, "dedupeKey": dedupe, "_id": other}):
             raise ConflictError("the trigger ran for this dedupe key already")
 
-    def _exists(self, where: _Document) -> bool:
-        return next(self._transaction.find(self._name, where), None) is not None
+    def _exists(self, where: Document) -> bool:
+        return next(self._transaction.find(self.name, where), None) is not None
 
 
-def _created(document: _Document, before: datetime) -> bool:
+def _created(document: Document, before: datetime) -> bool:
     try:
         return instant(document.get("createdAt"), "createdAt") < before
     except Rejected:
@@ -273,11 +277,10 @@ class MongoRunSummaries(Repository[RunSummary]):
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(RunSummary, transaction, foreign_ids, tenant, now)
-        self._numbering = Numbering(transaction, foreign_ids, tenant, now)
         self._runs = self._of(Run)
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        stored = self._numbering.summary(schedule_id)
+        stored = next(self._each({"scheduleId": self._refers(Schedule, schedule_id)}), None)
         return None if stored is None else stored.row
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
@@ -287,7 +290,9 @@ class MongoRunSummaries(Repository[RunSummary]):
         newest = self._runs._rows(where, recent, sort=NEWEST)  # noqa: SLF001 - its own other half
         if not newest:
             self._require(Schedule, schedule_id, shared=True)
-        stored = self._numbering.summary(schedule_id)
+        numbers = Numbers(self._transaction, self._foreign_ids, self._now)
+        numbers.learn({schedule_id: (self._tenant, self._texts(Schedule, schedule_id))})
+        stored = numbers.summary(schedule_id)
         counts, totals = self._added_up({"tenantId": self._tenant} | where)
         summary = transitions.summary(
             transitions.summary_id(self._tenant, schedule_id) if stored is None else stored.row.id,
@@ -296,10 +301,12 @@ class MongoRunSummaries(Repository[RunSummary]):
             counts=counts,
             totals=totals,
             newest=newest,
-            last_number=self._numbering.last(schedule_id),
+            last_number=numbers.last(schedule_id),
             now=self._now,
         )
-        return self._numbering.store(summary, stored)
+        if stored is None:
+            return self._insert(summary, summary_key(self._tenant, schedule_id))
+        return self.replace(stored, msgspec.structs.replace(summary, extra=stored.row.extra))
 
     def _added_up(self, where: dict[str, Any]) -> tuple[Counter[str], Counter[str]]:
         """Return runs by state, and the sums of the whole numbers in their stats."""
@@ -325,11 +332,11 @@ class MongoExecutionLogs(Repository[ExecutionLog]):
         written = [validation.checked_record(line, self._tenant) for line in lines]
         for run_id in dict.fromkeys(line.run_id for line in written):
             self._require(Run, run_id)
-        documents = [self._new(line)[0] for line in written]
+        documents = [self._checked(line)[0] for line in written]
         if len({line.id for line in written}) < len(written):
-            raise ConflictError(f"the id is taken ({self._name})")
+            raise ConflictError(f"the id is taken ({self.name})")
         if documents:
-            self._transaction.insert(self._name, documents)
+            self._transaction.insert(self.name, documents)
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         validation.check_page(limit)

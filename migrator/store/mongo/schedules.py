@@ -16,7 +16,7 @@ from migrator.sources.stellaops.own import COPY_OF, is_copy
 from migrator.sources.stellaops.schedules import is_carried
 from migrator.store import validation
 from migrator.store.mongo.priority import FIELD, priority_of, with_priority
-from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
+from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument, rewritten
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import ScheduleQuery
 from migrator.values.times import to_bson
@@ -73,9 +73,9 @@ class MongoSchedules(Repository[Schedule]):
                 created_at=schedule.created_at or self._now,
                 updated_at=schedule.updated_at or self._now,
             )
-            document, read = self._new(row)
+            document, read = self._checked(row)
             self._check_name(row, document["_id"])
-            self._transaction.insert(self._name, [document])
+            self._transaction.insert(self.name, [document])
             return read
         if stored.row.deleted_at is not None:
             raise ConflictError("the id is that of a deleted schedule")
@@ -107,7 +107,7 @@ class MongoSchedules(Repository[Schedule]):
         stored = self._find(schedule_id)
         if stored is None or stored.row.deleted_at is not None:
             return False
-        self._replace(stored, msgspec.structs.replace(stored.row, deleted_at=self._now, deleted_by=by))
+        self.replace(stored, msgspec.structs.replace(stored.row, deleted_at=self._now, deleted_by=by))
         of_it = {"tenantId": self._tenant, "scheduleId": self._refers(Schedule, schedule_id), "enabled": ENABLED}
         self._transaction.change(names.TRIGGERS, of_it, {"$set": {"enabled": False}})
         return True
@@ -130,7 +130,7 @@ class MongoSchedules(Repository[Schedule]):
         document, read = self._changed(stored, row)
         if row.name != stored.row.name:
             self._check_name(row, document["_id"])
-        self._transaction.replace(self._name, document)
+        self._transaction.replace(self.name, document)
         if priority_of(row) != priority_of(stored.row):
             self._pass_priority(row)
         return read
@@ -239,9 +239,9 @@ class MongoTriggers(Repository[Trigger]):
         self._require(Schedule, trigger.schedule_id)
         stored = self._find(trigger.id)
         if stored is None:
-            document, row = self._new(trigger)
+            document, row = self._checked(trigger)
             of = self._schedules._visible(trigger.schedule_id)  # noqa: SLF001 - its own other half
-            self._transaction.insert(self._name, [with_priority(document, of)])
+            self._transaction.insert(self.name, [with_priority(document, of)])
             return row
         if stored.row.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
@@ -250,7 +250,7 @@ class MongoTriggers(Repository[Trigger]):
             said = self._say(stored.row.schedule_id, kept)
             marked = {name: value for name, value in stored.document.items() if name != COPY_OF}
             stored.document = marked | ({COPY_OF: names.SCHEDULES} if said else {})
-        return self._replace(stored, kept)
+        return self.replace(stored, kept)
 
     def _say(self, schedule_id: UUID, trigger: Trigger | None) -> bool:
         """Write the rule of a trigger, or that there is none, into the schedule's own document.
@@ -266,13 +266,7 @@ class MongoTriggers(Repository[Trigger]):
         if trigger is not None:
             of_it = {"source": found.row.source, "source_id": found.row.source_id}
             after = (before[0], msgspec.structs.replace(trigger, **of_it))
-        document = dict(found.document)
-        former, present = collection.encode(before), collection.encode(after)
-        for name in former.keys() | present.keys():
-            if name not in present:
-                document.pop(name, None)
-            elif former.get(name) != present[name]:
-                document[name] = present[name]
+        document = rewritten(found.document, collection.encode(before), collection.encode(after))
         if document != found.document:
             self._transaction.replace(found.place.name, document)
         return trigger is not None and is_carried(trigger)
@@ -282,7 +276,7 @@ class MongoTriggers(Repository[Trigger]):
         if stored is None or stored.row.next_fire_at != expected:
             return False
         moved = validation.checked_record(msgspec.structs.replace(stored.row, next_fire_at=next_fire_at), self._tenant)
-        self._replace(stored, validation.with_stored_precision(moved, stored.row))
+        self.replace(stored, validation.with_stored_precision(moved, stored.row))
         return True
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
@@ -292,7 +286,7 @@ class MongoTriggers(Repository[Trigger]):
         keys = [one.document["_id"] for one in found]
         rows = {"tenantId": self._tenant, "triggerId": {"$in": keys}}
         self._transaction.change(names.RUNS, rows, {"$unset": {"triggerId": ""}})
-        return self._transaction.delete(self._name, {"_id": {"$in": keys}})
+        return self._transaction.delete(self.name, {"_id": {"$in": keys}})
 
 
 class MongoHandlers(Repository[Handler]):
@@ -316,7 +310,7 @@ class MongoHandlers(Repository[Handler]):
             if kept != row:
                 raise ConflictError("a system handler does not change")
             return row
-        return self._replace(stored, kept)
+        return self.replace(stored, kept)
 
     def list(self) -> Sequence[Handler]:
         rows = [one.row for one in self._each({}, shared=True)]
@@ -329,7 +323,7 @@ class MongoHandlers(Repository[Handler]):
             return False
         if stored.row.is_system:
             raise ConflictError("a system handler is not deleted")
-        self._transaction.delete(self._name, {"_id": stored.document["_id"]})
+        self._transaction.delete(self.name, {"_id": stored.document["_id"]})
         return True
 
     def _held(self, name: str) -> StoredDocument[Handler] | None:

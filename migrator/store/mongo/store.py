@@ -17,7 +17,7 @@ from migrator import records
 from migrator.config import Settings
 from migrator.connections.mongo import UNAUTHORIZED, grant_of, open_source, require_replica_set, translate_errors
 from migrator.errors import RefusedError, UsageError
-from migrator.records import Lock, Schedule, WorkerRecord
+from migrator.records import Lock, Schedule
 from migrator.sources.stellaops import names
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
@@ -43,10 +43,7 @@ def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
     for record, places in PLACES.items():
         for place in places:
             removed[record.table] += transaction.delete(place.name, _of_tenant(place.tenants, tenant))
-    mine: dict[str, Any] = {"tenantId": tenant}
-    removed[WorkerRecord.table] += transaction.delete(names.WORKERS, mine)
-    of_key = {"_id": {"$regex": f"^{re.escape(tenant)}/"}}
-    removed[Lock.table] += transaction.delete(names.LOCKS, {"$or": [mine, of_key]})
+    removed[Lock.table] += transaction.delete(names.LOCKS, {"_id": {"$regex": f"^{re.escape(tenant)}/"}})
     return dict(removed)
 
 

@@ -69,10 +69,8 @@ class Transaction:
         hint: str | None = None,
     ) -> Iterator[bytes]:
         """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
-        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
-        with self._translating():
-            for document in self._first(lambda: self._raw(name).find(where, sort=list(sort) or None, **options)):
-                yield document.raw
+        for document in self._found(self._raw(name), where, None, sort, limit, hint):
+            yield document.raw
 
     def project(
         self,
@@ -85,10 +83,7 @@ class Transaction:
         hint: str | None = None,
     ) -> Iterator[Document]:
         """Yield some fields of the documents."""
-        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
-        shown = dict.fromkeys(fields, 1)
-        with self._translating():
-            yield from self._first(lambda: self.database[name].find(where, shown, sort=list(sort) or None, **options))
+        return self._found(self.database[name], where, dict.fromkeys(fields, 1), sort, limit, hint)
 
     def distinct(self, name: str, field: str, where: Mapping[str, Any]) -> list[Any]:
         """Return the values that a field has in the documents that match."""
@@ -97,17 +92,13 @@ class Transaction:
 
     def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[Document]:
         """Return what a pipeline yields; ``hint`` names the index to be used."""
-        hint = self._hint(name, hint)
-        options: dict[str, Any] = {} if hint is None else {"hint": hint}
-        with self._translating():
-            return list(self._first(lambda: self.database[name].aggregate(pipeline, session=self._session, **options)))
+        return self._aggregated(self.database[name], pipeline, hint)
 
-    def rows(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[RawBSONDocument]:
-        """Return the same, in which each document stays BSON until it is looked at."""
-        hint = self._hint(name, hint)
-        options: dict[str, Any] = {} if hint is None else {"hint": hint}
-        with self._translating():
-            return list(self._first(lambda: self._raw(name).aggregate(pipeline, session=self._session, **options)))
+    def aggregate_raw(
+        self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None
+    ) -> list[RawBSONDocument]:
+        """Return the same; what is not looked at stays BSON."""
+        return self._aggregated(self._raw(name), pipeline, hint)
 
     def insert(self, name: str, documents: Sequence[Document]) -> None:
         """Insert; ``OvertakenError``, and the end of the transaction, if another session took a key that was free."""
@@ -205,6 +196,27 @@ class Transaction:
 
     def _raw(self, name: str, write_concern: WriteConcern | None = None) -> Any:  # noqa: ANN401 - a collection whose documents stay BSON
         return self.database.get_collection(name, codec_options=_RAW, write_concern=write_concern)
+
+    def _found(
+        self,
+        collection: Any,  # noqa: ANN401 - as of ``_raw``
+        where: Mapping[str, Any],
+        shown: Mapping[str, int] | None,
+        sort: Sequence[tuple[str, int]],
+        limit: int | None,
+        hint: str | None,
+    ) -> Iterator[Any]:
+        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(collection.name, hint)}
+        with self._translating():
+            yield from self._first(
+                lambda: collection.find(where, shown, sort=list(sort) or None, session=self._session, **options)
+            )
+
+    def _aggregated(self, collection: Any, pipeline: Sequence[Mapping[str, Any]], hint: str | None) -> list[Any]:  # noqa: ANN401 - as of ``_raw``
+        hint = self._hint(collection.name, hint)
+        options: dict[str, Any] = {} if hint is None else {"hint": hint}
+        with self._translating():
+            return list(self._first(lambda: collection.aggregate(pipeline, session=self._session, **options)))
 
     def _hint(self, name: str, hint: str | None) -> str | None:
         """Return the hint if there is such an index; opening a store makes none, and the server refuses the query then.
