@@ -156,3 +156,40 @@ def test_runs_of_other_handlers_and_runs_without_a_schedule_hide_nothing(mongo_d
         mongo_database["runs"].insert_many([document_of(one) for one in [*runs, wanted]])
         (claim,) = store.queue.claim("w", 1, LEASE, handlers=HandlerFilter(names=("mine",)))
     assert claim.run.id == wanted.id
+
+
+@pytest.mark.parametrize("mode", ["contentrefresh", "content-refresh"])
+def test_a_schedule_s_mode_is_its_handler_however_it_is_spelled_also_after_many_others(
+    mode: str, mongo_database: Base
+) -> None:
+    """After the first page the server reads only runs of schedules that the caller serves."""
+    others = [schedule(handler_name=f"h{number}", queue="q") for number in range(20)]
+    mine = document_of(schedule(mode="content-refresh")) | {"mode": mode, "queue": "q"}
+    runs = [run(schedule_id=one.id, available_at=NOW) for one in others]
+    wanted = document_of(run(available_at=NOW + SECOND)) | {"scheduleId": mine["_id"]}
+    with opened(mongo_database) as store:
+        mongo_database["schedules"].insert_many([*(document_of(one) for one in others), mine])
+        mongo_database["runs"].insert_many([*(document_of(one) for one in runs), wanted])
+        handlers = HandlerFilter(names=("content-refresh",))
+        assert store.queue.claim("w", 1, LEASE, handlers=handlers, queues=["p"]) == []
+        (claim,) = store.queue.claim("w", 1, LEASE, handlers=handlers, queues=["q"])
+    assert claim.run.source_id == wanted["_id"]
+
+
+def test_of_runs_of_many_other_schedules_a_claim_reads_the_first_ones(
+    mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [schedule(handler_name=f"h{number}") for number in range(300)]
+    mine = schedule(handler_name="mine")
+    runs = [run(schedule_id=one.id, available_at=NOW) for one in others]
+    wanted = [run(schedule_id=mine.id, available_at=NOW + SECOND) for _ in range(2)]
+    with listening(monkeypatch) as commands, opened(mongo_database) as store:
+        store.prepare()
+        mongo_database["schedules"].insert_many([document_of(one) for one in [*others, mine]])
+        mongo_database["runs"].insert_many([document_of(one) for one in [*runs, *wanted]])
+        handlers = HandlerFilter(names=("mine",))
+        assert store.queue.claim("w", 1, LEASE, handlers=handlers)
+        commands.noting = True
+        assert store.queue.claim("w", 1, LEASE, handlers=handlers)
+        commands.noting = False
+    assert commands.sent == ["aggregate", "find", "aggregate", "findAndModify"]

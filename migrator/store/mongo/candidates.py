@@ -24,14 +24,16 @@ from migrator.sources.stellaops import names
 from migrator.store import epoch, validation
 from migrator.store.conflicts import pause
 from migrator.store.mongo.priority import FIELD
-from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted, spelled
 from migrator.store.mongo.transaction import WHAT, Transaction
-from migrator.store.queue import SCRATCH
+from migrator.store.queue import SCRATCH, HandlerFilter
 from migrator.values.times import from_bson
 
 _SMALLEST_PAGE = 4
 _TOGETHER: Final = 256
 """Documents of the largest page that is read together with its schedules: the server holds it in memory."""
+_FEW: Final = 1_000
+"""So many schedules are too many to name them to the server."""
 _CARRIED: Final = 64 * 1024
 """Bytes of the largest document that is read with its page; a larger one is read by itself."""
 
@@ -109,6 +111,19 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 Fits: TypeAlias = Callable[[Schedule | None], bool]
 
 
+def served_schedules(queues: Sequence[str] | None, handlers: HandlerFilter | None) -> _Where:
+    """Return the condition on documents of schedules that all fulfil for which ``is_served`` holds; empty: none."""
+    parts: list[_Where] = []
+    if queues is not None:
+        parts.append({"queue": {"$in": [*queues]}})
+    if handlers is not None:
+        modes = [spelled for spelled, mode in names.SCHEDULE_MODES.items() if mode in handlers.names]
+        by_mode = {"handlerName": {"$in": [None, ""]}, "mode": {"$in": modes}}
+        by_type = {"handlerType": {"$in": [*handlers.types]}}
+        parts.append({"$or": [{"handlerName": {"$in": [*handlers.names]}}, by_mode, by_type]})
+    return {"$and": parts} if parts else {}
+
+
 def served(tenants: Sequence[str] | None) -> _Where:
     """Return the condition on documents of these tenants; None: of all but scratch tenants."""
     if tenants is None:
@@ -130,14 +145,21 @@ class CandidateReader:
         *,
         now: datetime | None,
         fits: Fits,
+        fitting: Mapping[str, Any],
         bounded: bool,
         tenants: Sequence[str] | None,
     ) -> None:
-        """``fits``: whether candidates of a schedule may be taken; ``bounded``: ``max_concurrency`` applies too."""
+        """Take the conditions of a search.
+
+        ``fits``: whether candidates of a schedule may be taken. ``fitting``: the condition on documents of schedules
+        that all those fulfil; empty if it would exclude hardly any. ``bounded``: ``max_concurrency`` applies too.
+        """
         self.now = now
         """If omitted, the server's time at which the first page with a document was read."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
-        self._tenants = tenants
+        self._tenants, self._fitting = tenants, fitting
+        self._among: _Where = {}
+        """The condition on candidates of schedules that fit, as soon as others were met; empty if they are many."""
         self.rows: CrossTenantRepository[Any] = CrossTenantRepository(waiting.record, transaction, foreign_ids)
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._read_schedules: dict[Any, StoredDocument[Schedule]] = {}
@@ -171,6 +193,17 @@ class CandidateReader:
             if not more:
                 return chosen
             size *= 4
+            if self._fitting:
+                self._narrow()
+
+    def _narrow(self) -> None:
+        """Read candidates of the schedules that fit only, if they are few: the server then reads no others."""
+        found = [*self._transaction.find(self._schedules.name, self._fitting, limit=_FEW)]
+        self._fitting = {}
+        if len(found) < _FEW:
+            fitting = [one for one in map(self._schedules.stored, found) if one is not None and self._fits(one.row)]
+            texts = [text for one in fitting for text in (*spelled(one), str(one.row.id))]
+            self._among = {"scheduleId": {"$in": texts}}
 
     def _page(self, size: int, closed: list[_Where]) -> tuple[list[Candidate], bool]:
         """Return the first documents, as far as their order is known, and whether there are more.
@@ -180,7 +213,8 @@ class CandidateReader:
         orders, pipeline = self._pipeline(size, closed)
         rows = defaultdict[int, list[RawBSONDocument]](list)
         backend: str | None = None
-        for one in self._transaction.aggregate_raw(self.rows.name, pipeline, hint=self._waiting.streams[0].index):
+        hint = None if self._among else self._waiting.streams[0].index  # few of some schedules have a better index
+        for one in self._transaction.aggregate_raw(self.rows.name, pipeline, hint):
             kind = next(iter(one))
             if kind == "stream":
                 rows[one["stream"]].append(one)
@@ -203,7 +237,7 @@ class CandidateReader:
 
     def _pipeline(self, size: int, closed: list[_Where]) -> tuple[Sequence[Order], Sequence[Mapping[str, Any]]]:
         """Return the sort of each stream, and the pipeline that reads them all."""
-        parts = [part for part in (served(self._tenants), _none_of(closed)) if part]
+        parts = [part for part in (served(self._tenants), _none_of(closed), self._among) if part]
         orders: list[Order] = []
         pipeline: list[Mapping[str, Any]] = []
         for stream in self._waiting.streams:

@@ -17,7 +17,7 @@ from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
-from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, take_first
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, served_schedules, take_first
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
@@ -180,6 +180,7 @@ class Firing:
                 due_triggers(self._now),
                 now=self._now,
                 fits=self._may,
+                fitting=served_schedules(self._queues, self._handlers),
                 bounded=False,
                 tenants=self._tenants,
             )

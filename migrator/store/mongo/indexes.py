@@ -77,7 +77,7 @@ and a read of leases or workers reads all of it.
 """
 
 PLAIN: Mapping[str, Sequence[_Keys]] = {
-    names.SCHEDULES: (("tenantId", "_id"), ("priority",), ("timeoutMs",)),
+    names.SCHEDULES: (("tenantId", "_id"), ("priority",), ("timeoutMs",), ("handlerName",), ("handlerType",)),
     names.TRIGGERS: (("tenantId", "nextFireAt"), ("scheduleId",), ("eventName",)),
     names.RUNS: (
         ("tenantId", "-createdAt", "_id"),

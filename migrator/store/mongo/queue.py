@@ -19,7 +19,15 @@ from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
-from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, served, take_first
+from migrator.store.mongo.candidates import (
+    Candidate,
+    CandidateReader,
+    Stream,
+    Waiting,
+    served,
+    served_schedules,
+    take_first,
+)
 from migrator.store.mongo.firing import Firing, RunCreation
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
 from migrator.store.mongo.locks import clock, pass_gates
@@ -186,6 +194,7 @@ class ClaimAttempt:
                 waiting_runs(self._now),
                 now=self._now,
                 fits=self._may,
+                fitting=served_schedules(self._queues, self._handlers),
                 bounded=True,
                 tenants=self._tenants,
             )
