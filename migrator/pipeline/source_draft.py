@@ -15,8 +15,9 @@ import msgspec
 from migrator import cron, states
 from migrator.config import Settings
 from migrator.connections.mongo import committed, open_source, translate_errors
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.source_check import draw
+from migrator.sources import COLLECTION_NAME, is_collection_name
 from migrator.sources.mapping import tables
 from migrator.values import document as documents
 from migrator.values import times
@@ -183,8 +184,12 @@ OPEN: Final = "?"
 def draft_mapping(settings: Settings, collections: Sequence[str], size: int, name: str) -> str:
     """Return the text of a mapping file for these collections, drawn from up to ``size`` documents of each.
 
-    Raises ``RefusedError`` for a collection without documents, ``UnreachableError`` if the server fails.
+    Raises ``UsageError`` for a name that no collection can have, ``RefusedError`` for a collection without documents,
+    ``UnreachableError`` if the server fails.
     """
+    for one in collections:
+        if not is_collection_name(one):
+            raise UsageError(f"collection {one!r}: expected {COLLECTION_NAME}")
     source = committed(open_source(settings))
     try:
         with translate_errors("the source"):

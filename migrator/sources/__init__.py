@@ -68,6 +68,23 @@ def profile_of(settings: SourceSettings) -> Profile:
     return profile
 
 
+COLLECTION_NAME = (
+    "the name of a collection of MongoDB: not empty, without $ and NUL, no dot at either end, and none of the server's"
+    " own (system.*)"
+)
+
+
+def is_collection_name(name: str) -> bool:
+    """Tell whether MongoDB takes a text as the name of a collection that is not its own."""
+    return (
+        bool(name)
+        and "$" not in name
+        and "\0" not in name
+        and not name.startswith((".", "system."))
+        and name[-1] != "."
+    )
+
+
 def _check_names(known: Iterable[str], names: Mapping[str, str], profile: str) -> None:
     known = list(known)
     for collection, name in names.items():
@@ -76,11 +93,8 @@ def _check_names(known: Iterable[str], names: Mapping[str, str], profile: str) -
             nearest = get_close_matches(collection, known, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"it has: {', '.join(known)}"
             raise ConfigurationError(f"{where}: profile {profile} has no collection of this name; {hint}")
-        if not name or "$" in name or "\0" in name or name.startswith((".", "system.")) or name.endswith("."):
-            raise ConfigurationError(
-                f"{where}: expected the name of a collection of MongoDB: not empty, without $ and NUL, no dot at either"
-                " end, and none of the server's own (system.*)"
-            )
+        if not is_collection_name(name):
+            raise ConfigurationError(f"{where}: expected {COLLECTION_NAME}")
     taken: dict[str, str] = {}
     for collection in known:
         name = names.get(collection, collection)

@@ -17,7 +17,7 @@ from migrator.cli.text import sample_lines
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.cutover import server_gates
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -213,6 +213,8 @@ def test_a_database_without_a_collection_of_the_source_is_refused(settings: Sett
         check_source(changed, 10, values=False)
     with pytest.raises(RefusedError, match=r"collection none of database .* has no documents"):
         draft_mapping(settings, ("none",), 10, "own")
+    with pytest.raises(UsageError, match=r"collection 'a[$]b': expected the name of a collection of MongoDB"):
+        draft_mapping(settings, ("a$b",), 10, "own")
 
 
 def test_a_cutover_of_a_mapped_source_is_refused(settings: Settings) -> None:
