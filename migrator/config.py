@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -194,11 +194,9 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 
 
-Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Settings by section and key, as a configuration file has them."""
-
-
-def load_settings(source: str | Sections | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+def load_settings(
+    source: str | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
     """Read the settings, then the environment, and check every key.
 
     ``source``: the path of a configuration file, or its sections as a mapping; if omitted: ``config.toml``, if it
@@ -209,7 +207,7 @@ def load_settings(source: str | Sections | None = None, environment: Mapping[str
 
 
 def load_with_exposed_files(
-    source: str | Sections | None = None, environment: Mapping[str, str] | None = None
+    source: str | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Settings, list[Path]]:
     """Return the settings as ``load_settings`` does, and the files of secrets that every user of this machine may read.
 
