@@ -87,10 +87,12 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
             yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
     yield from _silent_lines(outcome)
-    for figure in outcome.figures:
-        if figure.differing_total:
-            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} values"
-    left = Counter(figure.unverified for figure in outcome.figures if figure.unverified and not figure.differing_total)
+    for result in outcome.both_aggregates:
+        if result.differing_total:
+            yield f"{result.collection}: aggregate {result.measure} differs in {result.differing_total:,} values"
+    left = Counter(
+        result.unverified for result in outcome.both_aggregates if result.unverified and not result.differing_total
+    )
     yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
     yield parity_total(outcome)
 
@@ -128,7 +130,7 @@ def parity_total(outcome: ParityOutcome) -> str:
         ("extra rows", sum(one.extra for one in done)),
         ("ledger entries that differ", sum(one.ledger for one in done)),
         ("enabled schedules that never fire", outcome.silent_total),
-        ("aggregates that differ", sum(one.differing_total for one in outcome.figures)),
+        ("aggregates that differ", sum(one.differing_total for one in outcome.both_aggregates)),
         ("quarantined", sum(one.quarantined for one in documents)),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
         ("collection not compared" if left_out == 1 else "collections not compared", left_out),

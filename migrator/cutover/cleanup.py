@@ -97,9 +97,9 @@ def _ledger(target: Connection) -> Iterator[str]:
         return
     plan = ledger.latest_plan(target)
     count = 0 if plan is None else ledger.quarantined_count(target, plan.profile)
-    aside = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
+    also = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
     yield (
-        f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the copy{aside}; {REMOVE_LEDGER}"
+        f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the copy{also}; {REMOVE_LEDGER}"
         " removes it when nobody needs it any more"
     )
 

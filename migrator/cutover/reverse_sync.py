@@ -97,7 +97,7 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
     stream = _ReverseSync(noted_by_now=noted_by_now)
     try:
         while not stop.is_set():
-            done = run_with_sessions(settings, stream.carry)
+            done = run_with_sessions(settings, stream.write_all)
             total += done
             if done.notes:
                 logger().info("reverse.carried", documents=done.documents, removed=done.removed)
@@ -122,7 +122,7 @@ class _ReverseSync:
         self._session: ClientSession | None = None
         self._context: Context | None = None
 
-    def carry(self, sessions: Sessions) -> ReverseSyncResult:
+    def write_all(self, sessions: Sessions) -> ReverseSyncResult:
         """Carry the oldest notes, if there are any."""
         if sessions.target is not self._connection:
             self._begin(sessions)

@@ -119,17 +119,17 @@ def _pipeline(
     collection: Collection, measures: Sequence[Measure], left_out: RawBSONDocument | None, default_tenant: str | None
 ) -> list[dict[str, Any]]:
     words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
-    figures: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     for index, one in enumerate(measures):
         if one.kind == "sum":
-            figures[f"s{index}"] = {"$sum": {"$toDecimal": _finite(one.expression)}}
+            sums[f"s{index}"] = {"$sum": {"$toDecimal": _finite(one.expression)}}
         elif one.kind == "time":
-            figures[f"a{index}"] = {"$min": one.expression}
-            figures[f"z{index}"] = {"$max": one.expression}
+            sums[f"a{index}"] = {"$min": one.expression}
+            sums[f"z{index}"] = {"$max": one.expression}
     tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
-        {"$group": {"_id": {"tenant": tenant, **words}, **figures, "documents": {"$sum": 1}}},
+        {"$group": {"_id": {"tenant": tenant, **words}, **sums, "documents": {"$sum": 1}}},
     ]
 
 
@@ -143,18 +143,18 @@ def _from_postgres(
     connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
 ) -> list[dict[str, Any]]:
     owner = collection.tables[0]
-    words, figures = ["tenant_id AS tenant"], ["count(*) AS documents"]
+    words, sums = ["tenant_id AS tenant"], ["count(*) AS documents"]
     for index, one in enumerate(measures):
         if one.kind == "group":
             words.append(f"({one.sql}) AS g{index}")
         elif one.kind == "sum":
-            figures.append(f"sum({one.sql}) AS s{index}")
+            sums.append(f"sum({one.sql}) AS s{index}")
         else:
-            figures += [f"min({one.sql}) AS a{index}", f"max({one.sql}) AS z{index}"]
+            sums += [f"min({one.sql}) AS a{index}", f"max({one.sql}) AS z{index}"]
     text = "SELECT {columns} FROM scheduler.{table}{where} GROUP BY {keys}"
     has_source = "source" in owner.__struct_fields__
     query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
-        columns=sql.SQL(", ").join(sql.SQL(one) for one in (*words, *figures)),
+        columns=sql.SQL(", ").join(sql.SQL(one) for one in (*words, *sums)),
         table=sql.Identifier(owner.table),
         where=sql.SQL(" WHERE source = %s" if has_source else ""),
         keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 1)),
@@ -190,16 +190,16 @@ def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Value
     return folded
 
 
-def _add(into: _Values, at: tuple[str, str], figure: Decimal | None) -> None:
-    into[at] = (into.get(at) or Decimal(0)) + (figure or Decimal(0))
+def _add(into: _Values, at: tuple[str, str], value: Decimal | None) -> None:
+    into[at] = (into.get(at) or Decimal(0)) + (value or Decimal(0))
 
 
-def _outermost(into: _Values, at: tuple[str, str], figure: Decimal | None, *, first: bool) -> None:
+def _outermost(into: _Values, at: tuple[str, str], value: Decimal | None, *, first: bool) -> None:
     held = into.get(at)
-    if held is None or figure is None:
-        into[at] = figure if held is None else held
+    if held is None or value is None:
+        into[at] = value if held is None else held
     else:
-        into[at] = min(held, figure) if first else max(held, figure)
+        into[at] = min(held, value) if first else max(held, value)
 
 
 def _compare(collection: Collection, measure: Measure, expected: _Values, actual: _Values) -> AggregateResult:
@@ -222,8 +222,8 @@ def _compare(collection: Collection, measure: Measure, expected: _Values, actual
     )
 
 
-def _total(figures: _Values) -> Decimal:
-    return sum((figure for figure in figures.values() if figure is not None), Decimal(0))
+def _total(sums: _Values) -> Decimal:
+    return sum((value for value in sums.values() if value is not None), Decimal(0))
 
 
 def _result(collection: Collection, measure: Measure, **rest: Any) -> AggregateResult:  # noqa: ANN401 - its fields
@@ -262,10 +262,10 @@ def _decimal(value: object) -> Decimal | None:
     return Decimal(str(value))
 
 
-def _text(figure: Decimal | None) -> str:
-    if figure is None:
+def _text(value: Decimal | None) -> str:
+    if value is None:
         return NONE
-    return str(int(figure)) if figure == figure.to_integral_value() else str(figure)
+    return str(int(value)) if value == value.to_integral_value() else str(value)
 
 
 ColumnMeasure: TypeAlias = Literal["filled", "characters", "members"]

@@ -74,7 +74,7 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> Pa
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
-    figures, columns = split_columns([] if scope.tenants else _aggregates(sessions, context, chosen, comparisons))
+    results, columns = split_columns([] if scope.tenants else _aggregates(sessions, context, chosen, comparisons))
     derived = [
         derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed))
         for closing in profile.closing
@@ -85,7 +85,7 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> Pa
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
-        aggregates=tuple(figures),
+        aggregates=tuple(results),
         columns=tuple(columns),
         unknown_collections=unknown,
         silent=tuple(mute[:listed]),
@@ -181,7 +181,7 @@ def _aggregates(
     chosen: Sequence[SourceCollection],
     comparisons: dict[str, CollectionComparison],
 ) -> list[AggregateResult]:
-    figures = compare_aggregates(
+    results = compare_aggregates(
         sessions.source,
         sessions.target,
         with_column_measures(sessions.profile),
@@ -190,4 +190,4 @@ def _aggregates(
         names=sessions.settings.source.collections,
         only=[one.collection.name for one in chosen],
     )
-    return aggregates_during_tail(sessions.target, figures)
+    return aggregates_during_tail(sessions.target, results)

@@ -203,7 +203,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     silent_total: int = 0
 
     @property
-    def figures(self) -> tuple[AggregateResult, ...]:
+    def both_aggregates(self) -> tuple[AggregateResult, ...]:
         """Return every aggregate that both databases computed: those of the profile, and those of the columns."""
         return (*self.aggregates, *self.columns)
 
@@ -212,14 +212,14 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a difference was found, in a document, a row or an aggregate, or a schedule that never fires."""
         return (
             any(one.differing or one.missing or one.extra or one.ledger for one in self.collections)
-            or any(one.differing_total for one in self.figures)
+            or any(one.differing_total for one in self.both_aggregates)
             or self.silent_total > 0
         )
 
     @property
     def unverified(self) -> bool:
         """Whether a collection or an aggregate could not be compared."""
-        return any(one.unverified for one in self.collections) or any(one.unverified for one in self.figures)
+        return any(one.unverified for one in self.collections) or any(one.unverified for one in self.both_aggregates)
 
 
 KEYS_LISTED = 5

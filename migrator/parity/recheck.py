@@ -138,15 +138,15 @@ class Recheck:
             yield one, is_equal(self._collection, one, stored, quarantine)
 
 
-def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
+def aggregates_during_tail(target: Connection, results: Sequence[AggregateResult]) -> list[AggregateResult]:
     """Return the aggregates. While a tail runs, those that differ are unverified, because they are of two moments."""
     if not locks.is_tail_running(target):
-        return list(figures)
+        return list(results)
     return [
         msgspec.structs.replace(one, differing=(), differing_total=0, unverified=TWO_MOMENTS)
         if one.differing_total
         else one
-        for one in figures
+        for one in results
     ]
 
 

@@ -192,18 +192,18 @@ class TargetResolver:
         return ResolvedDocument(rows, notes, tuple(links), dangling, to_global)
 
     def _row_led_to(
-        self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, beside: str | None
+        self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, schedule_tenant: str | None
     ) -> tuple[UUID, str] | None:
         """Return id and tenant of the row to which a reference leads.
 
-        A row of the own tenant comes before one of the tenant ``*``. ``beside``: the tenant to which the reference to
-        the schedule leads; a trigger is of the same tenant.
+        A row of the own tenant comes before one of the tenant ``*``. ``schedule_tenant``: the tenant to which the
+        reference to the schedule leads; a trigger is of the same tenant.
         """
         table, own = reference.target.table, _tenant(row)
         known, doomed = self._stored.get(table, {}), self._doomed.get(table)
         named: str | None = None
         for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
-            if beside is not None and tenant != beside and reference.record.table == "runs":
+            if schedule_tenant is not None and tenant != schedule_tenant and reference.record.table == "runs":
                 continue
             one = target if tenant == own else _global_id(reference, decoded) or target
             for stored in known.get(one, ()):

@@ -9,7 +9,7 @@ from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.pipeline import deferred_ddl, ledger, locks
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.tail import backlog, positions
-from migrator.pipeline.tail.positions import TailFigures
+from migrator.pipeline.tail.positions import TailCounts
 
 
 class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class TailStatus(TailFigures, frozen=True, kw_only=True):
+class TailStatus(TailCounts, frozen=True, kw_only=True):
     """The state of the tail."""
 
     follows: bool
@@ -77,7 +77,7 @@ def _tail_status(target: Connection, profile: str) -> TailStatus | None:
         return None
     lag: timedelta = fetch_value(target, "SELECT clock_timestamp()") - found.position_at
     return TailStatus(
-        **{name: getattr(found, name) for name in TailFigures.__struct_fields__},
+        **{name: getattr(found, name) for name in TailCounts.__struct_fields__},
         follows=locks.is_tail_running(target),
         lag_s=max(0.0, lag.total_seconds()),
         owed=backlog.count(target),

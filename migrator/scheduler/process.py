@@ -317,8 +317,8 @@ class SchedulerProcess:
 
     def _report(self) -> None:
         self.metrics = self.worker.counters.snapshot()
-        figures = {name: getattr(self.metrics, name) for name in self.metrics.__struct_fields__}
-        logger().info("metrics", term=self.leadership.term, **figures)
+        counted = {name: getattr(self.metrics, name) for name in self.metrics.__struct_fields__}
+        logger().info("metrics", term=self.leadership.term, **counted)
 
     def _shut_down(self) -> None:
         """Let running runs end, within the limit; release the others, resign, and mark this worker as stopped."""

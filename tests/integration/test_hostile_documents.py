@@ -61,7 +61,7 @@ def assert_without_contradiction(outcome: ParityOutcome, *, columns: bool = True
     assert bool(outcome.columns) == columns
     wrong = [
         (one.collection, one.measure, one.differing[:3], one.unverified)
-        for one in outcome.figures
+        for one in outcome.both_aggregates
         if one.differing_total or one.unverified
     ]
     assert wrong == []

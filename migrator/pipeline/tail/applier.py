@@ -45,7 +45,7 @@ MERGE_DOCUMENTS = 500
 
 # A run that still refers to a doomed schedule or trigger was read again: it leads to the row with the same id of the
 # other of the two tenants, its own or *.
-_SWITCH_GLOBAL = sql.SQL(
+_SET_GLOBAL = sql.SQL(
     "UPDATE scheduler.runs AS stored SET global_schedule = NOT global_schedule FROM {} WHERE stored.tenant_id <> '*'"
     " AND stored.schedule_tenant_id = given.tenant_id AND coalesce(stored.schedule_id, stored.trigger_id) = given.id"
 )
@@ -209,7 +209,7 @@ class Applier:
             if doomed := self._doomed.pop(record, None):
                 given, is_given = given_keys(record)
                 if record in (Schedule, Trigger):
-                    self._target.execute(_SWITCH_GLOBAL.format(given), key_columns(doomed))
+                    self._target.execute(_SET_GLOBAL.format(given), key_columns(doomed))
                 self._target.execute(
                     sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
                         table_name(record.table), given, is_given

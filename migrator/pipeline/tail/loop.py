@@ -82,19 +82,19 @@ class TailSession:
         """Seconds from the source's write of the last event to the commit of its rows, by both clocks."""
         locks.take_tail_lock(self._target)
         self.position = self._found_position()
-        standing = positions.tail_state(self._target, self._profile)
-        self._derived_pending = standing is not None and standing.derived_pending
+        state = positions.tail_state(self._target, self._profile)
+        self._derived_pending = state is not None and state.derived_pending
         self._events = PrefetchedEvents(self._open_stream())
 
     def _found_position(self) -> positions.Position:
         """Return the saved position, or that of the first copy; record an alarm if there is none."""
         identity = plans.source_identity(self.sessions.source)
         first = positions.first_position(self._target, self._profile, identity)
-        standing = positions.tail_state(self._target, self._profile)
-        if standing is not None and standing.alarm is not None:
-            raise PositionLostError(standing.alarm)
-        if standing is not None:
-            return standing.position
+        state = positions.tail_state(self._target, self._profile)
+        if state is not None and state.alarm is not None:
+            raise PositionLostError(state.alarm)
+        if state is not None:
+            return state.position
         if first is None:
             positions.start_from(
                 self._target, self._profile, identity, positions.position_at_time(committed_time(self.sessions.source))

@@ -103,7 +103,7 @@ def totals_of(found: TailTotals) -> dict[str, int]:
     return {name: getattr(found, name) for name in TailTotals.__struct_fields__}
 
 
-class TailFigures(TailTotals, frozen=True, kw_only=True):
+class TailCounts(TailTotals, frozen=True, kw_only=True):
     """What the ledger shows of the tail."""
 
     position_at: datetime
@@ -116,7 +116,7 @@ class TailFigures(TailTotals, frozen=True, kw_only=True):
     alarm_at: datetime | None
 
 
-class TailState(TailFigures, frozen=True, kw_only=True):
+class TailState(TailCounts, frozen=True, kw_only=True):
     """The tail's row in the ledger."""
 
     stored: bytes

@@ -28,9 +28,9 @@ def facade(harness: Harness, observed: Observations) -> None:
     observed.expect("get_execution sees nothing", None, other.get_execution(run.id, now=now))
     observed.expect("list sees nothing", (0, 0), (other.list(now=now).total, len(other.list(now=now).jobs)))
     observed.expect("an event wakes nobody there", 0, len(other.trigger_event("push", now=now).runs))
-    figures = other.metrics(now=now)
+    metrics = other.metrics(now=now)
     observed.expect(
-        "metrics count nothing", (0, 0, 0), (figures.jobs.total, figures.executions.total, figures.queue.size)
+        "metrics count nothing", (0, 0, 0), (metrics.jobs.total, metrics.executions.total, metrics.queue.size)
     )
     calls: dict[str, Callable[[], Any]] = {
         "history": lambda: other.history(job.id, now=now),

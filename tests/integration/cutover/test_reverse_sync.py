@@ -302,7 +302,7 @@ def test_one_stream_at_a_time_and_an_older_one_cannot_write(
     run_with_sessions(switched, asleep._begin)
     source[reverse_sync.FENCE_COLLECTION].update_one({"_id": reverse_sync.FENCE_ID}, {"$inc": {"fence": 1}})
     with pytest.raises(LostLockError, match="another process has taken over the reverse sync"):
-        run_with_sessions(switched, asleep.carry)
+        run_with_sessions(switched, asleep.write_all)
     with psycopg.connect(scheduler_dsn) as connection:
         assert outbox.backlog(connection)[0] > 0
 
