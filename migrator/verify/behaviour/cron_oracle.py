@@ -7,6 +7,7 @@ dialect; ``expected_fires`` has those of Debian's cron, crontab(5), which the sc
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final, Literal
 from zoneinfo import ZoneInfo
 
@@ -26,20 +27,18 @@ def matcher(line: str, joined: str, monday: int = 1) -> Matches:
     either = joined == "or" or (joined == "star" and not day.startswith("*") and not weekday.startswith("*"))
 
     def matches(wall: datetime) -> bool:
+        if not _named(minute, wall.minute, 0, 59):
+            return False
         by_day = _named(day, wall.day, 1, 31)
         by_weekday = _named(weekday, (wall.weekday() + monday) % 7, 0, 6)
         any_of_two = either and day != "*" and weekday != "*"
         on_day = by_day or by_weekday if any_of_two else by_day and by_weekday
-        return (
-            on_day
-            and _named(minute, wall.minute, 0, 59)
-            and _named(hour, wall.hour, 0, 23)
-            and _named(month, wall.month, 1, 12)
-        )
+        return on_day and _named(hour, wall.hour, 0, 23) and _named(month, wall.month, 1, 12)
 
     return matches
 
 
+@lru_cache(maxsize=4096)
 def _named(field: str, value: int, low: int, high: int) -> bool:
     return any(_item_names(item, value, low, high) for item in field.split(","))
 
