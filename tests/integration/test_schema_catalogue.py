@@ -10,6 +10,7 @@ from migrator.embedded import binaries
 from migrator.errors import RefusedError
 from migrator.schema import catalogue, revisions
 from migrator.schema.catalogue import Difference
+from tests.declared_catalogue import declared_once
 from tests.schema_rows import connect
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema.sql"
@@ -240,7 +241,8 @@ def test_a_planted_fault_is_named_and_nothing_else(fault: str, scheduler_dsn: st
     statement, where, kind = FAULTS[fault]
     with connect(scheduler_dsn) as connection:
         connection.execute(statement.encode())
-    found = catalogue.differences(scheduler_dsn)
+    with declared_once():
+        found = catalogue.differences(scheduler_dsn)
     assert [(one.object, one.kind) for one in found] == [(f"scheduler.{where}", kind)]
     assert found[0].expected != found[0].found
 

@@ -34,6 +34,7 @@ from migrator.verify.sensitivity.matrix import MUTATIONS
 from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
+from tests.declared_catalogue import declared_once
 
 SEED = 7
 DATABASE = "sensed"
@@ -100,7 +101,8 @@ SPECS = tuple(spec for spec in EVERY_CHECK if spec.area != "sensitivity")
 def trials(sampled: ScratchDatabases) -> dict[str, Trial]:
     """What became of each class in the sample."""
     classes = [one for one in CLASSES.values() if one.name not in MADE_ONLY]
-    return {one.name: one for one in run_trials(sampled, classes, SPECS)}
+    with declared_once():
+        return {one.name: one for one in run_trials(sampled, classes, SPECS)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=proven(name)) for name in CLASSES if name not in MADE_ONLY])

@@ -22,7 +22,6 @@ from pymongo.errors import OperationFailure
 from migrator.config import Settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import outbox, reverse_sync
-from migrator.embedded.demo import Size, seed
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -32,6 +31,7 @@ from migrator.store.protocols import RunQuery
 from migrator.values.identity import source_id_of
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
+from tests.demo_data import seed_quarter
 from tests.stellaops_documents import CANONICAL, fresh
 from tests.store_postgres import NOW, run, schedule, trigger
 
@@ -78,7 +78,7 @@ def source(mongo_database: Database[Any]) -> Database[Any]:
 @pytest.fixture
 def demo(mongo_database: Database[Any]) -> Database[Any]:
     """The demo's documents: every trouble that an old source has."""
-    seed(mongo_database, Size.SMALL)
+    seed_quarter(mongo_database)
     return mongo_database
 
 
