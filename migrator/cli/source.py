@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.options import common_options, finish, load, show
 from migrator.cli.text import sample_lines
 from migrator.config import SourceSettings
 from migrator.exit_status import mask
@@ -26,20 +26,17 @@ def list_command(config: str | None, *, as_json: bool) -> None:
     """List the sources that [source] profile can name; asks no server."""
     load(config)
     found = list(installed_sources())
-    if as_json:
-        print_json(
-            [
-                {"name": name, "collections": [one.name for one in profile.collections]}
-                | {"reverse_sync": profile.reverse_sync, "parallel_run": profile.names_slots}
-                for name, profile in found
-            ]
-        )
-        return
-    print_lines(
+    fields = [
+        {"name": name, "collections": [one.name for one in profile.collections]}
+        | {"reverse_sync": profile.reverse_sync, "parallel_run": profile.names_slots}
+        for name, profile in found
+    ]
+    lines = [
         f"{name:<16} {len(profile.collections):>2} collections; "
         f"{'cutover and rollback' if profile.reverse_sync else 'no cutover: nothing can be written back into it'}"
         for name, profile in found
-    )
+    ]
+    show(fields, lines, as_json=as_json)
 
 
 @source_group.command("show")
@@ -51,15 +48,11 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
     profile = profile_of(_chosen(load(config).source, source))
-    if as_json:
-        print_json(
-            [
-                {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
-                for one in profile.collections
-            ]
-        )
-    else:
-        print_lines(_profile_lines(profile))
+    fields = [
+        {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
+        for one in profile.collections
+    ]
+    show(fields, _profile_lines(profile), as_json=as_json)
 
 
 @source_group.command("draft")
@@ -106,10 +99,7 @@ def check_command(config: str | None, source: str | None, sample: int, *, show_v
     if source is not None:
         settings = msgspec.structs.replace(settings, source=_chosen(settings.source, source))
     found = check_source(settings, sample, values=show_values)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(sample_lines(found))
+    show(found, sample_lines(found), as_json=as_json)
     finish(mask(quarantine=any(one.quarantine for one in found.collections)))
 
 
