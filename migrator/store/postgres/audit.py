@@ -1,9 +1,8 @@
 """The audit trail in PostgreSQL."""
 
 from collections.abc import Sequence
+from typing import LiteralString
 from uuid import UUID
-
-from psycopg import sql
 
 from migrator.records import AuditEntry
 from migrator.store import validation
@@ -20,10 +19,10 @@ class PostgresAudit(Repository[AuditEntry]):
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
         validation.check_page(limit)
-        condition = self._table.select + sql.SQL("WHERE tenant_id = %(tenant)s")
+        where: LiteralString = "WHERE tenant_id = %(tenant)s"
         if schedule_id is not None:
-            condition += sql.SQL(" AND schedule_id = %(schedule)s")
+            where += " AND schedule_id = %(schedule)s"
         if action is not None:
-            condition += sql.SQL(" AND action = %(action)s")
-        query = condition + sql.SQL(" ORDER BY occurred_at DESC, id LIMIT %(limit)s")
-        return self._many(query, {"tenant": self._tenant, "schedule": schedule_id, "action": action, "limit": limit})
+            where += " AND action = %(action)s"
+        where += " ORDER BY occurred_at DESC, id LIMIT %(limit)s"
+        return self._select(where, {"tenant": self._tenant, "schedule": schedule_id, "action": action, "limit": limit})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
@@ -37,7 +38,7 @@ class _GraphJobEvents(Repository[GraphJobEvent]):
     _record = GraphJobEvent
 
     def of_job(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        return self._many(self._table.select + sql.SQL(EVENTS), (job_id, self._tenant, validation.GLOBAL))
+        return self._select(EVENTS, (job_id, self._tenant, validation.GLOBAL))
 
 
 class PostgresGraphJobs(Repository[GraphJob]):
@@ -71,14 +72,9 @@ class PostgresGraphJobs(Repository[GraphJob]):
         codes = states.GRAPH_JOB_CODES
         if status is None:
             text, chosen = LIST, [*codes.values()]
-            return self._many(
-                self._table.select + sql.SQL(text), (self._tenant, states.GRAPH_JOB_TYPES[kind], chosen, limit)
-            )
+            return self._select(text, (self._tenant, states.GRAPH_JOB_TYPES[kind], chosen, limit))
         validation.check_known("status of graph jobs", codes, (status,))
-        return self._many(
-            self._table.select + sql.SQL(LIST_STATUS),
-            (self._tenant, states.GRAPH_JOB_TYPES[kind], codes[status], limit),
-        )
+        return self._select(LIST_STATUS, (self._tenant, states.GRAPH_JOB_TYPES[kind], codes[status], limit))
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         event = validation.checked_record(event, self._tenant)
@@ -96,7 +92,7 @@ class PostgresGraphJobs(Repository[GraphJob]):
         return msgspec.structs.replace(event, id=int(self._value(_APPEND, values)))
 
 
-_ORDER = " ORDER BY priority_rank DESC NULLS LAST, queued_at NULLS LAST, id LIMIT %(limit)s"
+_ORDER: LiteralString = " ORDER BY priority_rank DESC NULLS LAST, queued_at NULLS LAST, id LIMIT %(limit)s"
 
 LEASE = """
 WITH taken AS MATERIALIZED (
@@ -127,19 +123,17 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         return self._visible(job_id)
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
-        query = self._table.select + sql.SQL(
-            "WHERE tenant_id = %s AND run_id = %s ORDER BY source NULLS FIRST, id LIMIT 1"
+        return self._select_one(
+            "WHERE tenant_id = %s AND run_id = %s ORDER BY source NULLS FIRST, id LIMIT 1", (self._tenant, run_id)
         )
-        return self._one(query, (self._tenant, run_id))
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
         validation.check_page(limit)
-        condition = sql.SQL("WHERE tenant_id = %(tenant)s")
+        where: LiteralString = "WHERE tenant_id = %(tenant)s"
         if status is not None:
             validation.check_known("status of policy jobs", states.POLICY_JOB, (status,))
-            condition = sql.SQL("WHERE tenant_id = %(tenant)s AND status = %(status)s")
-        query = self._table.select + condition + sql.SQL(_ORDER)
-        return self._many(query, {"tenant": self._tenant, "status": status, "limit": limit})
+            where += " AND status = %(status)s"
+        return self._select(where + _ORDER, {"tenant": self._tenant, "status": status, "limit": limit})
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
         job = validation.checked_record(job, self._tenant)

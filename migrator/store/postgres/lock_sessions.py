@@ -199,11 +199,6 @@ REASON = (
 )
 
 
-def is_direct(session: LockSession) -> bool:
-    """Return whether nothing is between us and the server: a pooler names a process of its own."""
-    return session.announced == session.pid
-
-
 def require_session(one: LockSession, other: LockSession) -> None:
     """Refuse sessions that are shared: raises ``RefusedError`` with the reason.
 
@@ -219,20 +214,30 @@ def require_session(one: LockSession, other: LockSession) -> None:
             raise RefusedError(REASON)
 
 
+def is_pooled(session: LockSession, settings: Settings) -> bool:
+    """Return whether a pool in session mode lies between us and the server: it names a process of its own.
+
+    Raises ``RefusedError`` for a pooler in transaction mode. Nothing may have been set on the session: such a pooler
+    would set it for others.
+    """
+    if session.announced == session.pid:
+        return False
+    other = LockSession(settings)
+    try:
+        require_session(session, other)
+    finally:
+        other.close()
+    return True
+
+
 def describe_pooling(settings: Settings) -> str:
     """Describe what is between us and the server; raises ``RefusedError`` for a pooler in transaction mode."""
     session = LockSession(settings)
     try:
-        if is_direct(session):
-            return "nothing lies between the tool and the server"
-        other = LockSession(settings)
-        try:
-            require_session(session, other)
-        finally:
-            other.close()
+        between = "a pool in session mode" if is_pooled(session, settings) else "nothing"
     finally:
         session.close()
-    return "a pool in session mode lies between the tool and the server"
+    return f"{between} lies between the tool and the server"
 
 
 SPARE = 4
@@ -261,7 +266,8 @@ class LockSessions:
         session = LockSession(self._settings)
         try:
             if not self._checked:
-                self._check(session)
+                is_pooled(session, self._settings)
+                self._checked = True
             session.prepare()
         except BaseException:
             session.close()
@@ -292,13 +298,3 @@ class LockSessions:
     def _pop(self) -> LockSession | None:
         with self._lock:
             return self._spare.pop() if self._spare else None
-
-    def _check(self, session: LockSession) -> None:
-        """Before anything is set: behind a pooler in transaction mode it would be set for others."""
-        if not is_direct(session):
-            other = LockSession(self._settings)
-            try:
-                require_session(session, other)
-            finally:
-                other.close()
-        self._checked = True

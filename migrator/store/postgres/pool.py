@@ -112,15 +112,11 @@ class SessionPool:
 
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
-        with translate_errors(WHAT):
-            connection = self._borrow()
-            try:
-                begun = monotonic()
-                connection.execute("SELECT 1")
-                connection.rollback()
-                return timedelta(seconds=monotonic() - begun)
-            finally:
-                self._pool.putconn(connection)
+        with self._borrowed() as connection:
+            begun = monotonic()
+            connection.execute("SELECT 1")
+            connection.rollback()
+            return timedelta(seconds=monotonic() - begun)
 
     def connections(self) -> int:
         """Return how many connections are open to the database, including those of others."""
@@ -181,10 +177,15 @@ class SessionPool:
 
     def epoch_backend(self) -> str | None:
         """Return the backend that the persistence epoch names; None: there was no cutover."""
+        with self._borrowed() as connection:
+            return _begun(connection, self.service, GLOBAL)[1]
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[SessionConnection]:
         with translate_errors(WHAT):
             connection = self._borrow()
             try:
-                return _begun(connection, self.service, GLOBAL)[1]
+                yield connection
             finally:
                 self._return(connection)
 

@@ -44,6 +44,13 @@ class Repository(Generic[R]):
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
             return cursor.execute(query, parameters).fetchall()
 
+    def _select(self, where: LiteralString, parameters: Parameters) -> list[R]:
+        """Return rows of the table; ``where``: what follows the list of columns and the table."""
+        return self._many(self._table.select + sql.SQL(where), parameters)
+
+    def _select_one(self, where: LiteralString, parameters: Parameters) -> R | None:
+        return self._one(self._table.select + sql.SQL(where), parameters)
+
     def _one(self, query: Query, parameters: Parameters) -> R | None:
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
             return cursor.execute(query, parameters).fetchone()
@@ -59,13 +66,12 @@ class Repository(Generic[R]):
 
     def _own_first(self, where: LiteralString, identity: UUID) -> R | None:
         """Return the tenant's row with this id, else that of ``*``; ``where`` takes id, tenant and ``*``."""
-        found: list[Any] = self._many(self._table.select + sql.SQL(where), (identity, self._tenant, GLOBAL))
+        found: list[Any] = self._select(where, (identity, self._tenant, GLOBAL))
         return min(found, key=lambda row: bool(row.tenant_id == GLOBAL), default=None)
 
     def _held(self, identity: UUID) -> R | None:
         """Return the tenant's own row with this id, locked until the transaction ends."""
-        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id = %s FOR UPDATE")
-        return self._one(query, (identity, self._tenant))
+        return self._select_one("WHERE id = %s AND tenant_id = %s FOR UPDATE", (identity, self._tenant))
 
     def _insert(self, record: R) -> R:
         """Insert a record that is made here: it has no source."""

@@ -112,8 +112,7 @@ class PostgresRuns(Repository[Run]):
         filters = _FILTERS | {"cursor": _OLDER if query.descending else _NEWER}
         condition = " AND ".join(["WHERE tenant_id = %(tenant)s", *(filters[name] for name in given)])
         order: LiteralString = "created_at DESC, id" if query.descending else "created_at, id"
-        text = sql.SQL(condition + " ORDER BY " + order + " LIMIT %(limit)s OFFSET %(offset)s")
-        runs = self._many(self._table.select + text, parameters)
+        runs = self._select(condition + " ORDER BY " + order + " LIMIT %(limit)s OFFSET %(offset)s", parameters)
         page = tuple(runs[: query.limit])
         more = len(runs) > query.limit
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
@@ -156,15 +155,14 @@ class PostgresRuns(Repository[Run]):
 
     def pending(self, limit: int) -> Sequence[Run]:
         validation.check_page(limit)
-        return self._many(self._table.select + sql.SQL(PENDING), (self._tenant, limit))
+        return self._select(PENDING, (self._tenant, limit))
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         validation.check_page(limit)
-        return self._many(self._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, limit))
+        return self._select(OF_SCHEDULE, (schedule_id, self._tenant, limit))
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
-        query = self._table.select + sql.SQL("WHERE retry_of = %s AND tenant_id = %s ORDER BY created_at, id")
-        return self._many(query, (run_id, self._tenant))
+        return self._select("WHERE retry_of = %s AND tenant_id = %s ORDER BY created_at, id", (run_id, self._tenant))
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
         stored = self._held(run_id)
@@ -175,10 +173,10 @@ class PostgresRuns(Repository[Run]):
         )
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
-        query = self._table.select + sql.SQL(
-            "WHERE schedule_id = %s AND tenant_id = %s AND state = ANY(%s) ORDER BY id FOR UPDATE"
+        runs = self._select(
+            "WHERE schedule_id = %s AND tenant_id = %s AND state = ANY(%s) ORDER BY id FOR UPDATE",
+            (schedule_id, self._tenant, LIVE),
         )
-        runs = self._many(query, (schedule_id, self._tenant, LIVE))
         return sum(self.cancel(run.id, reason) is not None for run in runs)
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
@@ -209,9 +207,7 @@ class PostgresRunSummaries(Repository[RunSummary]):
     _record = RunSummary
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        return self._one(
-            self._table.select + sql.SQL("WHERE tenant_id = %s AND schedule_id = %s"), (self._tenant, schedule_id)
-        )
+        return self._select_one("WHERE tenant_id = %s AND schedule_id = %s", (self._tenant, schedule_id))
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
         validation.check_page(recent)
@@ -252,8 +248,9 @@ class PostgresExecutionLogs(Repository[ExecutionLog]):
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         validation.check_page(limit)
-        query = self._table.select + sql.SQL("WHERE run_id = %s AND tenant_id = %s ORDER BY logged_at, id LIMIT %s")
-        return self._many(query, (run_id, self._tenant, limit))
+        return self._select(
+            "WHERE run_id = %s AND tenant_id = %s ORDER BY logged_at, id LIMIT %s", (run_id, self._tenant, limit)
+        )
 
 
 class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
@@ -270,7 +267,6 @@ class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
         return self._visible(snapshot_id)
 
     def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
-        query = self._table.select + sql.SQL(
-            "WHERE run_id = %s AND tenant_id = %s ORDER BY generated_at DESC NULLS LAST, id"
+        return self._select(
+            "WHERE run_id = %s AND tenant_id = %s ORDER BY generated_at DESC NULLS LAST, id", (run_id, self._tenant)
         )
-        return self._many(query, (run_id, self._tenant))

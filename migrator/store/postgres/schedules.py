@@ -81,11 +81,11 @@ class PostgresSchedules(Repository[Schedule]):
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
 
     def by_name(self, name: str) -> Schedule | None:
-        query = self._table.select + sql.SQL(
+        return self._select_one(
             "WHERE tenant_id IN (%s, %s) AND name = %s AND source IS NULL AND deleted_at IS NULL"
-            " ORDER BY tenant_id = %s LIMIT 1"
+            " ORDER BY tenant_id = %s LIMIT 1",
+            (self._tenant, validation.GLOBAL, name, validation.GLOBAL),
         )
-        return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
@@ -166,7 +166,7 @@ class PostgresSchedules(Repository[Schedule]):
         while len(found) < limit:
             rows = self._connection.execute(query, where).fetchall()
             ids = [identity for identity in dict.fromkeys(row[0] for row in rows) if identity not in found]
-            may_fire = {row.id: row for row in self._many(self._table.select + sql.SQL(_MAY_FIRE), (ids, self._tenant))}
+            may_fire = {row.id: row for row in self._select(_MAY_FIRE, (ids, self._tenant))}
             found |= {identity: may_fire[identity] for identity in ids if identity in may_fire}
             if len(rows) < page:
                 break
@@ -201,7 +201,7 @@ class PostgresSchedules(Repository[Schedule]):
         return [identity for identity, name in rows if wanted in name.lower()]
 
     def _of_ids(self, ids: _Ids) -> Sequence[Schedule]:
-        found = {row.id: row for row in self._many(self._table.select + sql.SQL("WHERE id = ANY(%s)"), (ids,))}
+        found = {row.id: row for row in self._select("WHERE id = ANY(%s)", (ids,))}
         return [found[identity] for identity in ids]
 
 
@@ -229,18 +229,21 @@ class PostgresTriggers(Repository[Trigger]):
         return self._visible(trigger_id)
 
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
-        query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id IN (%s, %s) ORDER BY id")
-        return self._many(query, (schedule_id, self._tenant, validation.GLOBAL))
+        return self._select(
+            "WHERE schedule_id = %s AND tenant_id IN (%s, %s) ORDER BY id",
+            (schedule_id, self._tenant, validation.GLOBAL),
+        )
 
     def held(self, schedule_id: UUID) -> Sequence[Trigger]:
-        query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id = %s ORDER BY id FOR UPDATE")
-        return self._many(query, (schedule_id, self._tenant))
+        return self._select(
+            "WHERE schedule_id = %s AND tenant_id = %s ORDER BY id FOR UPDATE", (schedule_id, self._tenant)
+        )
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
-        query = self._table.select + sql.SQL(
-            "WHERE schedule_id = ANY(%s) AND tenant_id IN (%s, %s) ORDER BY schedule_id, id"
+        return self._select(
+            "WHERE schedule_id = ANY(%s) AND tenant_id IN (%s, %s) ORDER BY schedule_id, id",
+            (list(schedule_ids), self._tenant, validation.GLOBAL),
         )
-        return self._many(query, (list(schedule_ids), self._tenant, validation.GLOBAL))
 
     def of_event(self, event: str) -> Sequence[Trigger]:
         query = sql.SQL(_OF_EVENT).format(columns=self._table.qualified("t"))
@@ -290,10 +293,10 @@ class PostgresHandlers(Repository[Handler]):
     _record = Handler
 
     def get(self, name: str) -> Handler | None:
-        query = self._table.select + sql.SQL(
-            "WHERE tenant_id IN (%s, %s) AND name = %s ORDER BY tenant_id = %s LIMIT 1"
+        return self._select_one(
+            "WHERE tenant_id IN (%s, %s) AND name = %s ORDER BY tenant_id = %s LIMIT 1",
+            (self._tenant, validation.GLOBAL, name, validation.GLOBAL),
         )
-        return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
 
     def upsert(self, handler: Handler) -> Handler:
         handler = validation.checked_record(handler, self._tenant)
@@ -326,5 +329,4 @@ class PostgresHandlers(Repository[Handler]):
         return True
 
     def _held_by_name(self, name: str) -> Handler | None:
-        query = self._table.select + sql.SQL("WHERE tenant_id = %s AND name = %s FOR UPDATE")
-        return self._one(query, (self._tenant, name))
+        return self._select_one("WHERE tenant_id = %s AND name = %s FOR UPDATE", (self._tenant, name))
