@@ -26,7 +26,7 @@ from migrator.store.conflicts import pause
 from migrator.store.mongo.priority import FIELD
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted, spelled
 from migrator.store.mongo.transaction import WHAT, Transaction
-from migrator.store.queue import SCRATCH, HandlerFilter
+from migrator.store.queue import SCRATCH, HandlerFilter, is_served
 from migrator.values.times import from_bson
 
 _SMALLEST_PAGE = 4
@@ -108,9 +108,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return (-self.priority, self.stored.document.get(time), self.key)
 
 
-Fits: TypeAlias = Callable[[Schedule | None], bool]
-
-
 def served_schedules(queues: Sequence[str] | None, handlers: HandlerFilter | None) -> _Where:
     """Return the condition on documents of schedules that all fulfil for which ``is_served`` holds; empty: none."""
     parts: list[_Where] = []
@@ -131,36 +128,42 @@ def served(tenants: Sequence[str] | None) -> _Where:
     return {"tenantId": {"$in": [*tenants]}}
 
 
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call looks for."""
+
+    waiting: Waiting
+    now: datetime | None
+    """If omitted, the server's time at which the first page with a document is read."""
+    may: Callable[[Schedule | None], bool]
+    """Whether what waits of a schedule may be taken by anybody."""
+    bounded: bool
+    """Whether ``max_concurrency`` applies."""
+    queues: Sequence[str] | None
+    handlers: HandlerFilter | None
+    tenants: Sequence[str] | None
+
+    def fits(self, schedule: Schedule | None) -> bool:
+        """Return whether what waits of a schedule may be taken by this call."""
+        return self.may(schedule) and self.serves(schedule)
+
+    def serves(self, schedule: Schedule | None) -> bool:
+        """Return whether the caller works for a schedule."""
+        return is_served(schedule, self.queues, self.handlers)
+
+
 class CandidateReader:
     """One search; each further call continues after the candidates that were returned before.
 
     It remembers which schedules are skipped, so that they do not hide the candidates after them.
     """
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        foreign_ids: ForeignIds,
-        waiting: Waiting,
-        *,
-        now: datetime | None,
-        fits: Fits,
-        fitting: Mapping[str, Any],
-        bounded: bool,
-        tenants: Sequence[str] | None,
-    ) -> None:
-        """Take the conditions of a search.
-
-        ``fits``: whether candidates of a schedule may be taken. ``fitting``: the condition on documents of schedules
-        that all those fulfil; empty if it would exclude hardly any. ``bounded``: ``max_concurrency`` applies too.
-        """
-        self.now = now
-        """If omitted, the server's time at which the first page with a document was read."""
-        self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
-        self._tenants, self._fitting = tenants, fitting
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, search: Search) -> None:
+        self.now, self._transaction, self._search = search.now, transaction, search
+        self._unread = served_schedules(search.queues, search.handlers)
+        """The condition on schedules that fit, until they are read; empty if all schedules are served."""
         self._among: _Where = {}
-        """The condition on candidates of schedules that fit, as soon as others were met; empty if they are many."""
-        self.rows: CrossTenantRepository[Any] = CrossTenantRepository(waiting.record, transaction, foreign_ids)
+        """The condition on candidates of schedules that fit, after those of others were met; empty if they are many."""
+        self.rows: CrossTenantRepository[Any] = CrossTenantRepository(search.waiting.record, transaction, foreign_ids)
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._read_schedules: dict[Any, StoredDocument[Schedule]] = {}
         """By their ``_id``, those that were read with a page."""
@@ -177,6 +180,7 @@ class CandidateReader:
         size, seen = max(_SMALLEST_PAGE, limit + len(self._given)), set(self._given)
         closed: dict[Wanted, _Where] = {}
         chosen: list[Candidate] = []
+        met_others = False
         while True:
             page, more = self._page(size, list(closed.values()))
             page = [one for one in page if one.source_id not in seen]
@@ -188,20 +192,24 @@ class CandidateReader:
                     self._given.add(one.source_id)
                     if len(chosen) == limit:
                         return chosen
-                elif one.schedule is not None:
+                    continue
+                if one.schedule is not None:
                     closed[one.schedule] = {"tenantId": one.stored.row.tenant_id, "scheduleId": one.text}
+                met_others = met_others or not self._search.serves(self.schedule(one))
             if not more:
                 return chosen
             size *= 4
-            if self._fitting:
+            if met_others and self._unread:
                 self._narrow()
 
     def _narrow(self) -> None:
         """Read candidates of the schedules that fit only, if they are few: the server then reads no others."""
-        found = [*self._transaction.find(self._schedules.name, self._fitting, limit=_FEW)]
-        self._fitting = {}
+        found = [*self._transaction.find(self._schedules.name, self._unread, limit=_FEW)]
+        self._unread = {}
         if len(found) < _FEW:
-            fitting = [one for one in map(self._schedules.stored, found) if one is not None and self._fits(one.row)]
+            fitting = [
+                one for one in map(self._schedules.stored, found) if one is not None and self._search.fits(one.row)
+            ]
             texts = [text for one in fitting for text in (*spelled(one), str(one.row.id))]
             self._among = {"scheduleId": {"$in": texts}}
 
@@ -213,7 +221,9 @@ class CandidateReader:
         orders, pipeline = self._pipeline(size, closed)
         rows = defaultdict[int, list[RawBSONDocument]](list)
         backend: str | None = None
-        hint = None if self._among else self._waiting.streams[0].index  # few of some schedules have a better index
+        hint = (
+            None if self._among else self._search.waiting.streams[0].index
+        )  # few of some schedules have a better index
         for one in self._transaction.aggregate_raw(self.rows.name, pipeline, hint):
             kind = next(iter(one))
             if kind == "stream":
@@ -237,10 +247,10 @@ class CandidateReader:
 
     def _pipeline(self, size: int, closed: list[_Where]) -> tuple[Sequence[Order], Sequence[Mapping[str, Any]]]:
         """Return the sort of each stream, and the pipeline that reads them all."""
-        parts = [part for part in (served(self._tenants), _none_of(closed), self._among) if part]
+        parts = [part for part in (served(self._search.tenants), _none_of(closed), self._among) if part]
         orders: list[Order] = []
         pipeline: list[Mapping[str, Any]] = []
-        for stream in self._waiting.streams:
+        for stream in self._search.waiting.streams:
             by_time: Order = ((stream.time, 1), ("_id", 1))
             for stated, order in (({"$gte": 0}, ((FIELD, -1), *by_time)), (None, by_time)):
                 where = {"$and": [{**stream.where, FIELD: stated}, *parts]}
@@ -268,7 +278,9 @@ class CandidateReader:
                 stated = stored.document.get(FIELD)
                 priority = validation.DEFAULT_PRIORITY if stated is None else int(stated)
                 found.append(
-                    Candidate(stored=stored, priority=priority, since=self._waiting.since(stored.row), order=order)
+                    Candidate(
+                        stored=stored, priority=priority, since=self._search.waiting.since(stored.row), order=order
+                    )
                 )
         return found
 
@@ -283,7 +295,7 @@ class CandidateReader:
         missing = {wanted: text for wanted, text in texts.items() if wanted not in found}
         found |= self._schedules.found(missing, shared=True, hints=set(missing.values()))
         self._found_schedules |= {wanted: found.get(wanted) for wanted in texts}
-        limited = [one for one in found.values() if self._bounded and one.row.max_concurrency is not None]
+        limited = [one for one in found.values() if self._search.bounded and one.row.max_concurrency is not None]
         for identity, running in counted(self._transaction, limited, ("running",)).items():
             most = next(one.row.max_concurrency or 0 for one in limited if one.row.id == identity)
             self._room.setdefault(identity, most - running)
@@ -302,7 +314,7 @@ class CandidateReader:
     def _takes(self, one: Candidate) -> bool:
         """Return whether a candidate may be taken; if so, its schedule may have one run less."""
         schedule = self.schedule(one)
-        if not self._fits(schedule):
+        if not self._search.fits(schedule):
             return False
         if schedule is None or schedule.id not in self._room:
             return True
@@ -384,7 +396,8 @@ class Spread:
 
 def take_first(
     database: MongoDatabase,
-    search: Callable[[Transaction], CandidateReader],
+    foreign_ids: ForeignIds,
+    search: Search,
     limit: int,
     take: Callable[[CandidateReader, Sequence[Candidate], Sequence[Candidate]], tuple[Taken | None, bool]],
     *,
@@ -392,14 +405,14 @@ def take_first(
 ) -> Taken | None:
     """Return what ``take`` takes of the first page of candidates of which it can take any; None: of no page.
 
-    ``take`` is called with the search, all candidates that were read, and the page to try now. It returns None if it
+    ``take`` is called with the reader, all candidates that were read, and the page to try now. It returns None if it
     took nothing, and whether another process was faster. ``ahead``: how many candidates to read besides the page.
     """
     spread = Spread()
     for attempt in range(_ROUNDS):
         overtaken = False
         with translate_errors(WHAT), database.client.start_session() as session:
-            reader = search(Transaction(database, session))
+            reader = CandidateReader(Transaction(database, session), foreign_ids, search)
             while candidates := reader.first(spread.read(limit) + ahead()):
                 for page in spread.pages(candidates, limit):
                     taken, lost = take(reader, candidates, page)

@@ -17,14 +17,14 @@ from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
-from migrator.store.mongo.candidates import Candidate, CandidateReader, Stream, Waiting, served_schedules, take_first
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, take_first
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
 from migrator.store.mongo.runs import Numbers
 from migrator.store.mongo.schedules import ENABLED
 from migrator.store.mongo.transaction import Change, Transaction, atomically
-from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
+from migrator.store.queue import Fire, FirePlan
 from migrator.values.identity import source_id
 from migrator.values.times import to_bson
 
@@ -155,37 +155,14 @@ class Firing:
     """One call of ``Queue.fire_due``."""
 
     def __init__(
-        self,
-        database: MongoDatabase,
-        foreign_ids: ForeignIds,
-        now: datetime,
-        *,
-        plan: FirePlan,
-        queues: Sequence[str] | None,
-        handlers: HandlerFilter | None,
-        tenants: Sequence[str] | None,
+        self, database: MongoDatabase, foreign_ids: ForeignIds, search: Search, now: datetime, plan: FirePlan
     ) -> None:
-        self._database, self._foreign_ids, self._now = database, foreign_ids, now
-        self._plan, self._tenants = plan, tenants
-        self._queues, self._handlers = queues, handlers
-        self._token = uuid4().hex
+        self._database, self._foreign_ids, self._search = database, foreign_ids, search
+        self._now, self._plan, self._token = now, plan, uuid4().hex
 
     def fire(self, limit: int) -> Sequence[Run]:
         """Fire the first triggers; skip those that other processes are firing at this moment."""
-
-        def search(transaction: Transaction) -> CandidateReader:
-            return CandidateReader(
-                transaction,
-                self._foreign_ids,
-                due_triggers(self._now),
-                now=self._now,
-                fits=self._may,
-                fitting=served_schedules(self._queues, self._handlers),
-                bounded=False,
-                tenants=self._tenants,
-            )
-
-        return take_first(self._database, search, limit, self._fire_page) or []
+        return take_first(self._database, self._foreign_ids, self._search, limit, self._fire_page) or []
 
     def _fire_page(
         self, _: CandidateReader, __: Sequence[Candidate], page: Sequence[Candidate]
@@ -224,10 +201,6 @@ class Firing:
             mine = {"_id": {"$in": [one.key for one in held]}, f"{FIRING}.by": self._token}
             with suppress(PyMongoError):
                 self._database[names.TRIGGERS].update_many(mine, {"$unset": {FIRING: ""}})
-
-    def _may(self, schedule: Schedule | None) -> bool:
-        """Return whether this call fires a schedule's triggers."""
-        return may_fire(schedule) and is_served(schedule, self._queues, self._handlers)
 
     def _fire(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
         return atomically(

@@ -121,7 +121,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         events = self._events
         texts = self._refers(GraphJob, event.job_id)
         last = next(events._transaction.find(events.name, {"jobId": texts}, sort=(("_id", -1),)), None)  # noqa: SLF001 - its own other half
-        stored = None if last is None else events._read(events._places[0], last)  # noqa: SLF001 - as above
+        stored = None if last is None else events.stored(last)
         since = min(max(int(self._now.timestamp() * 1000), 0), _LATEST)
         chance = since << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
         number = max(graph.FIRST_NUMBER + chance, 0 if stored is None else stored.row.id + 1)

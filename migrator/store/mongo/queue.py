@@ -6,7 +6,7 @@ schedules with a limit are counted and taken in a transaction, one at a time for
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -19,22 +19,14 @@ from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
-from migrator.store.mongo.candidates import (
-    Candidate,
-    CandidateReader,
-    Stream,
-    Waiting,
-    served,
-    served_schedules,
-    take_first,
-)
-from migrator.store.mongo.firing import Firing, RunCreation
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, served, take_first
+from migrator.store.mongo.firing import Firing, RunCreation, due_triggers, may_fire
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
 from migrator.store.mongo.locks import clock, pass_gates
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically, insistently
-from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter, is_served
+from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 from migrator.values.times import format_iso, to_bson
 
 _PAGE = 1_000
@@ -119,12 +111,13 @@ def _by_lease_end(run: Run) -> tuple[Any, ...]:
 _WIDEST_OFFSET_MS: Final = 24 * 60 * 60 * 1000
 """The most by which a createdAt that another application wrote with an offset may seem later than it is."""
 _EARLIEST: Final = datetime.min  # noqa: DTZ901 - as BSON has it
+_LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 def waiting_runs(now: datetime | None) -> Waiting:
     """Return the condition on available queued runs: since ``availableAt``, else since ``createdAt`` (a text)."""
-    moment = clock(now)
-    latest = {"$dateToString": {"date": {"$add": [moment, _WIDEST_OFFSET_MS]}, "format": "%Y-%m-%dT%H:%M:%S.%L"}}
+    moment, until = clock(now), clock(now and min(now, _LATEST))
+    latest = {"$dateToString": {"date": {"$add": [until, _WIDEST_OFFSET_MS]}, "format": "%Y-%m-%dT%H:%M:%S.%L"}}
     later = {"$and": [{"$eq": [{"$type": "$createdAt"}, "string"]}, {"$gt": ["$createdAt", latest]}]}
     available = {"availableAt": {"$gte": _EARLIEST}, "$expr": {"$lte": ["$availableAt", moment]}}
     return Waiting(
@@ -139,6 +132,11 @@ def waiting_runs(now: datetime | None) -> Waiting:
         ),
         since=lambda run: run.available_at or run.created_at,
     )
+
+
+def may_run(schedule: Schedule | None) -> bool:
+    """Return whether a schedule's runs may be claimed; those without a schedule may."""
+    return schedule is None or (schedule.enabled and schedule.status != "paused" and schedule.deleted_at is None)
 
 
 class Lookahead:
@@ -169,45 +167,24 @@ class ClaimAttempt:
         self,
         database: MongoDatabase,
         foreign_ids: ForeignIds,
-        now: datetime | None,
+        search: Search,
         ahead: Lookahead,
         *,
         worker_id: str,
         lease: timedelta,
-        queues: Sequence[str] | None,
-        handlers: HandlerFilter | None,
-        tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._foreign_ids, self._now, self._ahead = database, foreign_ids, now, ahead
-        self._worker, self._lease, self._tenants = worker_id, lease, tenants
-        self._queues, self._handlers = queues, handlers
+        self._database, self._foreign_ids, self._search, self._ahead = database, foreign_ids, search, ahead
+        self._worker, self._lease = worker_id, lease
         self._gone: set[str] = set()
         """Candidates that this call, or another process, has taken."""
 
     def take(self, limit: int) -> Sequence[Claim]:
         """Take the first runs; fewer if others took some of them at the same moment."""
-
-        def search(transaction: Transaction) -> CandidateReader:
-            return CandidateReader(
-                transaction,
-                self._foreign_ids,
-                waiting_runs(self._now),
-                now=self._now,
-                fits=self._may,
-                fitting=served_schedules(self._queues, self._handlers),
-                bounded=True,
-                tenants=self._tenants,
-            )
-
-        return take_first(self._database, search, limit, self._claim, ahead=lambda: self._ahead.runs) or []
-
-    def _may(self, schedule: Schedule | None) -> bool:
-        """Return whether a schedule's runs may be claimed at all."""
-        if schedule is not None and (
-            not schedule.enabled or schedule.status == "paused" or schedule.deleted_at is not None
-        ):
-            return False
-        return is_served(schedule, self._queues, self._handlers)
+        ahead = self._ahead
+        found = take_first(
+            self._database, self._foreign_ids, self._search, limit, self._claim, ahead=lambda: ahead.runs
+        )
+        return found or []
 
     def _claim(
         self, reader: CandidateReader, candidates: Sequence[Candidate], page: Sequence[Candidate]
@@ -280,7 +257,7 @@ class ClaimAttempt:
             stored = found.get(one.source_id)
             of = None if one.schedule is None else found_schedules.get(one.schedule)
             schedule = None if of is None else of.row
-            if stored is None or not self._may(schedule):
+            if stored is None or not self._search.fits(schedule):
                 continue
             if schedule is not None and schedule.id in room:
                 if room[schedule.id] <= 0:
@@ -426,16 +403,17 @@ class MongoQueue:
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         validation.check_page(limit)
-        firing = Firing(
-            self._database,
-            self._foreign_ids,
-            self._at(now),
-            plan=plan,
+        moment = self._at(now)
+        search = Search(
+            waiting=due_triggers(moment),
+            now=moment,
+            may=may_fire,
+            bounded=False,
             queues=queues,
             handlers=handlers,
             tenants=tenants,
         )
-        return firing.fire(limit)
+        return Firing(self._database, self._foreign_ids, search, moment, plan).fire(limit)
 
     def claim(
         self,
@@ -450,18 +428,18 @@ class MongoQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
-        claiming = ClaimAttempt(
-            self._database,
-            self._foreign_ids,
-            None if now is None else validation.checked_time(now),
-            self._ahead,
-            worker_id=worker_id,
-            lease=lease,
+        moment = None if now is None else validation.checked_time(now)
+        search = Search(
+            waiting=waiting_runs(moment),
+            now=moment,
+            may=may_run,
+            bounded=True,
             queues=queues,
             handlers=handlers,
             tenants=tenants,
         )
-        return claiming.take(limit)
+        attempt = ClaimAttempt(self._database, self._foreign_ids, search, self._ahead, worker_id=worker_id, lease=lease)
+        return attempt.take(limit)
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)

@@ -49,16 +49,6 @@ _CONTEXT = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
 """The time at which documents are read: only expired locks depend on it, which no repository holds."""
 
 
-def read_as(place: Place, raw: bytes) -> Any:  # noqa: ANN401 - a ``StoredDocument`` of the place's record
-    """Return the row of a document; None for one that the copy would quarantine."""
-    try:
-        document = documents.decode(raw)
-        row = place.collection.decode(document, _CONTEXT).rows[0]
-    except (Rejected, Skipped, documents.Undecodable):
-        return None
-    return StoredDocument(row, document, raw, place)
-
-
 class ForeignIds:
     """Documents whose ``_id`` was made by another application, by the id of their row: looked up once per tenant.
 
@@ -94,9 +84,12 @@ class Repository(Generic[R]):
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
 
-    def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
+    def stored(self, raw: bytes, place: Place | None = None) -> StoredDocument[R] | None:
         """Return the row of a document; None for one that the copy would quarantine."""
-        return cast("StoredDocument[R] | None", read_as(place, raw))
+        place = place or self._places[0]
+        # Schedules are read again and again, and rarely change.
+        found = _read_schedule(raw) if self._record is Schedule else _read(place, raw)
+        return cast("StoredDocument[R] | None", found)
 
     def _each(
         self,
@@ -112,7 +105,7 @@ class Repository(Generic[R]):
         own = place.of_tenants(*tenants)
         condition = {**own, **where} if not own.keys() & where.keys() else {"$and": [own, where]}
         for raw in self._transaction.find(place.name, condition, sort=sort):
-            stored = self._read(place, raw)
+            stored = self.stored(raw, place)
             if stored is not None and stored.row.tenant_id in tenants:  # type: ignore[attr-defined] # every table has it
                 yield stored
 
@@ -159,7 +152,7 @@ class Repository(Generic[R]):
             return
         by_id: dict[UUID, list[StoredDocument[R]]] = defaultdict(list)
         for raw in self._transaction.find(place.name, {"_id": {"$in": [*keys]}}):
-            stored = self._read(place, raw)
+            stored = self.stored(raw, place)
             if stored is not None:
                 by_id[stored.row.id].append(stored)  # type: ignore[attr-defined] # every table that comes here has it
         for tenant, identity in wanted:
@@ -287,23 +280,14 @@ class CrossTenantRepository(Repository[R]):
     def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds) -> None:
         super().__init__(record, transaction, foreign_ids, GLOBAL, datetime.min.replace(tzinfo=UTC))
 
-    def stored(self, raw: bytes) -> StoredDocument[R] | None:
-        """Return the row of a document; None for one that the copy would quarantine."""
-        return self._read(self._places[0], raw)
-
     def raw(self, key: object) -> bytes | None:
         """Return the document of an ``_id``."""
         return next(self._transaction.find(self.name, {"_id": key}), None)
 
-    def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
-        if self._record is Schedule:  # read again and again, and rarely changed
-            return cast("StoredDocument[R] | None", _schedule(raw))
-        return super()._read(place, raw)
-
     def at(self, keys: Collection[Any], where: Mapping[str, Any]) -> dict[Any, StoredDocument[R]]:
         """Return the rows of the documents with these ``_id``s (texts or any other BSON) that match, by source id."""
         found = self._transaction.find(self.name, {**where, "_id": {"$in": [*keys]}}) if keys else ()
-        stored = (self._read(self._places[0], raw) for raw in found)
+        stored = (self.stored(raw) for raw in found)
         return {one.row.source_id: one for one in stored if one is not None}  # type: ignore[attr-defined] # every table has it
 
     def matching(
@@ -311,7 +295,7 @@ class CrossTenantRepository(Repository[R]):
     ) -> Iterator[StoredDocument[R]]:
         """Yield the rows of the documents that match, in order; ``hint`` names the index to be used."""
         for raw in self._transaction.find(self.name, where, sort=sort, hint=hint):
-            stored = self._read(self._places[0], raw)
+            stored = self.stored(raw)
             if stored is not None:
                 yield stored
 
@@ -341,13 +325,22 @@ class CrossTenantRepository(Repository[R]):
     ) -> StoredDocument[R] | None:
         """Update the first document that matches, by itself; return it as it is then, None if no document matches."""
         raw = self._transaction.take_alone(self.name, where, update, sort)
-        return None if raw is None else self._read(self._places[0], raw)
+        return None if raw is None else self.stored(raw)
+
+
+def _read(place: Place, raw: bytes) -> StoredDocument[Any] | None:
+    try:
+        document = documents.decode(raw)
+        row = place.collection.decode(document, _CONTEXT).rows[0]
+    except (Rejected, Skipped, documents.Undecodable):
+        return None
+    return StoredDocument(row, document, raw, place)
 
 
 @lru_cache(maxsize=4_096)
-def _schedule(raw: bytes) -> StoredDocument[Schedule] | None:
+def _read_schedule(raw: bytes) -> StoredDocument[Any] | None:
     """Return the row of a schedule document; the caller must not change it."""
-    return cast("StoredDocument[Schedule] | None", read_as(PLACES[Schedule][0], raw))
+    return _read(PLACES[Schedule][0], raw)
 
 
 def spelled(schedule: StoredDocument[Schedule]) -> list[str]:
