@@ -72,7 +72,7 @@ def differing(results: list[AggregateResult]) -> set[str]:
     return {one.measure for one in results if one.differing_total}
 
 
-def test_equal_data_give_equal_figures(mongo_database: Database[Any], target: psycopg.Connection[Any]) -> None:
+def test_equal_data_give_equal_aggregates(mongo_database: Database[Any], target: psycopg.Connection[Any]) -> None:
     mongo_database["entries"].insert_many(
         [entry(), entry(tenant="b", action="sold", size=Int64(2**40)), entry(size=Decimal128("0.25")), entry(size=None)]
     )

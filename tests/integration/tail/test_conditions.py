@@ -397,7 +397,7 @@ def test_a_short_oplog_is_a_risk_of_the_plan(
         )
 
 
-def test_figures_for_people_and_for_machines(source: Source, settings: Settings, tmp_path: Path) -> None:
+def test_statistics_for_people_and_metrics_for_machines(source: Source, settings: Settings, tmp_path: Path) -> None:
     config = str(write_config(tmp_path, settings))
     caught_up(settings)
     source["runs"].insert_one(run_of(_id="new"))

@@ -88,7 +88,7 @@ def test_what_goes_wrong_in_the_first_day_crosses_the_list_and_what_is_mended_do
     }
 
 
-def test_figures_that_take_too_long_are_not_waited_for() -> None:
+def test_metrics_that_take_too_long_are_not_waited_for() -> None:
     day, seconds = Day(), iter([0.0, 29.0, 31.0])
     with day.store.session("other") as session:
         session.schedules.upsert(schedule("other"))

@@ -69,7 +69,7 @@ def test_a_threshold_on_what_there_is_not() -> None:
             parse_threshold("max", wrong)
 
 
-def test_the_scheduler_s_figures_are_those_of_each_tenant_it_serves() -> None:
+def test_the_metrics_are_those_of_each_tenant_that_the_scheduler_serves() -> None:
     store = MemoryStore(clock=lambda: NOW)
     for tenant in ("a", "b", "~verify-1"):
         with store.session(tenant, now=NOW) as session:

@@ -101,7 +101,7 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
 
 
 @pytest.mark.proves("3-C4", "3-C5", "3-R2")
-def test_the_leader_sweeps_every_minute_and_figures_are_taken_every_thirty_seconds() -> None:
+def test_the_leader_sweeps_every_minute_and_metrics_are_taken_every_thirty_seconds() -> None:
     world = World(retention_every_ms=120_000)
     swept: list[float] = []
     sweep = world.process._sweeper.sweep

@@ -1,4 +1,4 @@
-"""The key figures are the same on both backends, over all tenants, at a time that the test says."""
+"""The metrics are the same on both backends, over all tenants, at a time that the test says."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -49,7 +49,7 @@ def fill(store: Store, tenant: str, lasted: list[int], states: list[str], queued
 
 
 @pytest.mark.proves("4-P4")
-def test_the_key_figures_are_of_all_tenants_and_of_the_last_hour(store: Store) -> None:
+def test_the_metrics_are_of_all_tenants_and_of_the_last_hour(store: Store) -> None:
     nothing = metrics.take_key_metrics(store, now=NOW)
     assert (nothing.runs, nothing.duration_ms, nothing.failure_percent, nothing.ready) == (0, None, None, 0)
     fill(store, "a", [1, 2], ["error"], 1)
