@@ -121,12 +121,14 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     """Read the documents again and load those that can be loaded now.
 
     A document that cannot be loaded stays in quarantine, with the reason of now. The entry of a document that does not
-    exist any more is closed as superseded. Raises ``RefusedError`` before the first copy.
+    exist any more is closed as superseded. Raises ``RefusedError`` before the first copy, and while it is not complete.
     """
     with open_sessions(settings) as sessions, backfill_lock(sessions):
         plan = ledger.latest_plan(sessions.target)
         if plan is None:
             raise RefusedError("nothing was copied into this target yet, so nothing was quarantined")
+        if plan.state == "open":  # what the copy has not loaded yet would count as a dangling reference
+            raise RefusedError("the copy is not complete; call migrator backfill, which continues it, and then retry")
         plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
         counts: Counter[str] = Counter()
         chosen = entries(settings, collection, reason)

@@ -215,6 +215,11 @@ def test_quarantine_is_retried_after_the_source_was_mended(mongo_database: Datab
     }
     mongo_database["runs"].update_one({"_id": "bad"}, {"$set": {"state": "completed"}})
     mongo_database["runs"].delete_one({"_id": "gone"})
+    with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as target:
+        target.execute("UPDATE migration.plans SET state = 'open'")
+        with pytest.raises(RefusedError, match="the copy is not complete; call migrator backfill"):
+            retry(settings)
+        target.execute("UPDATE migration.plans SET state = 'complete'")
     done = retry(settings)
     assert (done.loaded, done.gone, done.rejected) == (1, 1, 1)
     assert [one.source_id for one in entries(settings)] == ["still"]
