@@ -19,6 +19,7 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.source_check import draw
 from migrator.sources import COLLECTION_NAME, is_collection_name
 from migrator.sources.mapping import tables
+from migrator.sources.mapping.file import OPEN
 from migrator.values import document as documents
 from migrator.values import times
 from migrator.values.document import Undecodable, type_name
@@ -115,7 +116,7 @@ _SCHEDULE: Final = (
     _Place("schedules.enabled", ("enabled", "active", "isactive", "isenabled"), ("bool",)),
     _Place("schedules.status", ("status", "state"), _TEXT),
     _Place("schedules.priority", ("priority", "prio"), _NUMBER),
-    _Place("schedules.max_retries", ("maxretries", "retries", "maxattempts", "attempts"), _NUMBER),
+    _Place("schedules.max_retries", ("maxretries", "retries"), _NUMBER),
     _Place("schedules.timeout_ms", ("timeout", "timeoutms", "timeoutseconds"), _NUMBER),
     _Place("schedules.tags", ("tags", "labels"), ("array",)),
     _Place("schedules.payload", ("payload", "data", "args", "params", "parameters", "kwargs", "input"), _ANY),
@@ -176,9 +177,6 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Word of a column to the words that probably mean it."""
 
 CREATED: Final = "runs.created_at"
-
-OPEN: Final = "?"
-"""Stands in a draft for a word that nothing was found for; the check of the mapping refuses it."""
 
 
 def draft_mapping(settings: Settings, collections: Sequence[str], size: int, name: str) -> str:

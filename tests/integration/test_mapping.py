@@ -52,7 +52,7 @@ def source(mongo_database: Database[Document]) -> Database[Document]:
             known,
             job(cron=None, every=90.5, next=1795397400.123456, options={"retries": 3, "timeout": 2.5, "colour": "red"}),
             job(active=False, state="off", labels=["a", "b"], payload={"deep": [1, 2.5, NOON]}, priority=Int64(7)),
-            job(cron="not a line"),
+            job(cron="not a line", grade="pair"),
             job(zone="Mars/Olympus"),
             job(zone="W. Europe Standard Time"),
             job(state="lost"),
@@ -121,7 +121,14 @@ def test_every_document_of_a_mapped_source_is_equal_or_quarantined_for_a_reason(
         assert (one.collection, one.differing, one.missing, one.extra, one.unverified) == (one.collection, 0, 0, 0, "")
     for figure in outcome.aggregates:
         assert (figure.measure, figure.differing_total, figure.unverified) == (figure.measure, 0, "")
-    assert {one.measure for one in outcome.aggregates} >= {"active", "state", "priority", "options.timeout", "ended"}
+    assert {one.measure for one in outcome.aggregates} >= {
+        "active",
+        "state",
+        "priority",
+        "options.delay",
+        "grade",
+        "ended",
+    }
 
 
 def test_what_no_column_holds_is_in_the_remainder(settings: Settings, target: Target) -> None:

@@ -44,11 +44,11 @@ SHAPES: Final[Mapping[str, Any]] = {
 
 COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset({"text"}),
-    "words": frozenset({"text"}),
     "cron": frozenset({"text"}),
     "zone": frozenset({"text"}),
     "tenant": frozenset(),
     "number": frozenset({"int2", "int4", "int8"}),
+    "words": frozenset({"text", "int2", "int4", "int8"}),
     "duration": frozenset({"int8"}),
     "flag": frozenset({"bool"}),
     "texts": frozenset({"text[]"}),
@@ -97,7 +97,7 @@ def _zone_reader(field: Field, _column: str) -> Reader:
 def _words_reader(field: Field, _column: str) -> Reader:
     words, path = field.words, field.path
 
-    def read(value: str) -> str:
+    def read(value: str) -> Any:  # noqa: ANN401 - a word, or a number
         found = words.get(value)
         if found is None or type(value) is Code:
             raise unknown_value(path, tuple(words))
@@ -150,7 +150,7 @@ def _number_reader(field: Field, column: str) -> Reader:
 
 
 def _words_writer(field: Field) -> Writer:
-    written: dict[str, str] = {}
+    written: dict[Any, str] = {}
     for source, target in field.words.items():
         written.setdefault(target, source)
     return written.get

@@ -40,11 +40,14 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": get_args(Unit),
     "type": get_args(NumberType),
 }
+OPEN: Final = "?"
+"""Stands in a draft for a word or a value that nothing was found for."""
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
 _ASSIGNMENT: Final = re.compile(r"""\s*(?P<path>(?:"[^"]*"|'[^']*'|[A-Za-z0-9_.\s-])+?)\s*=""")
 _PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
-_DEFAULTS: Final[Mapping[str, type]] = {"words": str, "text": str, "zone": str, "flag": bool} | dict.fromkeys(
+_DEFAULTS: Final[Mapping[str, type]] = {"text": str, "zone": str, "flag": bool} | dict.fromkeys(
     ("number", "duration"), int
 )
 
@@ -176,7 +179,7 @@ class _Reading:
         if path == "_id":
             self._wrong(key, f"{where}the _id is always the source id; it fills no column")
         columns = self._columns(options.get("to", []), fed, key, where)
-        named = options.get("as", _converter_of(columns[0]) if columns else "tenant")
+        named = options.get("as", _converter_of(columns[0], options) if columns else "tenant")
         if named not in get_args(Converter):
             self._wrong(key, f"{where}unknown converter {named}{_nearest(str(named), get_args(Converter))}")
         if len(self.mistakes) > before:
@@ -187,13 +190,20 @@ class _Reading:
             )
             return None
         self._known_keys(key, options, ("to", "as", *OPTIONS.get(named, ())), where)
-        for column in columns:
-            if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
-                self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
+        self._check_converter(named, columns, key, where)
         if len(self.mistakes) > before:
             return None
         field = self._with_options(path, columns, named, options, key, where)
         return field if len(self.mistakes) == before else None
+
+    def _check_converter(self, named: str, columns: Sequence[str], key: Key, where: str) -> None:
+        if named == "reference" and len(columns) > 1:
+            self._wrong(key, f"{where}a reference fills one column")
+        for column in columns:
+            if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
+                self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
+            elif column in tables.WORDS and named != "words":
+                self._wrong(key, f"{where}{column} holds one word of a list: expected the converter words")
 
     def _columns(self, value: object, fed: Sequence[str], key: Key, where: str) -> tuple[str, ...]:
         listed = [value] if isinstance(value, str) else value
@@ -237,8 +247,9 @@ class _Reading:
         elif type(default) is int and not _fits(columns[0], default):
             least, most = tables.bounds_of(columns[0])
             self._wrong(key, f"{where}default: expected a number from {least} to {most}")
-        elif isinstance(default, str) and columns[0] in tables.WORDS and default not in tables.WORDS[columns[0]]:
-            self._wrong(key, f"{where}default: expected a word of {columns[0]}: {', '.join(tables.WORDS[columns[0]])}")
+        elif isinstance(default, str) and not _fits(columns[0], default):
+            listed = ", ".join(tables.WORDS.get(columns[0], ("a text",)))
+            self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
         if named == "cron":
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
@@ -259,23 +270,23 @@ class _Reading:
 
     def _words(
         self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str
-    ) -> Mapping[str, str]:
+    ) -> Mapping[str, Any]:
         if named != "words":
             return {}
         known = tables.WORDS.get(columns[0])
-        given = options.get("words")
-        if given is None:
-            if known is None:
-                self._wrong(
-                    key, f'{where}words: expected {{ theirs = "ours" }}, since {columns[0]} has no list of words'
-                )
-            return {word: word for word in known or ()}
-        if not isinstance(given, dict) or not given or not all(isinstance(word, str) for word in given.values()):
+        given = options.get("words", {word: word for word in known or ()})
+        if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
             return {}
-        for word in dict.fromkeys(given.values()):
-            if known is not None and word not in known:
-                self._wrong(key, f"{where}words: {columns[0]} has no word {word}{_nearest(word, known)}")
+        for column in columns:
+            for word in dict.fromkeys(given.values()):
+                if _fits(column, word):
+                    continue
+                listed = tables.WORDS.get(column)
+                if listed is None:
+                    self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
+                    break
+                self._wrong(key, f"{where}words: {column} has no word {word}{_nearest(str(word), listed)}")
         return given
 
     def _constants(
@@ -289,7 +300,9 @@ class _Reading:
                 continue
             if column in filled:
                 self._wrong(key, f"{where}the field {filled[column]} fills it already")
-            if not _fits(column, value):
+            if column.removeprefix("triggers.") in tables.CAUSES:
+                self._wrong(key, f"{where}what makes a trigger fire comes from a field")
+            elif not _fits(column, value):
                 expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
                 self._wrong(key, f"{where}expected {', '.join(expected)}")
             found[column] = value
@@ -359,10 +372,10 @@ class _Reading:
                     self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
 
 
-def _converter_of(column: str) -> str:
-    """Return the converter of a column for which the mapping names none."""
+def _converter_of(column: str, options: Mapping[str, Any]) -> str:
+    """Return the converter of a field for which the mapping names none."""
     table, name = tables.split(column)
-    if column in tables.WORDS:
+    if column in tables.WORDS or "words" in options:
         return "words"
     if table == "triggers" and name in ("cron_expression", "timezone"):
         return "cron" if name == "cron_expression" else "zone"
@@ -373,7 +386,9 @@ def _converter_of(column: str) -> str:
 
 
 def _fits(column: str, value: object) -> bool:
-    """Tell whether a constant can stand in a column."""
+    """Tell whether a constant can stand in a column; ``OPEN`` stands for what a draft left open."""
+    if value == OPEN:
+        return False
     if column in tables.WORDS:
         return value in tables.WORDS[column]
     kind = tables.type_of(column)

@@ -16,10 +16,11 @@ Converter: TypeAlias = Literal[
 ]
 """How the value of a field and the value of a column follow from each other.
 
-``text``, ``flag``, ``json``: the value as it is. ``texts``: a list of texts. ``words``: one word of a closed list.
-``time``: an instant in one of the encodings of ``Encoding``. ``number``: a whole number. ``duration``: a number in some
-unit, stored in milliseconds. ``cron``: a cron line, which makes a trigger if its dialect can evaluate it. ``zone``: the
-name of a time zone. ``reference``: the ``_id`` of a document of another collection. ``tenant``: the tenant.
+``text``, ``flag``, ``json``: the value as it is. ``texts``: a list of texts. ``words``: a word that stands for another,
+or for a number. ``time``: an instant in one of the encodings of ``Encoding``. ``number``: a whole number. ``duration``:
+a number in some unit, stored in milliseconds. ``cron``: a cron line, which makes a trigger if its dialect can evaluate
+it. ``zone``: the name of a time zone. ``reference``: the ``_id`` of a document of another collection. ``tenant``: the
+tenant.
 """
 
 Encoding: TypeAlias = Literal["date", "iso", "seconds", "milliseconds", "microseconds"]
@@ -44,8 +45,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     columns: tuple[str, ...] = ()
     """``table.column``, one or more; the first is the one that the field is written from. Only the tenant has none."""
     converter: Converter
-    words: Mapping[str, str] = {}
-    """``words``: the source's word to the target's. The first of several that lead to one word is the one written."""
+    words: Mapping[str, Any] = {}
+    """``words``: the source's word to the target's, or to a number. Of several for one, the first is written."""
     encoding: Encoding = "date"
     """``time`` alone."""
     unit: Unit = "milliseconds"

@@ -5,7 +5,7 @@ column. They find a value that was read or written wrongly.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,49 +20,52 @@ _MICROSECONDS: Final[Mapping[str, int]] = {"seconds": 1_000_000, "milliseconds":
 def measures_of(mapped: Mapped) -> Iterator[Measure]:
     """Yield the aggregates of a collection: words, flags, sums of numbers, first and last times.
 
-    A table whose rows depend on more than its own fields (``present``, a cron line) is left out. So are the times of
-    locks: expired ones are left out by a rule, and MongoDB deletes them while they are counted.
+    Left out are tables whose rows depend on more than their own fields (``present``, a cron line, a default); the
+    duration of runs, which the tool computes if the field is absent; and locks: expired ones are left out by a rule,
+    and MongoDB deletes them while they are counted.
     """
     conditional = {*mapped.present}
     conditional |= {tables.split(field.columns[0])[0] for field in mapped.fields if field.converter in ("cron", "zone")}
     owner = mapped.tables[0]
     for field in mapped.fields:
-        if not field.columns or field.path in ("", "_id"):
+        if not field.columns or field.columns[0] == "runs.duration_ms":
             continue
-        table, _ = tables.split(field.columns[0])
-        if table == "locks" or (table != owner and table in conditional):
+        table, column = tables.split(field.columns[0])
+        default = field.default if field.default is not None else _default_of(table, column)
+        if table == "locks" or (table != owner and (table in conditional or default is not None)):
             continue
-        measure = _measure(field, owner)
+        measure = _measure(field, default, owner)
         if measure is not None:
             yield measure
 
 
-def _measure(field: Field, owner: str) -> Measure | None:
+def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa: ANN401 - a value of the column
     table, column = tables.split(field.columns[0])
     source = f"${field.path}"
-    default = field.default if field.default is not None else _default_of(table, column)
+    kind: Literal["group", "sum", "time"] = "sum"
     match field.converter:
         case "words":
-            spelled = {old: new for old, new in field.words.items() if old != new}
-            expression = aggregates.words(source, spelled)
-            if default is not None:
-                expression = {"$cond": [{"$eq": [{"$ifNull": [source, None]}, None]}, default, expression]}
-            return Measure(field.path, "group", expression, _sql(column, table, owner))
+            is_number = tables.type_of(field.columns[0]) != "text"
+            spelled = aggregates.words(source, {old: new for old, new in field.words.items() if old != new})
+            expression = aggregates.number(spelled) if is_number else spelled
+            kind, sql = ("sum", f"{column}::numeric") if is_number else ("group", column)
         case "flag":
             value = source if default is None else {"$ifNull": [source, default]}
-            text = {"$switch": {"branches": _flag_branches(value), "default": None}}
-            return Measure(field.path, "group", text, _sql(f"{column}::text", table, owner))
+            expression = {"$switch": {"branches": _flag_branches(value), "default": None}}
+            kind, sql, default = "group", f"{column}::text", None
         case "number":
-            number = aggregates.number(source)
-            value = number if default is None else {"$ifNull": [number, default]}
-            return Measure(field.path, "sum", value, _sql(f"{column}::numeric", table, owner))
+            expression, sql = aggregates.number(source), f"{column}::numeric"
         case "duration":
-            scaled = {"$round": [{"$multiply": [aggregates.number(source), MILLISECONDS[field.unit]]}, 0]}
-            return Measure(field.path, "sum", scaled, _sql(f"{column}::numeric", table, owner))
+            scaled = {"$multiply": [aggregates.number(source), MILLISECONDS[field.unit]]}
+            expression, sql = {"$round": [scaled, 0]}, f"{column}::numeric"
         case "time":
-            sql = _sql(f"trunc(extract(epoch from {column}) * 1000)::bigint", table, owner)
-            return Measure(field.path, "time", _milliseconds(field, source), sql)
-    return None
+            kind, expression = "time", _milliseconds(field, source)
+            sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
+        case _:
+            return None
+    if default is not None:
+        expression = {"$cond": [{"$eq": [{"$ifNull": [source, None]}, None]}, default, expression]}
+    return Measure(field.path, kind, expression, _sql(sql, table, owner))
 
 
 def _flag_branches(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - MongoDB expressions

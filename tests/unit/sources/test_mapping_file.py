@@ -88,6 +88,22 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             "field x of jobs: collection: expected the collection whose _id the field holds",
         ),
         ('x = { to = "runs.retry_of", collection = "job" }', "field x of jobs: no collection job; did you mean jobs?"),
+        (
+            'x = { to = "runs.state", as = "text" }',
+            "field x of jobs: runs.state holds one word of a list: expected the converter words",
+        ),
+        (
+            'x = { to = ["runs.schedule_id", "runs.trigger_id"], collection = "jobs" }',
+            "field x of jobs: a reference fills one column",
+        ),
+        (
+            'x = { to = ["schedules.mode", "schedules.handler_type"], words = { a = "analysis-only" } }',
+            "field x of jobs: words: schedules.handler_type has no word analysis-only",
+        ),
+        (
+            'x = { to = "schedules.priority", as = "words", words = { high = 101 } }',
+            "field x of jobs: words: expected values of schedules.priority (int2)",
+        ),
         ("x = 5", 'field x of jobs: expected { to = "table.column" }'),
         ('_id = { to = "runs.error" }', "field _id of jobs: the _id is always the source id; it fills no column"),
         (
@@ -116,6 +132,17 @@ def test_a_mistake_in_a_field_is_named_with_its_line(tmp_path: Path, line: str, 
             'name = "acme"',
             'name = "Acme Jobs"',
             "2: source.name: expected a name of lower-case letters, digits, - and _",
+        ),
+        ('"scheduled"', '"?"', "6: constant schedules.status of jobs: expected pending, "),
+        (
+            'schedules.status = "scheduled"',
+            'schedules.status = "scheduled"\nschedules.queue = "?"',
+            "7: constant schedules.queue of jobs: expected a value of type text",
+        ),
+        (
+            'schedules.status = "scheduled"',
+            'schedules.status = "scheduled"\ntriggers.event_name = "start"',
+            "7: constant triggers.event_name of jobs: what makes a trigger fire comes from a field",
         ),
         ('"runs"]', '"run"]', "4: collection jobs: tables: unknown table run; did you mean runs?"),
         ('"runs"]', '"locks"]', "4: collection jobs: tables: locks can only stand first"),
