@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from bson.code import Code
 from bson.int64 import Int64
 
 from migrator.cron.zones import resolve
@@ -98,8 +97,8 @@ def _words_reader(field: Field, _column: str) -> Reader:
     words, path = field.words, field.path
 
     def read(value: str) -> Any:  # noqa: ANN401 - a word, or a number
-        found = words.get(value)
-        if found is None or type(value) is Code:
+        found = words.get(plain(value, path))
+        if found is None:
             raise unknown_value(path, tuple(words))
         return found
 

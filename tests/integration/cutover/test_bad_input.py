@@ -220,7 +220,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
         connection.execute("SET default_transaction_read_only = off")
         connection.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
     assert words == "the target accepts no writes: default_transaction_read_only is on"
-    with PostgresServer(fast=True) as postgres:
+    with PostgresServer() as postgres:  # not a fast one: its log is not enough for a standby
         dsn = postgres.create_database("target")
         upgrade(dsn)
         with scene(server, fresh_name(), dsn, tmp_path, user="other") as other:
