@@ -144,7 +144,6 @@ _RUN: Final = (
     _Place(
         "runs.finished_at", ("finishedat", "finished", "ended", "endedat", "end", "endtime", "completedat"), ("time",)
     ),
-    _Place("runs.duration_ms", ("duration", "durationms", "took", "elapsed", "runtime"), _NUMBER),
     _Place("runs.error", ("error", "message", "exception", "failreason", "errormessage"), _TEXT),
     _Place("runs.result", ("result", "output", "return", "returnvalue"), _ANY),
     _Place("runs.worker_id", ("worker", "workerid", "host", "hostname", "node", "instance"), _TEXT),

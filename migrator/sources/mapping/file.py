@@ -228,8 +228,8 @@ class _Reading:
             hint = "" if name in tables.types_of(table) else _nearest(name, open_columns)
             self._wrong(key, f"{where}column {column} {why}{hint}")
             return False
-        if column in ("triggers.kind", "triggers.cron_dialect"):
-            self._wrong(key, f"{where}{column} follows from the field that makes the trigger fire")
+        if column in tables.FOLLOWING:
+            self._wrong(key, f"{where}{column} follows from {tables.FOLLOWING[column]}")
             return False
         return True
 

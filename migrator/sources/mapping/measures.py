@@ -20,15 +20,14 @@ _MICROSECONDS: Final[Mapping[str, int]] = {"seconds": 1_000_000, "milliseconds":
 def measures_of(mapped: Mapped) -> Iterator[Measure]:
     """Yield the aggregates of a collection: words, flags, sums of numbers, first and last times.
 
-    Left out are tables whose rows depend on more than their own fields (``present``, a cron line, a default); the
-    duration of runs, which the tool computes if the field is absent; and locks: expired ones are left out by a rule,
-    and MongoDB deletes them while they are counted.
+    Left out are tables whose rows depend on more than their own fields (``present``, a cron line, a default), and
+    locks: expired ones are left out by a rule, and MongoDB deletes them while they are counted.
     """
     conditional = {*mapped.present}
     conditional |= {tables.split(field.columns[0])[0] for field in mapped.fields if field.converter in ("cron", "zone")}
     owner = mapped.tables[0]
     for field in mapped.fields:
-        if not field.columns or field.columns[0] == "runs.duration_ms":
+        if not field.columns:
             continue
         table, column = tables.split(field.columns[0])
         default = field.default if field.default is not None else _default_of(table, column)

@@ -39,6 +39,15 @@ TABLES: Final[Mapping[str, type[SourcedRecord]]] = MappingProxyType(
 FILLED_BY_THE_TOOL: Final = frozenset({"id", "tenant_id", "source", "source_id", "extra", "lock_id"})
 """Columns that follow from the document's ``_id``, its tenant and its remainder."""
 
+FOLLOWING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "triggers.kind": "the field that makes the trigger fire",
+        "triggers.cron_dialect": "the field that makes the trigger fire",
+        "runs.duration_ms": "runs.started_at and runs.finished_at",
+    }
+)
+"""Columns that no field and no constant fills, to what they follow from."""
+
 TARGETS: Final[Mapping[str, str]] = MappingProxyType(
     {"schedule_id": "schedules", "trigger_id": "triggers", "run_id": "runs", "retry_of": "runs"}
 )
@@ -87,7 +96,6 @@ _BITS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _BOUNDS: Final = {"schedules.priority": (0, 100), "triggers.interval_ms": (1, 2**63 - 1)}
 _NOT_NEGATIVE: Final = frozenset(
     {
-        "runs.duration_ms",
         "schedules.max_retries",
         "schedules.retry_delay_ms",
         "schedules.retry_cap_ms",

@@ -65,7 +65,10 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
         ),
         ('x = { to = "runs.error", unit = "days" }', "field x of jobs: unknown key unit; known: to, as, default"),
         ('x = { to = "runs.started_at", encoding = "unix" }', "field x of jobs: encoding: expected one of date, iso, "),
-        ('x = { to = "runs.duration_ms", unit = "weeks" }', "field x of jobs: unit: expected one of microseconds, "),
+        (
+            'x = { to = "schedules.timeout_ms", unit = "weeks" }',
+            "field x of jobs: unit: expected one of microseconds, ",
+        ),
         (
             'x = { to = "schedules.priority", default = "high" }',
             "field x of jobs: default: expected a value of the col",
@@ -103,6 +106,10 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
         (
             'x = { to = "schedules.priority", as = "words", words = { high = 101 } }',
             "field x of jobs: words: expected values of schedules.priority (int2)",
+        ),
+        (
+            'x = { to = "runs.duration_ms" }',
+            "field x of jobs: runs.duration_ms follows from runs.started_at and runs.finished_at",
         ),
         ("x = 5", 'field x of jobs: expected { to = "table.column" }'),
         ('_id = { to = "runs.error" }', "field _id of jobs: the _id is always the source id; it fills no column"),
