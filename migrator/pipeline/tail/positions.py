@@ -272,12 +272,26 @@ class OplogHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Whether old entries are dropped for new ones; otherwise its age says nothing about how far it can reach."""
 
 
+CAPPED_POSITION_LOST: Final = 136
+ATTEMPTS: Final = 10
+
+
+def _entry(local: MongoDatabase, direction: Literal[1, -1]) -> dict[str, Any] | None:
+    """Return the oldest (1) or the newest entry of the oplog; reads again if the server drops it meanwhile."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", direction)])
+        except OperationFailure as error:
+            if error.code != CAPPED_POSITION_LOST or attempt == ATTEMPTS - 1:
+                raise
+    return None
+
+
 def oplog_history(source: MongoDatabase) -> OplogHistory | None:
     """Return how far back the oplog reaches; None: there is none, or the tool's user may not read it."""
     local = source.client.local
     try:
-        first = local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", 1)])
-        last = local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", -1)])
+        first, last = _entry(local, 1), _entry(local, -1)
         if first is None or last is None:
             return None
         size = local.command("collStats", OPLOG)

@@ -19,6 +19,7 @@ from migrator.cutover import completion, config_file, cutover, epoch, fence, rol
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail.positions import oplog_history
 from migrator.scheduler import firing
 from migrator.store import open_scheduler_store
 from tests.conftest import fresh_name
@@ -52,7 +53,6 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
     ):
         ready.ready()
         assert gate(ready.settings, ready.conditions, "history")[0] is True
-        oplog = ready.database.client.local["oplog.rs"]
 
         def lost() -> bool:
             return "the position of the tail is before that" in gate(ready.settings, ready.conditions, "history")[1]
@@ -63,8 +63,9 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
         assert status == 0, said
         assert "and a cutover may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
         patient = with_cutover(ready.settings, max_lag_s=1, max_pause_s=1)
-        oldest = oplog.find_one(sort=[("$natural", 1)])["ts"].time  # type: ignore[index] # never empty
-        while time.time() < oldest + 3:
+        history = oplog_history(ready.database)
+        assert history is not None
+        while time.time() < history.oldest.time + 3:
             ready.database.client["elsewhere"].command("ping")
         ready.database.client["elsewhere"]["filler"].insert_one({})
         with psycopg.connect(ready.dsn) as connection:

@@ -353,6 +353,23 @@ def short_memory() -> Iterator[MongoServer]:
         yield server
 
 
+def oldest_entry(source: Database[Any]) -> Timestamp:
+    history = positions.oplog_history(source)
+    assert history is not None
+    return history.oldest
+
+
+def test_the_history_is_read_again_if_the_server_drops_an_entry_meanwhile(mongo_database: Database[Any]) -> None:
+    admin = mongo_database.client.admin
+    for times, is_told in ((3, True), (50, False)):
+        data = {"failCommands": ["find"], "errorCode": positions.CAPPED_POSITION_LOST}
+        admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
+        try:
+            assert (positions.oplog_history(mongo_database) is not None) is is_told
+        finally:
+            admin.command("configureFailPoint", "failCommand", mode="off")
+
+
 def test_a_lost_position_raises_the_alarm_and_everything_is_compared(
     short_memory: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
@@ -365,8 +382,7 @@ def test_a_lost_position_raises_the_alarm_and_everything_is_compared(
         source["runs"].update_one({"_id": "r1"}, {"$set": {"note": 1}})
         saved = state_of_tail(settings)
         assert saved is not None
-        oplog = client["local"]["oplog.rs"]
-        while oplog.find_one(sort=[("$natural", 1)])["ts"] <= saved.position.time:  # type: ignore[index] # never empty
+        while oldest_entry(source) <= saved.position.time:
             source["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
         with pytest.raises(PositionLostError, match="the source's history does not reach back to the position"):
             caught_up(settings)
