@@ -236,7 +236,7 @@ def load_with_exposed_files(
     except msgspec.ValidationError as error:
         expected, _, where = str(error).partition(" - at `$.")
         place = f" at {where.rstrip('`')}" if where else ""
-        raise ConfigurationError(f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*") from None
+        raise ConfigurationError(f"setting{place}: {lowered(expected)}; looked in {file} and {PREFIX}*") from None
     held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
     if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
         held.append(file)
@@ -279,19 +279,19 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {file}: {type(error).__name__}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file} is not TOML: {_lower(str(error))}") from None
+        raise ConfigurationError(f"{file} is not TOML: {lowered(str(error))}") from None
 
 
 def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
     known = known_keys()
     for section, keys in tree.items():
         if section not in known:
-            raise ConfigurationError(f"unknown section [{section}] {where}{_nearest(section, known)}")
+            raise ConfigurationError(f"unknown section [{section}] {where}{nearest(section, known)}")
         if not isinstance(keys, dict):
             raise ConfigurationError(f"{section} {where} must be a section, not a value")
         for key in keys:
             if key not in known[section]:
-                raise ConfigurationError(f"unknown key {section}.{key} {where}{_nearest(key, known[section])}")
+                raise ConfigurationError(f"unknown key {section}.{key} {where}{nearest(key, known[section])}")
 
 
 def _overlay_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
@@ -338,12 +338,14 @@ def _not_text(text: str) -> str | None:
     return None if is_utf8(text) else "expected text in UTF-8"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest known one, else all of them."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
 
-def _lower(text: str) -> str:
+def lowered(text: str) -> str:
+    """Return the text with its first letter in lower case, as errors are written."""
     return text[:1].lower() + text[1:]
 
 

@@ -23,7 +23,7 @@ from pymongo.errors import (
 )
 from pymongo.read_concern import ReadConcern
 
-from migrator.config import Settings, mongo_uri
+from migrator.config import Settings, lowered, mongo_uri
 from migrator.errors import ConfigurationError, DeniedError, RefusedError, UnreachableError
 from migrator.telemetry import redact
 
@@ -56,19 +56,19 @@ def open_source(settings: Settings) -> MongoDatabase:
             on_error.callback(client.close)
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
         except (InvalidURI, ValueError) as error:
-            raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(_without_login(uri, error))}") from None
+            raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {lowered(_without_login(uri, error))}") from None
         except OSError as error:  # ssl.SSLError is one
             raise ConfigurationError(
                 f"mongo.uri: a file that its TLS options name cannot be used: {error.strerror or type(error).__name__}"
             ) from None
         except UserWarning as error:
-            raise ConfigurationError(f"mongo.uri: {_lower(_without_login(uri, error))}") from None
+            raise ConfigurationError(f"mongo.uri: {lowered(_without_login(uri, error))}") from None
         except InvalidName as error:
-            raise ConfigurationError(f"mongo.database is no legal name: {_lower(str(error))}") from None
+            raise ConfigurationError(f"mongo.database is no legal name: {lowered(str(error))}") from None
         except MongoConfigurationError as error:
             if "default database" in str(error).lower():
                 raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
-            raise ConfigurationError(f"mongo.uri: {_lower(_without_login(uri, error))}") from None
+            raise ConfigurationError(f"mongo.uri: {lowered(_without_login(uri, error))}") from None
         client.admin.command("ping")
         on_error.pop_all()
     return database
@@ -184,10 +184,6 @@ def _without_login(uri: str, error: BaseException) -> str:
     for piece in sorted(re.split(r"[:/?@,=&;]", login), key=len, reverse=True):
         text = re.sub(rf"(?i)(?<!\w){re.escape(piece)}(?!\w)", "***", text) if piece else text
     return text.removesuffix(". Refer to docstring.").removesuffix(".")
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def is_transient(error: PyMongoError) -> bool:

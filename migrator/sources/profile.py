@@ -72,6 +72,11 @@ class Context(msgspec.Struct, frozen=True):
     the store's own copy of the rule, which the migration leaves out, is one."""
     carry_expired_locks: bool = False
 
+    def skip_expired_lock(self, expires: datetime | None) -> None:
+        """Raise ``Skipped`` for a lock that had expired, unless such locks are carried; one without expiry is live."""
+        if expires is not None and expires <= self.as_of and not self.carry_expired_locks:
+            raise Skipped("expired lock")
+
 
 class Reference(msgspec.Struct, frozen=True):
     """A column that points to a row of another document.

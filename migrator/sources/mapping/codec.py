@@ -15,7 +15,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import CronError, ZoneError
-from migrator.records import Record, attach_extra, remainder_of
+from migrator.records import Lock, Record, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.language import Field, Mapped, SourceMapping
@@ -30,13 +30,11 @@ from migrator.sources.profile import (
     Reference,
     Rejected,
     Rows,
-    Skipped,
 )
 from migrator.sources.shapes import Shape, read
 from migrator.sources.tenants import tenant_of
 from migrator.values import identity
 
-EXPIRED: Final = "expired lock"
 UNEVALUABLE: Final = "unevaluable-cron"
 UNKNOWN_ZONE: Final = "unknown-zone"
 
@@ -142,7 +140,8 @@ class Codec:
             for table in made
         }
         rows = tuple(self._row(table, reading, ids, tenant_id=tenant, source_id=source_id) for table in made)
-        _refuse_expired(rows[0], context)
+        if isinstance(rows[0], Lock):
+            context.skip_expired_lock(rows[0].expires_at)
         return Decoded(rows, (*notes, *reading.unusable.values()))
 
     def encode(self, rows: Rows) -> Document:
@@ -323,12 +322,6 @@ def _constants(mapped: Mapped) -> Iterator[tuple[str, str, Any]]:
     for column, value in mapped.constants.items():
         table, name = tables.split(column)
         yield table, name, value
-
-
-def _refuse_expired(row: Any, context: Context) -> None:  # noqa: ANN401 - a record
-    expires = row.expires_at if row.table == "locks" else None
-    if expires is not None and expires <= context.as_of and not context.carry_expired_locks:
-        raise Skipped(EXPIRED)
 
 
 def _place(document: Document, names: Sequence[str], value: object) -> None:

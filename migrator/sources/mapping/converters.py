@@ -1,6 +1,6 @@
 """The converters of the mapping language: for each, what is read, what is written, and what is counted apart.
 
-``reader`` gives the function from the value of a field to the value of a column, ``writer`` the way back. A reader
+``reader`` gives the function from the value of a field to that of a column, ``writer`` the inverse. A reader
 raises ``Rejected`` for a value that the column cannot hold. What a writer does not give back exactly is remainder.
 """
 

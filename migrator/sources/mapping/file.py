@@ -7,13 +7,13 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
 
 from migrator import cron
+from migrator.config import lowered, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.codec import profile_of_mapping
@@ -64,7 +64,7 @@ def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"the mapping {path} is not TOML: {_lower(str(error))}") from None
+        raise ConfigurationError(f"the mapping {path} is not TOML: {lowered(str(error))}") from None
     except RecursionError:
         raise ConfigurationError(f"the mapping {path} cannot be read: its values lie too deep in one another") from None
     reading = _Reading(tree, taken)
@@ -115,7 +115,7 @@ class _Reading:
     def _known_keys(self, key: Key, held: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
         for name in held:
             if name not in known:
-                self._wrong((*key, name), f"{where}unknown key {name}{_nearest(name, known)}")
+                self._wrong((*key, name), f"{where}unknown key {name}{nearest(name, known)}")
 
     def _name(self, held: Mapping[str, Any]) -> str:
         self._known_keys(("source",), held, ("name",), "source: ")
@@ -145,7 +145,7 @@ class _Reading:
         known = [one for one in dict.fromkeys(value) if one in tables.TABLES]
         for one in value:
             if one not in tables.TABLES:
-                self._wrong(place, f"{where}unknown table {one}{_nearest(one, list(tables.TABLES))}")
+                self._wrong(place, f"{where}unknown table {one}{nearest(one, list(tables.TABLES))}")
         for one in known[1:]:
             if one not in tables.FURTHER:
                 self._wrong(place, f"{where}{one} can only stand first")
@@ -181,7 +181,7 @@ class _Reading:
         columns = self._columns(options.get("to", []), fed, key, where)
         named = options.get("as", _converter_of(columns[0], options) if columns else "tenant")
         if named not in get_args(Converter):
-            self._wrong(key, f"{where}unknown converter {named}{_nearest(str(named), get_args(Converter))}")
+            self._wrong(key, f"{where}unknown converter {named}{nearest(str(named), get_args(Converter))}")
         if len(self.mistakes) > before:
             return None
         if (named == "tenant") == bool(columns):
@@ -219,13 +219,13 @@ class _Reading:
         if table not in fed:
             self._wrong(
                 key,
-                f"{where}{table or 'the empty name'} is not among the tables of the collection{_nearest(table, fed)}",
+                f"{where}{table or 'the empty name'} is not among the tables of the collection{nearest(table, fed)}",
             )
             return False
         open_columns = [one for one in tables.types_of(table) if one not in tables.FILLED_BY_THE_TOOL]
         if name not in open_columns:
             why = "is filled by the tool" if name in tables.types_of(table) else "does not exist"
-            hint = "" if name in tables.types_of(table) else _nearest(name, open_columns)
+            hint = "" if name in tables.types_of(table) else nearest(name, open_columns)
             self._wrong(key, f"{where}column {column} {why}{hint}")
             return False
         if column in tables.FOLLOWING:
@@ -286,7 +286,7 @@ class _Reading:
                 if listed is None:
                     self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
                     break
-                self._wrong(key, f"{where}words: {column} has no word {word}{_nearest(str(word), listed)}")
+                self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
         return given
 
     def _constants(
@@ -317,14 +317,14 @@ class _Reading:
             key: Key = ("collections", collection, "rows", table)
             where = f"rows {table} of {collection}: "
             if table not in fed[1:]:
-                self._wrong(key, f"{where}expected a table after the first{_nearest(table, fed[1:])}")
+                self._wrong(key, f"{where}expected a table after the first{nearest(table, fed[1:])}")
             listed = [value] if isinstance(value, str) else value
             if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
                 self._wrong(key, f"{where}expected a list of fields of the collection")
                 continue
             for path in listed:
                 if path not in paths:
-                    self._wrong(key, f"{where}{path} is not among the fields{_nearest(path, paths)}")
+                    self._wrong(key, f"{where}{path} is not among the fields{nearest(path, paths)}")
             found[table] = tuple(path for path in listed if path in paths)
         return found
 
@@ -365,9 +365,7 @@ class _Reading:
                 if target is None:
                     self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
                 elif field.collection not in feeds:
-                    self._wrong(
-                        key, f"{where}no collection {field.collection}{_nearest(field.collection, list(feeds))}"
-                    )
+                    self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
                 elif target not in feeds[field.collection]:
                     self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
 
@@ -446,12 +444,3 @@ def _line_of(lines: Mapping[Key, int], key: Key) -> int:
         if tuple(part for name in known for part in name.split(".")) == flat:
             return number
     return _line_of(lines, key[:-1]) if key else 1
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -13,7 +13,6 @@ from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 
 SOURCE = names.source(names.LOCKS)
-EXPIRED = "expired lock"
 EPOCH = "*/persistence"
 """The ``_id`` under which a cutover says which side holds the data (``store.epoch``); each side has its own."""
 TOOLS_OWN = "the tool's own lock"
@@ -58,8 +57,7 @@ def decode(document: Document, context: Context) -> Decoded:
     if expires is None and found.ttl_at is not None:
         notes.append(Note("alias", "ttlAt"))
         expires = found.ttl_at
-    if expires is not None and expires <= context.as_of and not context.carry_expired_locks:
-        raise Skipped(EXPIRED)
+    context.skip_expired_lock(expires)
     key = f"{tenant}/{indexed(resource, 'resource')}"
     row = Lock(
         id=identity.row_id("locks", tenant, names.LOCKS, source_id),
