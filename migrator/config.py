@@ -39,6 +39,9 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Path of a mapping file, which takes the place of ``profile``."""
     default_tenant: str | None = None
     """Tenant of documents without one; unset: they go to quarantine."""
+    zone: str | None = None
+    """Time zone (IANA or Windows name) in which the source wrote times without an offset, and evaluated cron lines
+    that name none; unset: such a document goes to quarantine if its meaning depends on the zone."""
     carry_expired_locks: bool = False
     collections: dict[str, str] = field(default_factory=dict)
     """Collection names that differ from the profile's: ``{agendaJobs = "jobs"}``."""

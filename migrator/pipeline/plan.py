@@ -22,6 +22,7 @@ from migrator.pipeline.ledger import Chunk, LoadMode, Plan
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail.positions import oplog_history
 from migrator.records import Lock
+from migrator.sources import context_of
 from migrator.sources.profile import Collection, Context, Profile
 from migrator.store import epoch
 from migrator.store.postgres import parallel_run
@@ -146,11 +147,7 @@ def new_plan(
         # the time from which a change stream can be started
         stream = bson.encode({"operationTime": committed_time(source)}) if position else None
     # the input of decode, which is fixed for the whole plan
-    context = Context(
-        as_of=now,
-        default_tenant=settings.source.default_tenant,
-        carry_expired_locks=settings.source.carry_expired_locks,
-    )
+    context = context_of(settings.source, now)
     return Plan(
         id=uuid.uuid4(),
         profile=profile.name,

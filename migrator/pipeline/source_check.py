@@ -19,6 +19,7 @@ from migrator.pipeline.census import ReasonCount, reason_counts
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
+from migrator.sources import context_of
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.document import type_name
@@ -98,11 +99,7 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
             found, unknown = plans.survey(sessions.source, sessions.profile, settings)
             if not found:
                 raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
-            context = Context(
-                as_of=datetime.now(UTC),
-                default_tenant=settings.source.default_tenant,
-                carry_expired_locks=settings.source.carry_expired_locks,
-            )
+            context = context_of(settings.source, datetime.now(UTC))
             present = [one.collection for one in found]
             return SourceSample(
                 profile=sessions.profile.name,

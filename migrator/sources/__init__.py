@@ -1,15 +1,17 @@
 """Source profiles: how each scheduler spells its documents."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from migrator import cron
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping.file import load_mapping
-from migrator.sources.profile import Profile
+from migrator.sources.profile import Context, Profile
 
 NAMES = ("stellaops", "agenda")
 """Every shipped source; each is a package in this one that has ``PROFILE``."""
@@ -57,15 +59,37 @@ def comparable_in_parallel() -> tuple[str, ...]:
 def profile_of(settings: SourceSettings) -> Profile:
     """Return the configured profile, or that of the configured mapping file.
 
-    Raises ``ConfigurationError`` for an unknown profile, and for names in ``source.collections`` that the profile does
-    not have, that MongoDB does not take, or that two collections share.
+    Raises ``ConfigurationError`` for an unknown profile or zone, and for names in ``source.collections`` that the
+    profile does not have, that MongoDB does not take, or that two collections share.
     """
+    if settings.zone is not None:
+        _zone_of(settings.zone)
     if settings.mapping is None:
         profile = load_profile(settings.profile)
     else:
         profile = load_mapping(Path(settings.mapping), NAMES)
     _check_names([one.name for one in profile.collections], settings.collections, profile.name)
     return profile
+
+
+def context_of(settings: SourceSettings, as_of: datetime) -> Context:
+    """Return what decode may know besides the document, as of an instant (aware, UTC).
+
+    Raises ``ConfigurationError`` for a ``source.zone`` that does not exist.
+    """
+    return Context(
+        as_of=as_of,
+        default_tenant=settings.default_tenant,
+        zone=None if settings.zone is None else _zone_of(settings.zone),
+        carry_expired_locks=settings.carry_expired_locks,
+    )
+
+
+def _zone_of(name: str) -> str:
+    try:
+        return cron.zone(name)[0].key
+    except cron.ZoneError as error:
+        raise ConfigurationError(f"source.zone: {error}") from None
 
 
 COLLECTION_NAME = (

@@ -67,6 +67,9 @@ class Context(msgspec.Struct, frozen=True):
     as_of: datetime
     """The instant (aware, UTC) at which liveness of locks is judged."""
     default_tenant: str | None = None
+    zone: str | None = None
+    """IANA name of the zone in which the source wrote times without an offset, and evaluated cron lines that name
+    none; None: nobody stated one."""
     of_store: bool = False
     """As our own store reads: each document is the one row of its collection. A rule in a schedule makes no trigger;
     the store's own copy of the rule, which the migration leaves out, is one."""
