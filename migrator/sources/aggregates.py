@@ -21,7 +21,7 @@ def tenant(*fallbacks: str, field: str = "$tenantId") -> Any:  # noqa: ANN401 - 
     return expression
 
 
-def words(field: Any, spellings: Mapping[str, str]) -> Any:  # noqa: ANN401 - MongoDB expressions
+def words(field: Any, spellings: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - MongoDB expressions
     """Return the expression of a word, older spellings replaced."""
     branches = [{"case": {"$eq": [field, old]}, "then": new} for old, new in spellings.items()]
     return {"$switch": {"branches": branches, "default": field}} if branches else field

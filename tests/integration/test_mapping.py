@@ -67,10 +67,13 @@ def source(mongo_database: Database[Document]) -> Database[Document]:
         [
             {"_id": 1, "org": "north", "job": known["_id"], "status": "ok", "queued": "2026-11-22T12:00:00+00:00"}
             | {"begun": begun, "ended": Int64(begun + 1_500), "outcome": {"rows": 3}},
-            {"_id": 2, "org": "north", "job": ObjectId(), "status": "failed", "queued": "2026-11-22T12:00:00Z"},
+            {"_id": 2, "org": "north", "job": ObjectId(), "status": "failed", "queued": "2026-11-22T12:00:00Z"}
+            | {"by": 1},
             {"_id": 3, "org": "north", "job": None, "status": "ok", "queued": NOON, "message": "a\0b"},
             {"_id": 4, "org": "north", "status": "ok", "queued": "yesterday"},
             {"_id": 5, "org": "north", "status": "ok", "queued": "2026-11-22T12:00:00+00:00", "begun": 1e300},
+            {"_id": 6, "org": "north", "status": "ok", "by": 9, "queued": "2026-11-22T12:00:00+00:00"},
+            {"_id": 7, "org": "north", "status": "ok", "by": 2.0, "queued": "2026-11-22T12:00:00+00:00"},
         ]
     )
     later = datetime.now(UTC) + timedelta(days=1)
@@ -114,6 +117,7 @@ def test_every_document_of_a_mapped_source_is_equal_or_quarantined_for_a_reason(
         ("jobs", "out-of-range", "priority"),
         ("history", "bad-date", "queued"),
         ("history", "bad-date", "begun"),
+        ("history", "unknown-value", "by"),
     }
     assert done.skipped == 1, "the lock that had expired"
     outcome = check_parity(settings, Scope())
@@ -127,6 +131,7 @@ def test_every_document_of_a_mapped_source_is_equal_or_quarantined_for_a_reason(
         "priority",
         "options.delay",
         "grade",
+        "by",
         "ended",
     }
 
@@ -144,10 +149,11 @@ def test_what_no_column_holds_is_in_the_remainder(settings: Settings, target: Ta
         {"+cron": None, "+more": "of no column", "+zone": "Europe/Vienna", "+options": {"retries": None}},
     ]
     runs = target.execute("SELECT schedule_id IS NULL, duration_ms, extra FROM scheduler.runs ORDER BY source_id")
-    [known, dangling, without] = runs.fetchall()
+    [known, dangling, without, counted] = runs.fetchall()
     assert known[:2] == (False, 1_500)
     assert known[2].keys() == {"+job"}, "an id that is computed does not lead back to the text"
     assert dangling[0]
+    assert counted[2] == {"by": 2.0}, "a number of another type than the mapping writes"
     assert without[2]["message"] == {"$text": ["a", "b"]}
 
 
@@ -185,7 +191,8 @@ def test_a_draft_places_fields_by_their_names_and_types(settings: Settings) -> N
         'next = { to = "triggers.next_fire_at", encoding = "seconds" }',
         '"options.timeout" = { to = "schedules.timeout_ms", unit = "seconds", type = "double" }',
         'job = { to = "runs.schedule_id", collection = "jobs" }',
-        'ended = { to = ["runs.finished_at","runs.created_at"], encoding = "milliseconds" }',
+        'queued = { to = "runs.created_at", encoding = "iso" }',
+        'ended = { to = "runs.finished_at", encoding = "milliseconds" }',
         'tables = ["locks"]',
         "# more is kept in the remainder (string 1)",
     }
@@ -199,7 +206,11 @@ def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settin
         found = check_source(settings, 100, values=values)
         [jobs, history, _] = found.collections
         assert (jobs.documents, jobs.whole, len(jobs.examples)) == (11, True, 3)
-        assert {(one.kind, one.path) for one in history.quarantine} == {("bad-date", "begun"), ("bad-date", "queued")}
+        assert {(one.kind, one.path) for one in history.quarantine} == {
+            ("bad-date", "begun"),
+            ("bad-date", "queued"),
+            ("unknown-value", "by"),
+        }
         assert jobs.words == (WordCount(path="state", word="lost" if values else "", documents=1),)
         printed = "\n".join(sample_lines(found))
         assert ("nightly" in printed) is values

@@ -45,6 +45,7 @@ BASES: dict[str, Document] = {
         "org": "north",
         "job": ObjectId("6b005affa4375445fe12232e"),
         "status": "ok",
+        "by": 2,
         "queued": "2026-11-22T12:00:00+00:00",
         "begun": Int64(1795176000000),
         "ended": Int64(1795176000500),
@@ -59,7 +60,7 @@ likely = st.one_of(
     late(Int64, st.integers(-(2**63), 2**63 - 1)),
     late(Code, st.just("x")),
     st.floats(),
-    st.sampled_from([NOON, DatetimeMS(2**55), 0.0, -0.0, 2.5, 1e300, 101, -1, True, None, "", "a\0b"]),
+    st.sampled_from([NOON, DatetimeMS(2**55), 0.0, -0.0, 2.5, 1, 1.0, -3, 1e300, 101, -1, True, None, "", "a\0b"]),
     st.sampled_from(
         ["on", "off", "ok", "lost", "UTC", "W. Europe Standard Time", "Mars/Olympus", "* * * * *", "north"]
     ),

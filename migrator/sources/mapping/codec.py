@@ -311,7 +311,7 @@ def _parent_id(mapping: SourceMapping, step: _Step) -> Callable[[str, Any], Any]
     keep_uuid = first_feeding(mapping, table) == field.collection
 
     def parent_id(tenant: str, value: object) -> Any:  # noqa: ANN401 - a UUID
-        if isinstance(value, dict | list):
+        if isinstance(value, list):
             raise Rejected("wrong-type", field.path, "the _id of a document")
         return identity.row_id(table, tenant, field.collection, identity.source_id(value), keep_uuid=keep_uuid)
 

@@ -6,6 +6,7 @@ raises ``Rejected`` for a value that the column cannot hold. What a writer does 
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from bson.int64 import Int64
@@ -60,6 +61,8 @@ COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
 
 def shape_of(field: Field) -> Any:  # noqa: ANN401 - an annotation
     """Return the type of a field, as ``shapes.read`` checks it."""
+    if field.converter == "words" and field.type is not None:
+        return _NUMBER
     if field.converter == "time":
         return Moment if field.encoding in ("date", "iso") else _NUMBER
     return SHAPES[field.converter]
@@ -95,9 +98,10 @@ def _zone_reader(field: Field, _column: str) -> Reader:
 
 def _words_reader(field: Field, _column: str) -> Reader:
     words, path = field.words, field.path
+    word_of = _spelled if field.type is not None else partial(plain, path=path)
 
-    def read(value: str) -> Any:  # noqa: ANN401 - a word, or a number
-        found = words.get(plain(value, path))
+    def read(value: Any) -> Any:  # noqa: ANN401 - a word, or a number
+        found = words.get(word_of(value))
         if found is None:
             raise unknown_value(path, tuple(words))
         return found
@@ -148,10 +152,16 @@ def _number_reader(field: Field, column: str) -> Reader:
     return read
 
 
+def _spelled(value: float) -> str:
+    """Return a number as ``words`` spells it; what is no whole number is no word."""
+    return str(int(value)) if value == value // 1 and abs(value) < _LARGEST_DOUBLE else ""
+
+
 def _words_writer(field: Field) -> Writer:
-    written: dict[Any, str] = {}
+    number = _NUMBERS[field.type] if field.type is not None else None
+    written: dict[Any, Any] = {}
     for source, target in field.words.items():
-        written.setdefault(target, source)
+        written.setdefault(target, source if number is None else number(int(source)))
     return written.get
 
 

@@ -23,7 +23,7 @@ from migrator.sources.profile import Profile
 Key = tuple[str, ...]
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("words", "default"),
+    "words": ("words", "type", "default"),
     "time": ("encoding", "type"),
     "number": ("type", "default"),
     "duration": ("unit", "type", "default"),
@@ -43,6 +43,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
+_WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
 _ASSIGNMENT: Final = re.compile(r"""\s*(?P<path>(?:"[^"]*"|'[^']*'|[A-Za-z0-9_.\s-])+?)\s*=""")
@@ -278,6 +279,12 @@ class _Reading:
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
             return {}
+        if "type" in options:
+            for word in given:
+                if _WHOLE.fullmatch(word) is None:
+                    self._wrong(
+                        key, f"{where}words: the documents hold numbers (type): expected one in place of {word}"
+                    )
         for column in columns:
             for word in dict.fromkeys(given.values()):
                 if _fits(column, word):

@@ -52,7 +52,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     unit: Unit = "milliseconds"
     """``duration`` alone."""
     type: NumberType | None = None
-    """The BSON type in which a number is written; each is accepted. Omitted: double for seconds, long for smaller units
+    """The BSON type in which a number is written; each is accepted. ``words``: the documents hold numbers, written as
+    texts in ``words``; omitted: they hold texts. Else, omitted: double for seconds, long for smaller units
     of a time, int for all else."""
     default: Any = None
     """What the column holds if the field is absent or null; of the column's own type. Omitted: null. A column that

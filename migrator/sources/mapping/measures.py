@@ -45,7 +45,10 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
     match field.converter:
         case "words":
             is_number = tables.type_of(field.columns[0]) != "text"
-            spelled = aggregates.words(source, {old: new for old, new in field.words.items() if old != new})
+            given: dict[Any, Any] = dict(field.words)
+            if field.type is not None:
+                given = {int(old): new for old, new in given.items()}
+            spelled = aggregates.words(source, {old: new for old, new in given.items() if old != new})
             expression = aggregates.number(spelled) if is_number else spelled
             kind, sql = ("sum", f"{column}::numeric") if is_number else ("group", column)
         case "flag":

@@ -85,6 +85,10 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             'x = { to = "schedules.mode", default = "full" }',
             "field x of jobs: default: expected a word of schedules.mode",
         ),
+        (
+            'x = { to = "runs.cause", words = { "1" = "cron", one = "manual" }, type = "int" }',
+            "field x of jobs: words: the documents hold numbers (type): expected one in place of one",
+        ),
         ('x = { to = "runs.cause", as = "words" }', "field x of jobs: words: expected { theirs = "),
         (
             'x = { to = "runs.retry_of" }',
