@@ -1,4 +1,4 @@
-"""Two Python engines themselves as oracles, on random lines around changes of the clock."""
+"""Three Python engines themselves as oracles, on random lines around changes of the clock."""
 
 import json
 import random
@@ -8,9 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
+from celery import Celery
+from celery.schedules import ParseException, crontab
 from cronsim import CronSim, CronSimError
 
-from migrator.cron import CronError, next_fires, zone
+from migrator.cron import CronError, next_fires, validate, zone
 from tests.cron_lines import CHANGES, lines, starts
 
 FIRES = 10
@@ -143,3 +145,82 @@ def test_what_apscheduler_refuses_is_refused(line: str) -> None:
         CronTrigger.from_crontab(line)
     with pytest.raises(CronError):
         next_fires("apscheduler", line, "UTC", datetime(2026, 1, 1, tzinfo=UTC), 1)
+
+
+def by_celery(line: str, place: ZoneInfo, start: datetime) -> list[datetime]:
+    """Return the fires of a beat that runs on: it asks from the moment at which the last run was sent."""
+    now = start
+    app = Celery(set_as_current=False)
+    schedule = crontab.from_string(line)
+    schedule.app, schedule.tz, schedule.nowfun = app, place, lambda: now
+    found: list[datetime] = []
+    while len(found) < FIRES:
+        found.append(now + schedule.remaining_estimate(now))
+        now = found[-1] + timedelta(milliseconds=3)  # beat sends a little late
+    return found
+
+
+@pytest.mark.parametrize("zone_name", CHANGES)
+def test_celery_fires_as_celery(zone_name: str) -> None:
+    """From before a change of the clock on: begun inside of it, Celery does not know what is still to come."""
+    chance = random.Random(zone_name)
+    place, _ = zone(zone_name)
+    for line in lines(seed=len(zone_name), count=LINES):
+        change = datetime.fromisoformat(chance.choice(CHANGES[zone_name])).replace(tzinfo=UTC)
+        start = change - timedelta(minutes=chance.choice([chance.randint(1, 90), chance.randint(1, 3000)]))
+        try:
+            expected: list[datetime] | None = by_celery(line, place, start)
+        except ValueError:
+            expected = None
+        assert fires_or_none("celery", line, zone_name, start) == expected, (line, start)
+
+
+@pytest.mark.parametrize("place", ["UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "30 2 * * mon-fri",
+        "0 0 * * fri-mon",
+        "0 22-2/3 * * *",
+        "*/7 * 1-7,15-21 * 1",
+        "0 0 31 jan-dec/2 *",
+        "0 12 * march Sunday",
+        "0 12 * * mar",
+        "5 jan * * *",
+        "0 1-5/2/3 * * */2-4",
+        "0 1-5-7 * * 0,3",
+        "0 0 29 2 *",
+    ],
+)
+def test_a_line_that_celery_takes_fires_as_celery(line: str, place: str) -> None:
+    start = datetime(2026, 3, 1, 12, 34, tzinfo=UTC)
+    assert next_fires("celery", line, place, start, FIRES) == by_celery(line, zone(place)[0], start)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "* * * * 7",
+        "60 * * * *",
+        "5/2 * * * *",
+        "*/ * * * *",
+        "*/0 * * * *",
+        "1-5/ * * * *",
+        "1, * * * *",
+        "-1 * * * *",
+        "* * ? * *",
+        "* * L * *",
+        "* * * * 5#2",
+        "* * 30 2 *",
+        "* * * sun *",
+        "* * * * xyz",
+        "* * * *",
+        "0 0 0 1 1 *",
+        "@daily",
+    ],
+)
+def test_what_celery_refuses_is_refused(line: str) -> None:
+    with pytest.raises((ValueError, ParseException)):
+        crontab.from_string(line)
+    with pytest.raises(CronError):
+        validate("celery", line, None)

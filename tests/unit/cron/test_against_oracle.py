@@ -23,6 +23,8 @@ def policies(dialect: str, line: str) -> tuple[str, Gap, Fold]:
         return "or", "first", "offset"
     if dialect == "robfig":
         return "robfig", "skip", "twice"
+    if dialect == "celery":
+        return "and", "first", "once"
     if dialect == "cronos":
         interval = any(sign in minute + hour for sign in "*/-")
         return "and", "end", "twice" if interval else "once"
@@ -58,7 +60,7 @@ def ambiguous(dialect: str, line: str) -> bool:
 
 
 @pytest.mark.proves("0-T2.11.3", "0-R2")
-@pytest.mark.parametrize("dialect", ["debian", "croner", "robfig", "cronos", "agenda"])
+@pytest.mark.parametrize("dialect", ["debian", "croner", "robfig", "cronos", "celery", "agenda"])
 @pytest.mark.parametrize("zone_name", CHANGES)
 def test_fires_are_those_of_a_walk_through_every_minute(zone_name: str, dialect: str) -> None:
     place, _ = zone(zone_name)

@@ -35,6 +35,7 @@ def shown(fires: list[datetime]) -> list[str]:
         ("robfig", "03-09T06:30"),
         ("apscheduler", "03-08T07:30"),
         ("cronos", "03-08T07:00"),
+        ("celery", "03-08T07:30"),
         ("agenda", "03-08T07:30"),
     ],
 )
@@ -68,15 +69,15 @@ def test_weekdays_shift_by_one_in_apscheduler_alone(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_the_thirteenth_and_friday(dialect: str) -> None:
     fire = next_fire(dialect, "0 0 13 * fri", "UTC", datetime(2026, 3, 14, tzinfo=UTC))
-    both = dialect in ("apscheduler", "cronos")
+    both = dialect in ("apscheduler", "cronos", "celery")
     assert fire == datetime(2026, 11, 13, tzinfo=UTC) if both else datetime(2026, 3, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_a_star_with_a_step_in_a_day_field(dialect: str) -> None:
-    """Only Debian (and Cronos, APScheduler, which always do) join with "and" when a day field starts with a star."""
+    """Debian joins with "and" when a day field starts with a star; Cronos, APScheduler and Celery always do."""
     fires = shown(next_fires(dialect, "0 0 */2 * mon", "UTC", datetime(2026, 1, 1, tzinfo=UTC), 2))
-    both = dialect in ("debian", "apscheduler", "cronos")
+    both = dialect in ("debian", "apscheduler", "cronos", "celery")
     assert fires == (["01-05T00:00", "01-19T00:00"] if both else ["01-03T00:00", "01-05T00:00"])
 
 
@@ -97,7 +98,7 @@ def test_seconds(dialect: str, line: str) -> None:
     assert next_fires(dialect, line, None, start, 2) == expected
 
 
-@pytest.mark.parametrize("dialect", ["robfig", "apscheduler", "agenda-at"])
+@pytest.mark.parametrize("dialect", ["robfig", "apscheduler", "celery", "agenda-at"])
 def test_six_fields_belong_to_the_dialects_that_have_them(dialect: str) -> None:
     with pytest.raises(CronError):
         validate(dialect, "0 0 0 1 1 *", None)
@@ -105,7 +106,7 @@ def test_six_fields_belong_to_the_dialects_that_have_them(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_macros_belong_to_the_dialects_that_have_them(dialect: str) -> None:
-    if dialect in ("debian", "robfig", "apscheduler"):
+    if dialect in ("debian", "robfig", "apscheduler", "celery"):
         with pytest.raises(CronError):
             validate(dialect, "@daily", None)
     else:
@@ -162,6 +163,8 @@ def test_what_no_dialect_takes_is_refused_without_showing_it(dialect: str, line:
         ("croner", "* * * 13 *", "month"),
         ("robfig", "* * * * 7", "day of week"),
         ("apscheduler", "* 24 * * *", "hour"),
+        ("celery", "* * * * 7", "day of week"),
+        ("celery", "0 0 30 2 *", "day of month"),
         ("cronos", "61 * * * * *", "second"),
         ("agenda", "* * * * 5#6", "day of week"),
         ("agenda", "0 0 30 2 *", "day of month"),
@@ -239,7 +242,7 @@ def test_a_leap_day_comes_after_the_year_2100(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_a_rare_day_is_found_within_the_search(dialect: str) -> None:
     """29 February on a Monday: every 28 years, for the engines that want both."""
-    if dialect in ("cronos", "apscheduler"):
+    if dialect in ("cronos", "apscheduler", "celery"):
         fire = next_fire(dialect, "0 0 29 2 mon", "UTC", datetime(2025, 1, 1, tzinfo=UTC))
         assert fire == datetime(2044, 2, 29, tzinfo=UTC)
 
