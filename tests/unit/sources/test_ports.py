@@ -1,0 +1,53 @@
+"""The profiles that the mapping language describes make of every recorded document what the code before it made."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.ports import PROFILES, RECORDED, Line, digest, outcomes, recorded, show, structure
+
+LINES = {profile: recorded(profile) for profile in PROFILES}
+COLLECTIONS = [
+    (profile, collection) for profile, lines in LINES.items() for collection in dict.fromkeys(one[0] for one in lines)
+]
+EXCEPTIONS: dict[tuple[str, Line], str] = {}
+"""Profile and line whose outcomes are to be others than before, and why."""
+
+
+@pytest.mark.parametrize(("profile", "collection"), COLLECTIONS)
+def test_a_document_becomes_what_it_became_before(profile: str, collection: str) -> None:
+    different = [
+        f"{profile} {line.key} {number}"
+        for line, digests in LINES[profile].items()
+        if line.collection == collection and (profile, line) not in EXCEPTIONS
+        for number, (before, facts) in enumerate(zip(digests, outcomes(profile, line), strict=True))
+        if digest(line, facts) != before
+    ]
+    if different:
+        first = different[:5]
+        named = " ".join(f"'{case}'" for case in first)
+        pytest.fail(
+            f"{len(different)} documents became something else, such as:\n\n"
+            + "\n".join(map(show, first))
+            # What it was: a worktree of the commit that wrote the record has the code of then.
+            + f"\ncompare with a worktree of an earlier commit: python -m tests.ports compare FOLDER {named}",
+            pytrace=False,
+        )
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_collections_are_described_as_before(profile: str) -> None:
+    before = json.loads((RECORDED / f"{profile}-collections.json").read_text(encoding="utf-8"))
+    assert structure(profile) == before
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_record_holds_documents_of_every_outcome(profile: str) -> None:
+    found: Counter[str] = Counter()
+    for line in LINES[profile]:
+        if line.what.startswith(("base", "fixture", "demo", "changes")):
+            for facts in outcomes(profile, line):
+                found["clean" if "remainder: {}" in facts else facts[0].partition(":")[0]] += 1
+    wanted = {"clean", "remainder", "finding", "rejected", *(["skipped"] if profile == "stellaops" else [])}
+    assert all(found[one] > 15 for one in wanted), found
