@@ -56,7 +56,13 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
 
 
 @source_group.command("draft")
-@click.option("--collection", multiple=True, required=True, metavar="NAME", help="Collection to describe; repeatable.")
+@click.option("--collection", multiple=True, metavar="NAME", help="Collection to describe; repeatable.")
+@click.option(
+    "--table",
+    multiple=True,
+    metavar="NAME=TABLE",
+    help="Collection to describe, and the table that its documents feed, in place of a guess; repeatable.",
+)
 @click.option("--name", default="own", show_default=True, metavar="NAME", help="Name of the source.")
 @click.option(
     "--sample",
@@ -67,13 +73,18 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     help="Documents read.",
 )
 @click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")
-def draft_command(config: str | None, collection: tuple[str, ...], name: str, sample: int) -> None:
+def draft_command(
+    config: str | None, collection: tuple[str, ...], table: tuple[str, ...], name: str, sample: int
+) -> None:
     """Print a draft of a mapping file for collections.
 
     Reads a sample of the documents, and writes nothing. The draft holds words that were found in documents (states),
     and no other value.
     """
-    click.echo(draft_mapping(load(config), tuple(dict.fromkeys(collection)), sample, name), nl=False)
+    if not collection and not table:
+        raise click.UsageError("name a collection: --collection NAME, or --table NAME=TABLE")
+    chosen = dict(_pair(one) for one in table)
+    click.echo(draft_mapping(load(config), tuple(dict.fromkeys(collection)), sample, name, chosen), nl=False)
 
 
 @source_group.command("check")
@@ -101,6 +112,13 @@ def check_command(config: str | None, source: str | None, sample: int, *, show_v
     found = check_source(settings, sample, values=show_values)
     show(found, sample_lines(found), as_json=as_json)
     finish(mask(quarantine=any(one.quarantine for one in found.collections)))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, table = text.rpartition("=")
+    if not equals:
+        raise click.UsageError(f"--table {text}: expected NAME=TABLE")
+    return name, table
 
 
 def _chosen(settings: SourceSettings, source: str) -> SourceSettings:

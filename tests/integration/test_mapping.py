@@ -11,6 +11,7 @@ import pytest
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 from psycopg.rows import TupleRow
+from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.cli.text import sample_lines
@@ -29,6 +30,7 @@ Document = dict[str, Any]
 Target = psycopg.Connection[TupleRow]
 MAPPING = Path(__file__).parents[1] / "fixtures_data" / "mappings" / "acme.toml"
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+SECONDS = 1795397400.25
 
 
 def job(**fields: Any) -> Document:  # noqa: ANN401 - any value of a field
@@ -199,6 +201,45 @@ def test_a_draft_places_fields_by_their_names_and_types(settings: Settings) -> N
     assert 'lost = "?"' in text, "a word that was not understood is open"
     for private in ("nightly", "of no column", "Europe/Vienna", "host-1"):
         assert private not in text
+
+
+def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) -> None:
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        database["plans"].insert_many(
+            [
+                {"_id": number, "label": f"plan {number}", "st": number % 3, "when": {"every_s": 60, "next": SECONDS}}
+                | {"line": "0 0 12 ? * MON"}
+                for number in range(9)
+            ]
+        )
+        database["done"].insert_many(
+            [
+                {"plan": number % 9, "count": number % 9, "how": ("SUCCESS", "TIMED_OUT")[number % 2]}
+                | {"times": {"q": SECONDS, "note": "x"}, "tries": [1], "job": f"plan {number}"}
+                for number in range(30)
+            ]
+        )
+    text = draft_mapping(settings, ("done",), 1_000, "own", {"plans": "schedules"})
+    lines = {line.partition("  #")[0] for line in text.splitlines()}
+    assert lines >= {
+        "[collections.plans]",
+        'st = { to = "schedules.status", words = { 0 = "?", 1 = "?", 2 = "?" }, type = "int" }',
+        '"when.every_s" = { to = "triggers.interval_ms", unit = "seconds" }',
+        '"when.next" = { to = "triggers.next_fire_at", encoding = "seconds" }',
+        'line = { to = "triggers.cron_expression", dialect = "cronos" }',
+        'plan = { to = "runs.schedule_id", collection = "plans" }',
+        'how = { to = "runs.state", words = { SUCCESS = "completed", TIMED_OUT = "timeout" } }',
+        '# "times.q" = { to = "runs.?", encoding = "seconds" }',
+        "# count is kept in the remainder (int 30)",
+        "# tries is kept in the remainder (array 30); an array makes no rows",
+        "# job is kept in the remainder (string 30); no reference: its values are no _id of another collection",
+        "# runs.created_at may not be null, and no field was found for it: name it above",
+    }
+    assert "_id" not in text.replace("schedule_id", "").replace("no _id of", "")
+    for chosen, message in (({"plans": "schedule"}, "did you mean schedules"), ({"a$b": "runs"}, "collection 'a[$]b'")):
+        with pytest.raises(UsageError, match=message):
+            draft_mapping(settings, ("done",), 1_000, "own", chosen)
 
 
 def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settings: Settings) -> None:

@@ -269,6 +269,18 @@ class _Reading:
         except cron.CronError:
             pass  # a dialect of another form, whose library is there
 
+    def _check_theirs(
+        self, column: str, given: Mapping[str, Any], options: Mapping[str, Any], key: Key, where: str
+    ) -> None:
+        """Report words of the documents that are no numbers where the documents hold numbers, and words left open."""
+        for word in given if "type" in options else ():
+            if _WHOLE.fullmatch(word) is None:
+                self._wrong(key, f"{where}words: the documents hold numbers (type): expected one in place of {word}")
+        left_open = [word for word, ours in given.items() if ours == OPEN]
+        if left_open:
+            listed = tables.WORDS.get(column) or (f"values of {column} ({tables.type_of(column)})",)
+            self._wrong(key, f"{where}words: say what is meant by {', '.join(left_open)}; known: {', '.join(listed)}")
+
     def _words(
         self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str
     ) -> Mapping[str, Any]:
@@ -279,15 +291,10 @@ class _Reading:
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
             return {}
-        if "type" in options:
-            for word in given:
-                if _WHOLE.fullmatch(word) is None:
-                    self._wrong(
-                        key, f"{where}words: the documents hold numbers (type): expected one in place of {word}"
-                    )
+        self._check_theirs(columns[0], given, options, key, where)
         for column in columns:
             for word in dict.fromkeys(given.values()):
-                if _fits(column, word):
+                if word == OPEN or _fits(column, word):
                     continue
                 listed = tables.WORDS.get(column)
                 if listed is None:
