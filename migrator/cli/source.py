@@ -11,7 +11,7 @@ from migrator.config import SourceSettings
 from migrator.exit_status import mask
 from migrator.pipeline.source_check import check_source
 from migrator.pipeline.source_draft import draft_mapping
-from migrator.sources import installed_sources, profile_of
+from migrator.sources import installed_sources, profile_of, shipped_mapping
 from migrator.sources.profile import Profile
 
 
@@ -43,7 +43,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
 @click.argument("source")
 @common_options
 def show_command(config: str | None, source: str, *, as_json: bool) -> None:
-    """Show the collections, tables and known fields of a SOURCE.
+    """Show the collections, tables and known fields of a SOURCE; for a shipped mapping, its file.
 
     SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
@@ -52,7 +52,9 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
         {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
         for one in profile.collections
     ]
-    show(fields, _profile_lines(profile), as_json=as_json)
+    mapping = shipped_mapping(source)
+    lines = mapping.read_text(encoding="utf-8").splitlines() if mapping.is_file() else _profile_lines(profile)
+    show(fields, lines, as_json=as_json)
 
 
 @source_group.command("draft")

@@ -13,8 +13,12 @@ from migrator.errors import ConfigurationError
 from migrator.sources.mapping.file import load_mapping
 from migrator.sources.profile import Context, Profile
 
-NAMES = ("stellaops", "agenda")
-"""Every shipped source; each is a package in this one that has ``PROFILE``."""
+_MAPPINGS = Path(__file__).parent / "mappings"
+"""Mapping files that are shipped, each named after its source."""
+_IN_PYTHON = ("stellaops", "agenda")
+"""Shipped sources that are packages in this one, each with a ``PROFILE``."""
+NAMES = (*_IN_PYTHON, *sorted(path.stem for path in _MAPPINGS.glob("*.toml")))
+"""Every shipped source."""
 
 GROUP = "migrator.sources"
 """Entry points by which an installed package offers a source of its own."""
@@ -25,9 +29,11 @@ def load_profile(name: str) -> Profile:
 
     Raises ``ConfigurationError`` for an unknown name, with the nearest one, and for what is no profile.
     """
-    if name in NAMES:
+    if name in _IN_PYTHON:
         shipped: Profile = import_module(f"{__name__}.{name}").PROFILE
         return shipped
+    if name in NAMES:
+        return load_mapping(shipped_mapping(name))
     installed = {point.name: point.value for point in entry_points(group=GROUP)}
     place = installed.get(name, name)
     if ":" not in place:
@@ -43,6 +49,11 @@ def load_profile(name: str) -> Profile:
     if not isinstance(found, Profile):
         raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")
     return found
+
+
+def shipped_mapping(name: str) -> Path:
+    """Return the path of the mapping file of a shipped source; a source that is written in Python has none there."""
+    return _MAPPINGS / f"{name}.toml"
 
 
 def installed_sources() -> Iterator[tuple[str, Profile]]:

@@ -182,6 +182,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     reverse_sync: bool = False
     """Rows that PostgreSQL changed or added can be written back into documents of this source, and tests go there and
     back. A cutover of any other source is refused, since it could not be rolled back."""
+    documents: str = ""
+    """What its documents were seen in: versions of the scheduler with real documents, or "modelled on public
+    documents"."""
     names_slots: bool = False
     """Every run of the old scheduler names the slot it was fired for (``scheduled_at``), so that a parallel run can be
     compared slot by slot. A parallel run of any other source is refused."""

@@ -9,7 +9,7 @@ what their shape declares: those are read by an exact struct made from it, in C.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import UnionType
 from typing import (
@@ -231,25 +231,24 @@ def filled(names: Sequence[str], values: Sequence[object]) -> Document:
 
 def known_paths(shape: type[Shape]) -> frozenset[str]:
     """Return the path of every field the shape knows; ``[]`` are the items of a list, ``*`` any key of a map."""
-    paths: set[str] = set()
-    _collect(shape, "", paths)
-    return frozenset(paths)
-
-
-def _collect(shape: type[Shape], prefix: str, paths: set[str]) -> None:
-    inner_shapes = {name: (inner, many) for _, name, inner, many in nested(shape)}
     hints = get_type_hints(shape)
-    for field in msgspec.structs.fields(shape):
-        path = prefix + field.encode_name
-        paths.add(path)
-        for kind in parts(hints[field.name]):
-            if get_origin(kind) is list:
-                paths.add(f"{path}[]")
-            elif get_origin(kind) is dict:
-                paths.add(f"{path}.*")
-        if field.encode_name in inner_shapes:
-            inner, many = inner_shapes[field.encode_name]
-            _collect(inner, f"{path}[]." if many else f"{path}.", paths)
+    return frozenset(
+        f"{field.encode_name}{inner}"
+        for field in msgspec.structs.fields(shape)
+        for inner in ("", *paths_of_type(hints[field.name]))
+    )
+
+
+def paths_of_type(hint: object) -> Iterator[str]:
+    """Yield what follows the path of a field of this type: ``[]``, ``.*``, and the members of a shape in it."""
+    for kind in parts(hint):
+        inner, step = (get_args(kind)[0], "[]") if get_origin(kind) is list else (kind, "")
+        if step:
+            yield step
+        elif get_origin(kind) is dict:
+            yield ".*"
+        if isinstance(inner, type) and issubclass(inner, Shape):
+            yield from (f"{step}.{path}" for path in known_paths(inner))
 
 
 def nested(shape: type[Shape]) -> list[tuple[str, str, type[Shape], bool]]:

@@ -18,7 +18,7 @@ from migrator.cron import CronError, ZoneError
 from migrator.records import Lock, Record, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters, tables
-from migrator.sources.mapping.language import Field, Mapped, SourceMapping
+from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping
 from migrator.sources.mapping.measures import measures_of
 from migrator.sources.profile import (
     Collection,
@@ -31,7 +31,7 @@ from migrator.sources.profile import (
     Rejected,
     Rows,
 )
-from migrator.sources.shapes import Shape, read
+from migrator.sources.shapes import Shape, paths_of_type, read, text
 from migrator.sources.tenants import tenant_of
 from migrator.values import identity
 
@@ -45,6 +45,7 @@ def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
     return Profile(
         name=mapping.name,
         version=version,
+        documents=mapping.documents,
         collections=tuple(_collection(mapping, by_name[name]) for name in load_order(mapping)),
     )
 
@@ -67,33 +68,64 @@ def _referred(one: Mapped) -> set[str]:
     return {field.collection for field in one.fields if field.collection} - {one.name}
 
 
+class _Place:
+    """A path at which a field is read."""
+
+    def __init__(self, field: Field, path: str, attribute: str) -> None:
+        here = msgspec.structs.replace(field, path=path)
+        self.path = path
+        self.get = _getter(attribute)
+        self.names = tuple(path.split("."))
+        self.targets = tuple((*tables.split(column), converters.reader(here, column)) for column in field.columns)
+
+
 class _Step:
     """One field of a collection, ready to be read and written."""
 
-    def __init__(self, field: Field, attribute: str) -> None:
+    def __init__(self, field: Field, attributes: Mapping[str, str]) -> None:
         self.field = field
-        self.get = _getter(attribute)
-        self.names = tuple(field.path.split("."))
-        self.targets = tuple((*tables.split(column), converters.reader(field, column)) for column in field.columns)
-        self.write = converters.writer(field)
-
-    @property
-    def first(self) -> tuple[str, str]:
+        self._places = tuple(_Place(field, path, attributes[path]) for path in (field.path, *field.also))
+        self._is_raw = field.converter == "json" and field.shape is not None
+        self.first = tables.split(field.columns[0]) if field.columns else ("", "")
         """Table and column that the field is written from."""
-        table, column, _ = self.targets[0]
-        return table, column
+        self.names = self._places[0].names
+        self.write = None if _is_unwritten(field) else converters.writer(field)
+
+    def find(self, found: Shape, document: Document, notes: list[Note]) -> tuple[Any, _Place]:
+        """Return the value of the field and where it stands; None and its own path if nothing is there."""
+        own = self._places[0]
+        for place in self._places:
+            value = place.get(found)
+            if value is not None:
+                if place is not own:
+                    notes.append(Note("alias", place.path))
+                return (_at(document, place.names) if self._is_raw else value), place
+        return None, own
 
 
-class _Reading:
-    """What is read of one document."""
+def _is_unwritten(field: Field) -> bool:
+    """Tell whether a field is never written: the ``_id`` follows from the source id, a reference has a spelling."""
+    return field.path == "_id" or (field.converter == "reference" and not field.prefix)
 
-    def __init__(self, fed: Sequence[str], notes: list[Note]) -> None:
-        self.columns: dict[str, dict[str, Any]] = {table: {} for table in fed}
-        self.filled: set[str] = set()
-        """Tables of which a field filled a column; a default does not count."""
-        self.unusable: dict[str, Note] = {}
-        """Tables that cannot have the row that the document describes, and why."""
-        self.notes = notes
+
+class _Choice:
+    """A column whose value is chosen by what other fields hold."""
+
+    def __init__(self, column: str, cases: Sequence[Case]) -> None:
+        self.table, self.column = tables.split(column)
+        self._cases = tuple((one.field.split(".") if one.field else (), one.equals, one.value) for one in cases)
+
+    def value(self, document: Document) -> Any:  # noqa: ANN401 - a value of the column
+        """Return the value of the first case that applies; None if no case does."""
+        for names, equals, value in self._cases:
+            held = _at(document, names) if names else True
+            if held is not None and (equals is None or _is_equal(held, equals)):
+                return value
+        return None
+
+
+def _is_equal(held: object, value: object) -> bool:
+    return held == value and isinstance(held, bool) == isinstance(value, bool)
 
 
 class Codec:
@@ -104,11 +136,15 @@ class Codec:
         self._source = f"{mapping.name}/{mapped.name}"
         self._keeps = {table: first_feeding(mapping, table) == mapped.name for table in mapped.tables}
         self.shape, attributes = _shape_of(mapped)
-        self._steps = tuple(_Step(field, attributes[field.path]) for field in mapped.fields)
-        self._tenant = next((step for step in self._steps if step.field.converter == "tenant"), None)
-        self._dialect = next((field.dialect for field in mapped.fields if field.converter == "cron"), "")
+        every = tuple(_Step(field, attributes) for field in mapped.fields)
+        self._steps = every
+        self._read_steps = tuple(step for step in every if step.field.converter not in ("tenant", "own-id"))
+        self._own_ids = tuple(step for step in every if step.field.converter == "own-id")
+        self._tenant = next((step for step in every if step.field.converter == "tenant"), None)
+        self._choices = tuple(_Choice(column, cases) for column, cases in mapped.choices.items())
+        self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
         self._targets = {
-            step.field.path: _parent_id(mapping, step) for step in self._steps if step.field.converter == "reference"
+            step.field.path: _parent_id(mapping, step) for step in every if step.field.converter == "reference"
         }
         self._present = {
             table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
@@ -127,11 +163,20 @@ class Codec:
             raise Rejected("missing-field", "_id", "a value")
         found = read(document, self.shape)
         notes: list[Note] = []
-        tenant = self._tenant_of(found, context, notes)
-        reading = _Reading(self._mapped.tables, notes)
-        for step in self._steps:
-            if step is not self._tenant:
-                self._read(step, step.get(found), tenant, reading)
+        tenant = self._tenant_of(found, document, context, notes)
+        for step in self._own_ids:
+            own, place = step.find(found, document, notes)
+            if own is not None and own != document["_id"]:
+                notes.append(Note("id-mismatch", place.path))
+        reading = Reading(tenant, {table: {} for table in self._mapped.tables}, notes)
+        for step in self._read_steps:
+            self._read(step, found, document, reading)
+        for choice in self._choices:
+            value = choice.value(document)
+            if value is not None:
+                reading.columns[choice.table][choice.column] = value
+        if self._mapped.derive is not None:
+            self._mapped.derive(document, reading, context)
         self._evaluate(reading)
         made = [table for table in self._mapped.tables if self._is_made(table, found, reading)]
         source_id = identity.source_id(document["_id"])
@@ -153,58 +198,66 @@ class Codec:
             if step is self._tenant:
                 _place(document, step.names, owner.tenant_id)
                 continue
+            if step.field.converter == "own-id":
+                if type(document["_id"]) is str:
+                    _place(document, step.names, document["_id"])
+                continue
+            if step.write is None:
+                continue
             table, column = step.first
             held = getattr(by_table[table], column) if table in by_table else None
-            if held is None or held == step.field.default or step.field.converter == "reference":
+            if held is None or held == step.field.default:
                 continue
             if (table, column) == ("locks", "key"):
                 held = held.removeprefix(f"{owner.tenant_id}/")
             value = step.write(held)
             if value is not None:
                 _place(document, step.names, value)
+        if self._mapped.respell is not None:
+            self._mapped.respell(rows, document)
         return document
 
-    def _tenant_of(self, found: Shape, context: Context, notes: list[Note]) -> str:
+    def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         if self._tenant is None:
             return tenant_of(None, context, [], path="")
-        return tenant_of(self._tenant.get(found), context, notes, path=self._tenant.field.path)
+        value, place = self._tenant.find(found, document, notes)
+        return tenant_of(value, context, notes, path=place.path)
 
-    def _read(self, step: _Step, value: Any, tenant: str, reading: _Reading) -> None:  # noqa: ANN401 - a field's value
+    def _read(self, step: _Step, found: Shape, document: Document, reading: Reading) -> None:
         """Fill the columns of one field."""
-        field = step.field
-        for table, column, convert in step.targets:
-            columns = reading.columns[table]
-            if value is None:
-                if field.default is not None:
-                    columns[column] = field.default
-                continue
-            reading.filled.add(table)
-            if field.converter == "reference":
-                columns[column] = self._targets[field.path](tenant, value)
-                continue
-            try:
-                columns[column] = converted = convert(value)
-            except ZoneError:
-                reading.unusable[table] = Note(UNKNOWN_ZONE, field.path)
-                continue
-            if field.converter == "zone" and converted != value:
-                reading.notes.append(Note("mapped-zone", field.path))
+        field, notes = step.field, reading.notes
+        value, place = step.find(found, document, notes)
+        for table, column, convert in place.targets:
+            converted = value
+            if value is not None and field.converter == "reference":
+                converted = self._targets[field.path](reading.tenant, value, place.path)
+            elif value is not None and convert is not None:
+                try:
+                    converted = convert(value, notes)
+                except ZoneError:
+                    reading.unusable[table] = Note(UNKNOWN_ZONE, place.path)
+                    continue
+            if converted is not None:
+                reading.columns[table][column] = converted
+                reading.filled.add(table)
+            elif field.default is not None:
+                reading.columns[table][column] = field.default
 
-    def _evaluate(self, reading: _Reading) -> None:
+    def _evaluate(self, reading: Reading) -> None:
         """Mark a trigger whose cron line cannot be evaluated: it would never fire."""
         trigger = reading.columns.get("triggers", {})
         line = trigger.get("cron_expression")
         if line is None or "triggers" in reading.unusable:
             return
         held = self._constants["triggers"] | trigger
+        dialect = trigger.setdefault("cron_dialect", self._dialect)
         try:
-            cron.validate(self._dialect, line, held.get("timezone"))
+            cron.validate(dialect, line, held.get("timezone"))
         except CronError:
+            del trigger["cron_dialect"]
             reading.unusable["triggers"] = Note(UNEVALUABLE, self._path_of("triggers", "cron_expression"))
-        else:
-            trigger["cron_dialect"] = self._dialect
 
-    def _is_made(self, table: str, found: Shape, reading: _Reading) -> bool:
+    def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
         """Tell whether the document makes a row of a table; it always makes one of the first."""
         unusable = reading.unusable.get(table)
         if table == self._mapped.tables[0]:
@@ -219,7 +272,7 @@ class Codec:
             return not tables.CAUSES.keys().isdisjoint(reading.columns[table])
         return table in reading.filled
 
-    def _row(self, table: str, reading: _Reading, ids: Mapping[str, Any], **origin: str) -> Record:
+    def _row(self, table: str, reading: Reading, ids: Mapping[str, Any], **origin: str) -> Record:
         columns = self._constants[table] | reading.columns[table]
         for column, parent in tables.TARGETS.items():
             if parent in ids and parent != table and column in tables.types_of(table):
@@ -240,6 +293,13 @@ class Codec:
         """Return the path of the first field that fills a column; empty if a constant does, or nothing."""
         name = f"{table}.{column}"
         return next((step.field.path for step in self._steps if name in step.field.columns), "")
+
+
+def _at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any value of a document
+    value: Any = document
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
@@ -263,9 +323,9 @@ def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
 
 def _references(mapped: Mapped) -> Iterator[Reference]:
     for field in mapped.fields:
-        if field.converter != "reference":
+        if field.converter != "reference" or field.loose:
             continue
-        names = tuple(field.path.split("."))
+        paths = tuple(tuple(path.split(".")) for path in (field.path, *field.also))
         for column in field.columns:
             table, name = tables.split(column)
             yield Reference(
@@ -274,29 +334,45 @@ def _references(mapped: Mapped) -> Iterator[Reference]:
                 target=tables.TABLES[tables.TARGETS[name]],
                 required=name in tables.needed_columns(table),
                 collection=field.collection,
-                named=partial(_named, names=names),
+                named=partial(_named, paths=paths, is_trimmed=field.trim),
+                shared=field.shared,
+                prefix=field.prefix,
             )
 
 
-def _named(document: Document, names: Sequence[str]) -> str | None:
-    value: object = document
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
+def _named(document: Document, paths: Sequence[Sequence[str]], *, is_trimmed: bool) -> str | None:
+    value = next((held for held in (_at(document, names) for names in paths) if held is not None), None)
+    if is_trimmed and isinstance(value, str):
+        value = value.strip() or None
     return None if value is None else identity.source_id(value)
 
 
 def _tenant_expression(mapped: Mapped) -> Any:  # noqa: ANN401 - a MongoDB expression
     field = next((field for field in mapped.fields if field.converter == "tenant"), None)
-    return None if field is None else aggregates.tenant(field=f"${field.path}")
+    if field is None:
+        return None
+    return aggregates.tenant(*(f"${path}" for path in field.also), field=f"${field.path}")
 
 
 def _known(mapped: Mapped) -> Iterator[str]:
     yield "_id"
+    yield from mapped.derived_paths
     for field in mapped.fields:
-        names = field.path.split(".")
-        yield from (".".join(names[:count]) for count in range(1, len(names) + 1))
-        if field.converter == "texts":
-            yield f"{field.path}[]"
+        for path in (field.path, *field.also):
+            yield from _beginnings(path)
+            yield from (f"{path}.{name}" for name in converters.inner_paths(field))
+            if field.converter == "texts":
+                yield f"{path}[]"
+            if field.shape is not None:
+                yield from (f"{path}{inner}" for inner in paths_of_type(field.shape))
+    for cases in mapped.choices.values():
+        for case in cases:
+            yield from _beginnings(case.field)
+
+
+def _beginnings(path: str) -> Iterator[str]:
+    names = path.split(".") if path else []
+    yield from (".".join(names[:count]) for count in range(1, len(names) + 1))
 
 
 def first_feeding(mapping: SourceMapping, table: str) -> str:
@@ -304,15 +380,19 @@ def first_feeding(mapping: SourceMapping, table: str) -> str:
     return next((one.name for one in mapping.collections if table in one.tables), "")
 
 
-def _parent_id(mapping: SourceMapping, step: _Step) -> Callable[[str, Any], Any]:
-    """Return the function from a tenant and a reference to the id of the row that is referred to."""
+def _parent_id(mapping: SourceMapping, step: _Step) -> Callable[[str, Any, str], Any]:
+    """Return the function from a tenant, a reference and its path to the id of the row that is referred to."""
     field = step.field
     table = tables.TARGETS[step.first[1]]
     keep_uuid = first_feeding(mapping, table) == field.collection
 
-    def parent_id(tenant: str, value: object) -> Any:  # noqa: ANN401 - a UUID
+    def parent_id(tenant: str, value: object, path: str) -> Any:  # noqa: ANN401 - a UUID, or None
         if isinstance(value, list):
-            raise Rejected("wrong-type", field.path, "the _id of a document")
+            raise Rejected("wrong-type", path, "the _id of a document")
+        if field.trim and isinstance(value, str):
+            value = text(value, path)
+            if value is None:
+                return None
         return identity.row_id(table, tenant, field.collection, identity.source_id(value), keep_uuid=keep_uuid)
 
     return parent_id
@@ -349,11 +429,12 @@ def _shape_of(mapped: Mapped) -> tuple[type[Shape], dict[str, str]]:
     """Return the shape of the documents, and the attribute path of each field in it."""
     tree: dict[str, Any] = {}
     for field in mapped.fields:
-        *parents, name = field.path.split(".")
-        place = tree
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = field
+        for path in (field.path, *field.also):
+            *parents, name = path.split(".")
+            place = tree
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            place[name] = msgspec.structs.replace(field, path=path)
     attributes: dict[str, str] = {}
     return _struct_of(mapped.name, tree, "", attributes), attributes
 

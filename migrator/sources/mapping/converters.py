@@ -4,27 +4,34 @@
 raises ``Rejected`` for a value that the column cannot hold. What a writer does not give back exactly is remainder.
 """
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast, get_args, get_origin
 
+import msgspec
 from bson.int64 import Int64
+from bson.objectid import ObjectId
 
 from migrator.cron.zones import resolve
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import MILLISECONDS, Field
-from migrator.sources.profile import Rejected
-from migrator.sources.shapes import Moment, indexed, plain, unknown_value
-from migrator.values import jsonb
+from migrator.sources.profile import Note, Rejected
+from migrator.sources.shapes import Moment, Shape, indexed, ordered_reader, plain, text, unknown_value
+from migrator.values import identity, jsonb
 from migrator.values.times import format_iso, to_bson
 
-Reader: TypeAlias = Callable[[Any], Any]
+Reader: TypeAlias = Callable[[Any, list[Note]], Any]
+"""From the value of a field, and a list that it adds findings to."""
 Writer: TypeAlias = Callable[[Any], Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = int | float | None
-_PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+_PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "milliseconds-text": 1_000, "microseconds": 1_000_000}
+_TIMES: Final[Mapping[str, Any]] = {"date": Moment, "iso": Moment, "milliseconds-text": str | None}
+_digits = re.compile(r"-?[0-9]{1,16}").fullmatch
 _LARGEST_DOUBLE: Final = 2.0**63
 
 SHAPES: Final[Mapping[str, Any]] = {
@@ -38,43 +45,79 @@ SHAPES: Final[Mapping[str, Any]] = {
     "flag": bool | None,
     "texts": list[str] | None,
     "json": Any,
+    "json-text": str | None,
+    "version": str | None,
     "reference": Any,
+    "id-time": Any,
+    "own-id": Any,
 }
-"""Converter to the type of a field, as ``shapes.read`` checks it; that of a time depends on its encoding."""
+"""Converter to the type of a field, as ``shapes.read`` checks it; the others depend on more of the field."""
 
 COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset({"text"}),
     "cron": frozenset({"text"}),
+    "cron-fields": frozenset({"text"}),
+    "version": frozenset({"text"}),
     "zone": frozenset({"text"}),
     "tenant": frozenset(),
+    "own-id": frozenset(),
     "number": frozenset({"int2", "int4", "int8"}),
     "words": frozenset({"text", "int2", "int4", "int8"}),
     "duration": frozenset({"int8"}),
     "flag": frozenset({"bool"}),
     "texts": frozenset({"text[]"}),
+    "period": frozenset({"int8"}),
     "json": frozenset({"jsonb"}),
+    "json-text": frozenset({"jsonb"}),
     "reference": frozenset({"uuid"}),
     "time": frozenset({"timestamptz"}),
+    "id-time": frozenset({"timestamptz"}),
 }
 """Converter to the types of columns that it fills."""
 
 
 def shape_of(field: Field) -> Any:  # noqa: ANN401 - an annotation
     """Return the type of a field, as ``shapes.read`` checks it."""
-    if field.converter == "words" and field.type is not None:
-        return _NUMBER
-    if field.converter == "time":
-        return Moment if field.encoding in ("date", "iso") else _NUMBER
-    return SHAPES[field.converter]
+    match field.converter:
+        case _ if field.shape is not None:
+            found = field.shape | None
+        case "words" if field.type is not None:
+            found = _NUMBER
+        case "time":
+            found = _TIMES.get(field.encoding, _NUMBER)
+        case "period":
+            found = _members({field.number: _NUMBER, field.unit_from: str | None}) | None
+        case "cron-fields":
+            found = _members(dict.fromkeys(field.members, str | int | None)) | None
+        case _:
+            found = SHAPES[field.converter]
+    return found
 
 
-def reader(field: Field, column: str) -> Reader:
-    """Return the function that reads a field for this column (``table.column``)."""
+def _members(kinds: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type made at run time
+    """Return the type of a document with these members, whose attributes have their order."""
+    names = {f"m{index}": name for index, name in enumerate(kinds)}
+    fields = [(f"m{index}", kind, None) for index, kind in enumerate(kinds.values())]
+    return msgspec.defstruct("Members", cast("Any", fields), bases=(Shape,), rename=names, kw_only=True, gc=False)
+
+
+def inner_paths(field: Field) -> tuple[str, ...]:
+    """Return the members of a field that a converter reads."""
+    if field.converter == "period":
+        return (field.number, field.unit_from)
+    return field.members
+
+
+def reader(field: Field, column: str) -> Reader | None:
+    """Return the function that reads a field for this column (``table.column``); None: the value as it is.
+
+    It returns None for a value that stands for none.
+    """
     return _READERS[field.converter](field, column)
 
 
 def writer(field: Field) -> Writer:
-    """Return the function that writes a field from its first column."""
+    """Return the function that writes a field from its first column; it returns None for what is not written."""
     return _WRITERS[field.converter](field)
 
 
@@ -84,39 +127,96 @@ def _unchanged(value: Any) -> Any:  # noqa: ANN401 - any value
 
 def _text_reader(field: Field, column: str) -> Reader:
     checked, path = indexed if column in tables.INDEXED else plain, field.path
-    return lambda value: checked(value, path)
+    if not field.trim:
+        return lambda value, _notes: checked(value, path)
+
+    def read(value: str, _notes: list[Note]) -> str | None:
+        trimmed = text(value, path)
+        return None if trimmed is None else checked(trimmed, path)
+
+    return read
 
 
 def _texts_reader(field: Field, column: str) -> Reader:
     checked, path = indexed if column in tables.INDEXED else plain, f"{field.path}[]"
-    return lambda value: tuple(checked(item, path) for item in value)
+    return lambda value, _notes: tuple(checked(item, path) for item in value)
 
 
 def _zone_reader(field: Field, _column: str) -> Reader:
-    return lambda value: resolve(plain(value, field.path))
+    def read(value: str, notes: list[Note]) -> str:
+        zone = resolve(plain(value, field.path))
+        if zone != value:
+            notes.append(Note("mapped-zone", field.path))
+        return zone
+
+    return read
 
 
-def _words_reader(field: Field, _column: str) -> Reader:
-    words, path = field.words, field.path
+def _version_reader(field: Field, _column: str) -> Reader:
+    def read(value: str, notes: list[Note]) -> str | None:
+        version = text(value, field.path)
+        if version is not None and version != field.expected:
+            notes.append(Note("unknown-schema-version", field.path))
+        return version
+
+    return read
+
+
+def _words_reader(field: Field, column: str) -> Reader:
+    words, path, keep = field.words, field.path, field.keep
+    checked = indexed if column in tables.INDEXED else plain
     word_of = _spelled if field.type is not None else partial(plain, path=path)
+    written = set(written_words(words).values())
 
-    def read(value: Any) -> Any:  # noqa: ANN401 - a word, or a number
-        found = words.get(word_of(value))
+    def read(value: Any, notes: list[Note]) -> Any:  # noqa: ANN401 - a word, or a number
+        word = word_of(value)
+        found = words.get(word)
         if found is None:
-            raise unknown_value(path, tuple(words))
+            if not keep:
+                raise unknown_value(path, tuple(words))
+            notes.append(Note("unknown-word", path))
+            return checked(value, path)
+        if word not in written:
+            notes.append(Note("alias", path))
+        if found is None:
+            if not keep:
+                raise unknown_value(path, tuple(words))
+            notes.append(Note("unknown-word", path))
+            return checked(value, path)
+        if value not in written:
+            notes.append(Note("alias", path))
         return found
 
     return read
 
 
-def _time_reader(field: Field, _column: str) -> Reader:
-    if field.encoding in ("date", "iso"):
-        return _unchanged
-    unit, path = field.encoding, field.path
+def written_words(words: Mapping[str, Any]) -> dict[Any, str]:
+    """Return each value of a column with the word that it is written as: the first that stands for it."""
+    written: dict[Any, str] = {}
+    for source, target in words.items():
+        written.setdefault(target, source)
+    return written
 
-    def read(value: float) -> datetime:
+
+def _words_writer(field: Field) -> Writer:
+    written: dict[Any, Any] = written_words(field.words)
+    if field.type is not None:
+        number = _NUMBERS[field.type]
+        written = {value: number(int(word)) for value, word in written.items()}
+    return (lambda value: written.get(value, value)) if field.keep else written.get
+
+
+def _time_reader(field: Field, _column: str) -> Reader | None:
+    if field.encoding in ("date", "iso"):
+        return None
+    unit, path = field.encoding.removesuffix("-text"), field.path
+    is_text = unit != field.encoding
+
+    def read(value: Any, _notes: list[Note]) -> datetime:  # noqa: ANN401 - a number, or a text of one
+        if is_text and not _digits(value):
+            raise Rejected("bad-date", path, "milliseconds since 1970 as a text of digits")
         try:
-            return _EPOCH + timedelta(**{unit: value})
+            return _EPOCH + timedelta(**{unit: int(value) if is_text else value})
         except (OverflowError, ValueError):
             raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
 
@@ -129,23 +229,43 @@ def _time_writer(field: Field) -> Writer:
     if field.encoding == "iso":
         return format_iso
     per_second = _PER_SECOND[field.encoding]
-    number = _NUMBERS[field.type or ("double" if field.encoding == "seconds" else "long")]
     microsecond = timedelta(microseconds=1)
+    if field.encoding == "milliseconds-text":
+        return lambda value: str((value - _EPOCH) // timedelta(milliseconds=1))
+    number = _NUMBERS[field.type or ("double" if field.encoding == "seconds" else "long")]
     return lambda value: number((value - _EPOCH) / microsecond / (1_000_000 // per_second))
+
+
+def _id_time_reader(field: Field, column: str) -> Reader:
+    table, name = tables.split(column)
+    needed = name in tables.needed_columns(table)
+
+    def read(value: object, _notes: list[Note]) -> datetime | None:
+        if isinstance(value, ObjectId):
+            return value.generation_time.astimezone(UTC)
+        if needed:
+            raise Rejected("wrong-type", field.path, "an ObjectId, which holds a time")
+        return None
+
+    return read
 
 
 def _number_reader(field: Field, column: str) -> Reader:
     """Read a whole number; a duration in some unit is rounded to milliseconds."""
     least, most = tables.bounds_of(column)
-    is_duration, path = field.converter == "duration", field.path
-    factor = MILLISECONDS[field.unit] if is_duration else 1
+    is_duration, path, clamp, add = field.converter == "duration", field.path, field.clamp, field.add
+    factor = MILLISECONDS[field.unit] if is_duration else field.factor
+    rounds = is_duration or factor != 1
 
-    def read(value: float) -> int:
-        scaled = value * factor
+    def read(value: float, notes: list[Note]) -> int:
+        scaled = value * factor + add
         if not least <= scaled <= most or scaled >= _LARGEST_DOUBLE:
-            raise Rejected("out-of-range", path, f"a number from {least} to {most}")
+            if not clamp or scaled != scaled:  # noqa: PLR0124 - only NaN is not itself
+                raise Rejected("out-of-range", path, f"a number from {least} to {most}")
+            notes.append(Note("clamped", path))
+            return least if scaled < least else most
         whole = round(scaled)
-        if whole != scaled and not is_duration:
+        if whole != scaled and not rounds:
             raise Rejected("wrong-type", path, "a whole number")
         return whole
 
@@ -157,20 +277,100 @@ def _spelled(value: float) -> str:
     return str(int(value)) if value == value // 1 and abs(value) < _LARGEST_DOUBLE else ""
 
 
-def _words_writer(field: Field) -> Writer:
-    number = _NUMBERS[field.type] if field.type is not None else None
-    written: dict[Any, Any] = {}
-    for source, target in field.words.items():
-        written.setdefault(target, source if number is None else number(int(source)))
-    return written.get
-
-
 def _number_writer(field: Field) -> Writer:
     number = _NUMBERS[field.type or "int"]
     if field.converter == "number":
-        return number
-    factor = MILLISECONDS[field.unit]
-    return lambda value: number(value / factor)
+        factor, add = field.factor, field.add
+        return number if (factor, add) == (1, 0) else lambda value: number((value - add) / factor)
+    milliseconds = MILLISECONDS[field.unit]
+    return lambda value: number(value / milliseconds)
+
+
+def _period_reader(field: Field, column: str) -> Reader:
+    least, most = tables.bounds_of(column)
+    factors = {word: MILLISECONDS[unit] for word, unit in field.words.items()}
+    path, of_number, of_unit = field.path, f"{field.path}.{field.number}", f"{field.path}.{field.unit_from}"
+
+    def read(value: Any, _notes: list[Note]) -> int | None:  # noqa: ANN401 - the struct of ``shape_of``
+        number: float | None = value.m0
+        unit: str | None = value.m1
+        if number is None and unit is None:
+            return None
+        if number is None or unit is None:
+            raise Rejected("missing-field", of_number if number is None else of_unit, "a value")
+        factor = factors.get(plain(unit, of_unit))
+        if factor is None:
+            raise unknown_value(of_unit, tuple(factors))
+        scaled = number * factor
+        if not least <= scaled <= most or scaled >= _LARGEST_DOUBLE:
+            raise Rejected("out-of-range", path, f"a period from {least} to {most} milliseconds")
+        return round(scaled)
+
+    return read
+
+
+def _period_writer(field: Field) -> Writer:
+    """Write a period in the largest unit of which it is a multiple."""
+    number = _NUMBERS[field.type or "int"]
+    units = sorted(
+        ((MILLISECONDS[unit], word) for unit, word in written_words(field.words).items()), key=lambda one: -one[0]
+    )
+
+    def write(value: int) -> dict[str, Any]:
+        factor, word = next((one for one in units if value % one[0] == 0), units[-1])
+        return {field.number: number(value / factor), field.unit_from: word}
+
+    return write
+
+
+def _cron_fields_reader(_field: Field, _column: str) -> Reader:
+    def read(value: Any, _notes: list[Note]) -> str | None:  # noqa: ANN401 - the struct of ``shape_of``
+        held = msgspec.structs.astuple(value)
+        if all(one is None for one in held):
+            return None
+        parts = ("*" if one is None else "".join(str(one).split()) for one in held)
+        return " ".join(part or "*" for part in parts)
+
+    return read
+
+
+def _cron_fields_writer(field: Field) -> Writer:
+    def write(value: str) -> dict[str, str] | None:
+        parts = value.split()
+        return dict(zip(field.members, parts, strict=True)) if len(parts) == len(field.members) else None
+
+    return write
+
+
+def _json_reader(_field: Field, _column: str) -> Reader:
+    return lambda value, _notes: jsonb.encode(value)
+
+
+def _json_writer(field: Field) -> Writer:
+    shape = field.shape
+    is_list = get_origin(shape) is list
+    inner = get_args(shape)[0] if is_list else shape
+    if isinstance(inner, type) and issubclass(inner, Shape):
+        return ordered_reader(inner, many=is_list)
+    return jsonb.decode
+
+
+def _json_text_reader(_field: Field, _column: str) -> Reader:
+    def read(value: str, _notes: list[Note]) -> bytes | None:
+        try:
+            return jsonb.encode(msgspec.json.decode(value))
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+            return None
+
+    return read
+
+
+def _json_text_writer(field: Field) -> Writer:
+    """Write keys in their order: jsonb has another one, and each storage must give the same text."""
+    separators = (", ", ": ") if field.spaced else (",", ":")
+    return lambda value: json.dumps(
+        jsonb.decode(value), ensure_ascii=field.spaced, separators=separators, sort_keys=True
+    )
 
 
 _NUMBERS: Final[Mapping[str, Callable[[float], Any]]] = {
@@ -180,25 +380,32 @@ _NUMBERS: Final[Mapping[str, Callable[[float], Any]]] = {
 }
 """BSON type to the function that writes a number; one with a fraction is a double."""
 
-_READERS: Final[Mapping[str, Callable[[Field, str], Reader]]] = {
+_READERS: Final[Mapping[str, Callable[[Field, str], Reader | None]]] = {
     "text": _text_reader,
     "cron": _text_reader,
     "words": _words_reader,
     "time": _time_reader,
+    "id-time": _id_time_reader,
     "number": _number_reader,
     "duration": _number_reader,
+    "period": _period_reader,
+    "cron-fields": _cron_fields_reader,
     "texts": _texts_reader,
     "zone": _zone_reader,
-    "json": lambda _field, _column: jsonb.encode,
-    "flag": lambda _field, _column: _unchanged,
-    "reference": lambda _field, _column: _unchanged,
-}
+    "version": _version_reader,
+    "json": _json_reader,
+    "json-text": _json_text_reader,
+} | dict.fromkeys(("flag", "reference"), lambda _field, _column: None)
 
 _WRITERS: Final[Mapping[str, Callable[[Field], Writer]]] = {
     "words": _words_writer,
     "time": _time_writer,
     "number": _number_writer,
     "duration": _number_writer,
+    "period": _period_writer,
+    "cron-fields": _cron_fields_writer,
     "texts": lambda _field: list,
-    "json": lambda _field: jsonb.decode,
-} | dict.fromkeys(("text", "cron", "zone", "flag", "reference", "tenant"), lambda _field: _unchanged)
+    "json": _json_writer,
+    "json-text": _json_text_writer,
+    "reference": lambda field: lambda value: field.prefix + identity.hex_of(value),
+} | dict.fromkeys(("text", "cron", "zone", "version", "flag", "tenant", "own-id"), lambda _field: _unchanged)

@@ -17,23 +17,70 @@ from migrator.config import lowered, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.codec import profile_of_mapping
-from migrator.sources.mapping.language import Converter, Encoding, Field, Mapped, NumberType, SourceMapping, Unit
+from migrator.sources.mapping.language import (
+    Case,
+    Converter,
+    Encoding,
+    Field,
+    Mapped,
+    NumberType,
+    SourceMapping,
+    Unit,
+)
 from migrator.sources.profile import Profile
 
 Key = tuple[str, ...]
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("words", "type", "default"),
-    "time": ("encoding", "type"),
-    "number": ("type", "default"),
-    "duration": ("unit", "type", "default"),
-    "flag": ("default",),
-    "text": ("default",),
-    "cron": ("dialect",),
-    "zone": ("default",),
-    "reference": ("collection",),
+    "words": ("also", "words", "type", "keep", "default"),
+    "time": ("also", "encoding", "type"),
+    "number": ("also", "type", "factor", "add", "clamp", "default"),
+    "duration": ("also", "unit", "type", "default"),
+    "period": ("number", "unit_from", "words", "type"),
+    "flag": ("also", "default"),
+    "text": ("also", "trim", "default"),
+    "texts": ("also",),
+    "json": ("also",),
+    "json-text": ("also", "spaced"),
+    "cron": ("also", "dialect"),
+    "cron-fields": ("members", "dialect"),
+    "zone": ("also", "default"),
+    "reference": ("also", "collection"),
+    "tenant": ("also",),
+    "version": ("expected",),
 }
 """Converter to the options that it takes besides ``to`` and ``as``."""
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "trim": (bool,),
+    "keep": (bool,),
+    "clamp": (bool,),
+    "spaced": (bool,),
+    "factor": (int, float),
+    "add": (int, float),
+    "number": (str,),
+    "unit_from": (str,),
+    "expected": (str,),
+}
+"""Option to the types of its value."""
+_WHAT: Final[Mapping[str, str]] = {
+    "also": "a list of paths",
+    "members": "the list of members in the order of the cron line",
+    "number": "the member that holds the number",
+    "unit_from": "the member that holds the unit",
+    "expected": "the version that is known",
+    "factor": "a number",
+    "add": "a number",
+} | dict.fromkeys(("trim", "keep", "clamp", "spaced"), "true or false")
+"""Option to what is expected of it."""
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "period": ("number", "unit_from"),
+    "cron-fields": ("members",),
+    "version": ("expected",),
+}
+"""Converter to the options that it cannot do without."""
+_LISTS: Final = ("also", "members")
+_NOT_OF_THE_ID: Final = ("tenant", "own-id", "reference", "version", "period", "cron-fields")
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
@@ -94,7 +141,10 @@ class _Reading:
     def mapping(self) -> SourceMapping:
         """Return the mapping; it is of use only if there are no mistakes."""
         self._known_keys((), self._tree, ("source", "collections"))
-        name = self._name(self._table(("source",), self._tree.get("source")))
+        source = self._table(("source",), self._tree.get("source"))
+        name, documents = self._name(source), source.get("documents", "")
+        if not isinstance(documents, str):
+            self._wrong(("source", "documents"), "source.documents: expected a text")
         found = self._table(("collections",), self._tree.get("collections"))
         if not found:
             self._wrong(("collections",), "expected at least one section [collections.NAME]")
@@ -102,7 +152,7 @@ class _Reading:
             self._collection(one, self._table(("collections", one), held)) for one, held in found.items()
         )
         self._check_references(collections)
-        return SourceMapping(name=name, collections=collections)
+        return SourceMapping(name=name, documents=documents, collections=collections)
 
     def _wrong(self, key: Key, message: str) -> None:
         self.mistakes.append((key, message))
@@ -119,7 +169,7 @@ class _Reading:
                 self._wrong((*key, name), f"{where}unknown key {name}{nearest(name, known)}")
 
     def _name(self, held: Mapping[str, Any]) -> str:
-        self._known_keys(("source",), held, ("name",), "source: ")
+        self._known_keys(("source",), held, ("name", "documents"), "source: ")
         name = held.get("name")
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             self._wrong(("source", "name"), "source.name: expected a name of lower-case letters, digits, - and _")
@@ -130,13 +180,14 @@ class _Reading:
 
     def _collection(self, name: str, held: Mapping[str, Any]) -> Mapped:
         key: Key = ("collections", name)
-        self._known_keys(key, held, ("tables", "fields", "constants", "rows"), f"collection {name}: ")
+        self._known_keys(key, held, ("tables", "fields", "constants", "choices", "rows"), f"collection {name}: ")
         fed = self._tables(key, held.get("tables"))
         fields = tuple(self._fields(name, fed, self._table((*key, "fields"), held.get("fields"))))
         constants = self._constants(name, fed, fields, self._table((*key, "constants"), held.get("constants", {})))
+        choices = self._choices(name, fed, (*_columns_filled(fields), *constants), held.get("choices", {}))
         present = self._rows(name, fed, fields, self._table((*key, "rows"), held.get("rows", {})))
-        self._check_columns(name, fed, fields, constants)
-        return Mapped(name=name, tables=fed, fields=fields, constants=constants, present=present)
+        self._check_columns(name, fed, fields, (*constants, *choices))
+        return Mapped(name=name, tables=fed, fields=fields, constants=constants, choices=choices, present=present)
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:
         where, place = f"collection {key[-1]}: tables: ", (*key, "tables")
@@ -177,18 +228,23 @@ class _Reading:
 
     def _field(self, path: str, fed: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> Field | None:
         before = len(self.mistakes)
-        if path == "_id":
-            self._wrong(key, f"{where}the _id is always the source id; it fills no column")
         columns = self._columns(options.get("to", []), fed, key, where)
         named = options.get("as", _converter_of(columns[0], options) if columns else "tenant")
         if named not in get_args(Converter):
             self._wrong(key, f"{where}unknown converter {named}{nearest(str(named), get_args(Converter))}")
         if len(self.mistakes) > before:
             return None
-        if (named == "tenant") == bool(columns):
-            self._wrong(
-                key, f'{where}expected to = "table.column"' if not columns else f"{where}a tenant fills no column"
+        if (named in ("tenant", "own-id")) == bool(columns):
+            expected = (
+                f"{where}the converter {named} fills no column" if columns else f'{where}expected to = "table.column"'
             )
+            self._wrong(key, expected)
+            return None
+        if path == "_id" and named in _NOT_OF_THE_ID:
+            self._wrong(key, f"{where}the _id is always the source id: the converter {named} does not read it")
+            return None
+        if path != "_id" and named == "id-time":
+            self._wrong(key, f"{where}the converter id-time reads the _id alone")
             return None
         self._known_keys(key, options, ("to", "as", *OPTIONS.get(named, ())), where)
         self._check_converter(named, columns, key, where)
@@ -240,6 +296,7 @@ class _Reading:
         for option, choices in _CHOICES.items():
             if option in options and options[option] not in choices:
                 self._wrong(key, f"{where}{option}: expected one of {', '.join(choices)}")
+        self._check_types(named, options, key, where)
         words = self._words(columns, named, options, key, where)
         default = options.get("default")
         expected = _DEFAULTS.get(named)
@@ -251,12 +308,29 @@ class _Reading:
         elif isinstance(default, str) and not _fits(columns[0], default):
             listed = ", ".join(tables.WORDS.get(columns[0], ("a text",)))
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
-        if named == "cron":
+        if named in ("cron", "cron-fields"):
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
             self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
-        given = {name: options[name] for name in (*_CHOICES, "dialect", "collection") if name in options}
+        given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
+        given |= {name: tuple(options[name]) for name in _LISTS if isinstance(options.get(name), list)}
         return Field(path=path, columns=columns, converter=named, words=words, default=default, **given)
+
+    def _check_types(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
+        for option in _NEEDED.get(named, ()):
+            if not options.get(option):
+                self._wrong(key, f"{where}{option}: expected {_WHAT[option]}")
+        for option, kinds in _TYPES.items():
+            if option in options and type(options[option]) not in kinds:
+                self._wrong(key, f"{where}{option}: expected {_WHAT[option]}")
+        for option in _LISTS:
+            value = options.get(option)
+            if value and (not isinstance(value, list) or not all(isinstance(one, str) and one for one in value)):
+                self._wrong(key, f"{where}{option}: expected {_WHAT[option]}")
+            elif value and len(set(value)) < len(value):
+                self._wrong(key, f"{where}{option}: a name stands twice")
+        if options.get("factor") == 0:
+            self._wrong(key, f"{where}factor: expected a number other than 0")
 
     def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
         if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
@@ -284,6 +358,8 @@ class _Reading:
     def _words(
         self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str
     ) -> Mapping[str, Any]:
+        if named == "period":
+            return self._units(options, key, where)
         if named != "words":
             return {}
         known = tables.WORDS.get(columns[0])
@@ -291,17 +367,64 @@ class _Reading:
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
             return {}
+        if options.get("keep") and ("type" in options or not all(map(_takes_any_text, columns))):
+            self._wrong(key, f"{where}keep: expected a column that takes any text")
         self._check_theirs(columns[0], given, options, key, where)
         for column in columns:
-            for word in dict.fromkeys(given.values()):
-                if word == OPEN or _fits(column, word):
-                    continue
-                listed = tables.WORDS.get(column)
-                if listed is None:
-                    self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
-                    break
-                self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
+            self._check_words(column, given, key, where)
         return given
+
+    def _check_words(self, column: str, given: Mapping[str, Any], key: Key, where: str) -> None:
+        for word in dict.fromkeys(given.values()):
+            if word == OPEN or _fits(column, word):
+                continue
+            listed = tables.WORDS.get(column)
+            if listed is None:
+                self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
+                break
+            self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
+
+    def _units(self, options: Mapping[str, Any], key: Key, where: str) -> Mapping[str, Any]:
+        units = get_args(Unit)
+        given = options.get("words", {unit: unit for unit in units})
+        if not isinstance(given, dict) or not given:
+            self._wrong(key, f'{where}words: expected {{ theirs = "a unit" }}')
+            return {}
+        for unit in dict.fromkeys(given.values()):
+            if unit not in units:
+                self._wrong(key, f"{where}words: no unit {unit}{nearest(str(unit), units)}")
+        return given
+
+    def _choices(
+        self, collection: str, fed: Sequence[str], filled: Sequence[str], held: object
+    ) -> Mapping[str, tuple[Case, ...]]:
+        found: dict[str, tuple[Case, ...]] = {}
+        section: Key = ("collections", collection, "choices")
+        for column, value, key in _constant_leaves(self._table(section, held), section):
+            where = f"choice {column} of {collection}: "
+            if not self._is_column(column, fed, key, where):
+                continue
+            if column in filled:
+                self._wrong(key, f"{where}a field or a constant fills it already")
+            if column.removeprefix("triggers.") in tables.CAUSES:
+                self._wrong(key, f"{where}what makes a trigger fire comes from a field")
+            if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
+                self._wrong(key, f'{where}expected a list of {{ if = "field", value = … }}')
+                continue
+            found[column] = tuple(self._case(column, one, key, where) for one in value)
+        return found
+
+    def _case(self, column: str, held: Mapping[str, Any], key: Key, where: str) -> Case:
+        self._known_keys(key, held, ("if", "equals", "value"), where)
+        field, equals, value = held.get("if", ""), held.get("equals"), held.get("value")
+        if not isinstance(field, str):
+            self._wrong(key, f"{where}if: expected the path of a field")
+        if equals is not None and (not field or type(equals) not in (str, int, float, bool)):
+            self._wrong(key, f"{where}equals: expected a text, a number or a bool, beside if")
+        if not _fits(column, value):
+            expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+            self._wrong(key, f"{where}value: expected {', '.join(expected)}")
+        return Case(field=str(field), equals=equals, value=value)
 
     def _constants(
         self, collection: str, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
@@ -343,12 +466,15 @@ class _Reading:
         return found
 
     def _check_columns(
-        self, collection: str, fed: Sequence[str], fields: Sequence[Field], constants: Mapping[str, Any]
+        self, collection: str, fed: Sequence[str], fields: Sequence[Field], others: Sequence[str]
     ) -> None:
-        """Report columns that may not be null and that nothing fills."""
+        """Report columns that may not be null and that nothing fills, and paths that lie in one another.
+
+        ``others``: the columns that are filled otherwise than by fields.
+        """
         if any(key[:2] == ("collections", collection) for key, _ in self.mistakes):
             return  # what is missing may be what was written wrongly
-        filled = {column for field in fields for column in field.columns} | set(constants)
+        filled = {*_columns_filled(fields), *others}
         key: Key = ("collections", collection)
         for table in fed:
             for column in sorted(tables.needed_columns(table)):
@@ -358,7 +484,10 @@ class _Reading:
             if table == "triggers" and not {f"triggers.{one}" for one in tables.CAUSES} & filled:
                 causes = ", ".join(f"triggers.{one}" for one in tables.CAUSES)
                 self._wrong(key, f"collection {collection}: a trigger needs a field for one of {causes}")
-        paths = {field.path for field in fields}
+        paths = {path for field in fields for path in (field.path, *field.also)}
+        if len(paths) < sum(1 + len(field.also) for field in fields):
+            twice = sorted({path for field in fields for path in field.also if _count(path, fields) > 1})
+            self._wrong((*key, "fields", twice[0]), f"collection {collection}: also: {twice[0]} is read twice")
         for path in sorted(paths):
             outer = next((other for other in paths if path.startswith(f"{other}.")), None)
             if outer is not None:
@@ -382,6 +511,18 @@ class _Reading:
                     self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
                 elif target not in feeds[field.collection]:
                     self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
+
+
+def _columns_filled(fields: Sequence[Field]) -> Iterator[str]:
+    return (column for field in fields for column in field.columns)
+
+
+def _takes_any_text(column: str) -> bool:
+    return column not in tables.WORDS and tables.type_of(column) == "text"
+
+
+def _count(path: str, fields: Sequence[Field]) -> int:
+    return sum((path == field.path) + field.also.count(path) for field in fields)
 
 
 def _converter_of(column: str, options: Mapping[str, Any]) -> str:

@@ -5,26 +5,48 @@ field fills and the converter between the two. Reading and writing, the known fi
 all follow from it (``codec``). A mapping is written in TOML (``file``) or built from these classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from migrator.sources.profile import Context, Document, Note, Rows
+
 Converter: TypeAlias = Literal[
-    "text", "words", "time", "number", "flag", "duration", "texts", "json", "reference", "cron", "zone", "tenant"
+    "text",
+    "words",
+    "time",
+    "number",
+    "flag",
+    "duration",
+    "period",
+    "texts",
+    "json",
+    "json-text",
+    "reference",
+    "cron",
+    "cron-fields",
+    "zone",
+    "tenant",
+    "id-time",
+    "own-id",
+    "version",
 ]
 """How the value of a field and the value of a column follow from each other.
 
 ``text``, ``flag``, ``json``: the value as it is. ``texts``: a list of texts. ``words``: a word that stands for another,
 or for a number. ``time``: an instant in one of the encodings of ``Encoding``. ``number``: a whole number. ``duration``:
-a number in some unit, stored in milliseconds. ``cron``: a cron line, which makes a trigger if its dialect can evaluate
-it. ``zone``: the name of a time zone. ``reference``: the ``_id`` of a document of another collection. ``tenant``: the
-tenant.
+a number in some unit, stored in milliseconds. ``period``: a document of a number and a unit, stored in milliseconds.
+``json-text``: a text that holds JSON. ``cron``: a cron line, which makes a trigger if its dialect can evaluate it.
+``cron-fields``: a document that holds the fields of a cron line. ``zone``: the name of a time zone. ``reference``: the
+``_id`` of a document of another collection. ``tenant``: the tenant. ``id-time``: the time in an ObjectId. ``own-id``:
+the ``_id`` once more. ``version``: the version of the document's form.
 """
 
-Encoding: TypeAlias = Literal["date", "iso", "seconds", "milliseconds", "microseconds"]
-"""How a time is written: a BSON date, an ISO 8601 text with an offset, or a number since 1970 in UTC."""
+Encoding: TypeAlias = Literal["date", "iso", "seconds", "milliseconds", "microseconds", "milliseconds-text"]
+"""How a time is written: a BSON date, an ISO 8601 text with an offset, or a number since 1970 in UTC (of which one may
+be a text)."""
 
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
@@ -43,10 +65,16 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     path: str
     """Names of the members down to the field, with dots between them: ``options.retries``. Arrays are not entered."""
     columns: tuple[str, ...] = ()
-    """``table.column``, one or more; the first is the one that the field is written from. Only the tenant has none."""
+    """``table.column``, one or more; the first is the one that the field is written from. The tenant and the own id
+    have none."""
     converter: Converter
+    also: tuple[str, ...] = ()
+    """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
     words: Mapping[str, Any] = {}
-    """``words``: the source's word to the target's, or to a number. Of several for one, the first is written."""
+    """``words``: the source's word to the target's, or to a number. Of several for one, the first is written, and
+    another one is counted (finding ``alias``). ``period``: the source's word to a unit."""
+    keep: bool = False
+    """``words``: another word stays as it is (finding ``unknown-word``)."""
     encoding: Encoding = "date"
     """``time`` alone."""
     unit: Unit = "milliseconds"
@@ -55,13 +83,67 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The BSON type in which a number is written; each is accepted. ``words``: the documents hold numbers, written as
     texts in ``words``; omitted: they hold texts. Else, omitted: double for seconds, long for smaller units
     of a time, int for all else."""
+    factor: float = 1
+    """``number``: the column holds factor * value + add, rounded."""
+    add: float = 0
+    clamp: bool = False
+    """``number``: one outside the bounds of the column becomes the nearest bound (finding ``clamped``)."""
     default: Any = None
     """What the column holds if the field is absent or null; of the column's own type. Omitted: null. A column that
     holds the default is not written."""
+    trim: bool = False
+    """``text``, ``reference``: without white space at both ends; a blank text is none."""
     dialect: str = ""
-    """``cron`` alone: the dialect in which the line is evaluated."""
+    """``cron``, ``cron-fields``: the dialect in which the line is evaluated."""
+    members: tuple[str, ...] = ()
+    """``cron-fields``: the members of the document in the order of the line."""
+    number: str = ""
+    """``period``: the member that holds the number."""
+    unit_from: str = ""
+    """``period``: the member that holds the unit."""
+    spaced: bool = False
+    """``json-text``: written as Python writes JSON, with a space after ``,`` and ``:`` and with escapes for what is not
+    ASCII."""
+    expected: str = ""
+    """``version`` alone: the version that is known; another one is counted (finding ``unknown-schema-version``)."""
     collection: str = ""
     """``reference`` alone: the collection whose document is named."""
+    prefix: str = ""
+    """``reference``: written as this and the 32 digits of the row's id. Omitted: not written, and so remainder."""
+    loose: bool = False
+    """``reference``: the column holds the computed id, whether or not such a row is stored."""
+    shared: bool = False
+    """``reference``: may lead to a row of the tenant ``*``."""
+    shape: Any = None
+    """The type that the field must have, as ``shapes.read`` checks it. ``json``: a ``Shape`` (or a list of one), whose
+    members are written in the order of its declaration. Omitted: what the converter reads."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a choice: the value that a column has if a field holds something, or holds ``equals``."""
+
+    field: str = ""
+    """Path of the field; empty: always."""
+    equals: Any = None
+    value: Any
+
+
+class Reading(msgspec.Struct):
+    """What was read of one document so far: a ``Mapped.derive`` adds to it."""
+
+    tenant: str
+    columns: dict[str, dict[str, Any]]
+    """Table to column to value."""
+    notes: list[Note]
+    filled: set[str] = msgspec.field(default_factory=set)
+    """Tables of which a field filled a column; a default does not count."""
+    unusable: dict[str, Note] = msgspec.field(default_factory=dict)
+    """Tables that cannot have the row that the document describes, and why."""
+
+    def fill(self, table: str, **columns: Any) -> None:  # noqa: ANN401 - values of columns
+        """Fill columns of a table, which makes the document's row of it."""
+        self.columns[table].update(columns)
+        self.filled.add(table)
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,8 +156,16 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which the source writes them."""
     constants: Mapping[str, Any] = {}
     """``table.column`` to a value that every row has."""
+    choices: Mapping[str, tuple[Case, ...]] = {}
+    """``table.column`` to its cases, of which the first that applies gives the value. Never written."""
     present: Mapping[str, tuple[str, ...]] = {}
     """Further table to the fields of which one must hold something, or there is no row. Omitted: any of its fields."""
+    derive: Callable[[Document, Reading, Context], None] | None = None
+    """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
+    respell: Callable[[Rows, Document], None] | None = None
+    """Writes into the document what ``derive`` read, after all fields were written."""
+    derived_paths: tuple[str, ...] = ()
+    """Paths of fields that ``derive`` reads: the census knows them."""
 
 
 class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,3 +173,5 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     collections: tuple[Mapped, ...]
+    documents: str = ""
+    """As ``Profile.documents``."""

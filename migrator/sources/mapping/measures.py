@@ -4,16 +4,18 @@ The expressions follow from the same description as the codec, so they do not fi
 column. They find a value that was read or written wrongly.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
 from migrator.sources import aggregates
 from migrator.sources.mapping import tables
-from migrator.sources.mapping.language import MILLISECONDS, Field, Mapped
+from migrator.sources.mapping.language import MILLISECONDS, Case, Field, Mapped
 from migrator.sources.profile import Measure
 
+_OF_A_TRIGGER: Final = ("cron", "cron-fields", "zone")
+"""Converters of fields that a trigger may fail for."""
 _MICROSECONDS: Final[Mapping[str, int]] = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 
 
@@ -23,9 +25,9 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
     Left out are tables whose rows depend on more than their own fields (``present``, a cron line, a default), and
     locks: expired ones are left out by a rule, and MongoDB deletes them while they are counted.
     """
-    conditional = {*mapped.present}
-    conditional |= {tables.split(field.columns[0])[0] for field in mapped.fields if field.converter in ("cron", "zone")}
     owner = mapped.tables[0]
+    conditional = {*mapped.present, *(mapped.tables[1:] if mapped.derive is not None else ())}
+    conditional |= {tables.split(field.columns[0])[0] for field in mapped.fields if field.converter in _OF_A_TRIGGER}
     for field in mapped.fields:
         if not field.columns:
             continue
@@ -36,31 +38,42 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
         measure = _measure(field, default, owner)
         if measure is not None:
             yield measure
+    for column, cases in mapped.choices.items():
+        table, name = tables.split(column)
+        if table == owner != "locks" and tables.type_of(column) == "text":
+            yield Measure(column, "group", _chosen(cases), name)
 
 
 def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa: ANN401 - a value of the column
     table, column = tables.split(field.columns[0])
-    source = f"${field.path}"
+    paths = [f"${path}" for path in (field.path, *field.also)]
+    source: Any = paths[0] if len(paths) == 1 else {"$ifNull": paths}
     kind: Literal["group", "sum", "time"] = "sum"
+    sql = f"{column}::numeric"
     match field.converter:
         case "words":
-            is_number = tables.type_of(field.columns[0]) != "text"
             given: dict[Any, Any] = dict(field.words)
             if field.type is not None:
                 given = {int(old): new for old, new in given.items()}
-            spelled = aggregates.words(source, {old: new for old, new in given.items() if old != new})
-            expression = aggregates.number(spelled) if is_number else spelled
-            kind, sql = ("sum", f"{column}::numeric") if is_number else ("group", column)
+            renamed = {old: new for old, new in given.items() if old != new}
+            spelled = aggregates.words(source, renamed)
+            if tables.type_of(field.columns[0]) != "text":
+                expression = aggregates.number(spelled)
+            else:
+                kind, sql = "group", column
+                expression = aggregates.free_words(column, source, renamed).expression if field.keep else spelled
         case "flag":
             value = source if default is None else {"$ifNull": [source, default]}
             expression = {"$switch": {"branches": _flag_branches(value), "default": None}}
             kind, sql, default = "group", f"{column}::text", None
         case "number":
-            expression, sql = aggregates.number(source), f"{column}::numeric"
+            expression = _number(field, source)
         case "duration":
             scaled = {"$multiply": [aggregates.number(source), MILLISECONDS[field.unit]]}
-            expression, sql = {"$round": [scaled, 0]}, f"{column}::numeric"
-        case "time":
+            expression = {"$round": [scaled, 0]}
+        case "period":
+            expression = _period(field)
+        case "time" | "id-time":
             kind, expression = "time", _milliseconds(field, source)
             sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
         case _:
@@ -70,12 +83,46 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
     return Measure(field.path, kind, expression, _sql(sql, table, owner))
 
 
+def _number(field: Field, source: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    found = aggregates.number(source)
+    if (field.factor, field.add) != (1, 0):
+        found = {"$add": [{"$multiply": [found, field.factor]}, field.add]}
+        found = {"$round": [found, 0]} if field.factor != 1 else found
+    if not field.clamp:
+        return found
+    least, most = tables.bounds_of(field.columns[0])
+    return {"$cond": [{"$isNumber": source}, {"$max": [least, {"$min": [most, found]}]}, None]}
+
+
+def _period(field: Field) -> Any:  # noqa: ANN401 - a MongoDB expression
+    number, unit = aggregates.number(f"${field.path}.{field.number}"), f"${field.path}.{field.unit_from}"
+    branches = [{"case": {"$eq": [unit, word]}, "then": MILLISECONDS[name]} for word, name in field.words.items()]
+    return {"$round": [{"$multiply": [number, {"$switch": {"branches": branches, "default": None}}]}, 0]}
+
+
+def _chosen(cases: Sequence[Case]) -> Any:  # noqa: ANN401 - a MongoDB expression
+    branches = [{"case": _holds(one), "then": {"$literal": one.value}} for one in cases]
+    return {"$switch": {"branches": branches, "default": None}}
+
+
+def _holds(case: Case) -> Any:  # noqa: ANN401 - a MongoDB expression
+    if not case.field:
+        return True
+    if case.equals is not None:
+        return {"$eq": [f"${case.field}", {"$literal": case.equals}]}
+    return {"$ne": [{"$ifNull": [f"${case.field}", None]}, None]}
+
+
 def _flag_branches(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - MongoDB expressions
     return [{"case": {"$eq": [value, flag]}, "then": str(flag).lower()} for flag in (True, False)]
 
 
 def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB expression
     """Return the expression of a time in whole milliseconds since 1970."""
+    if field.converter == "id-time":
+        return {"$cond": [{"$eq": [{"$type": source}, "objectId"]}, {"$toLong": {"$toDate": source}}, None]}
+    if field.encoding == "milliseconds-text":
+        return {"$convert": {"input": source, "to": "long", "onError": None, "onNull": None}}
     if field.encoding in ("date", "iso"):
         return aggregates.milliseconds(source)
     micros = {"$round": [{"$multiply": [aggregates.number(source), _MICROSECONDS[field.encoding]]}, 0]}

@@ -11,6 +11,7 @@ from migrator.sources import profile_of
 from migrator.sources.mapping.file import load_mapping
 
 MAPPING = Path(__file__).parents[2] / "fixtures_data" / "mappings" / "acme.toml"
+EVERY = MAPPING.with_name("every.toml")
 
 BEGIN = """\
 [source]
@@ -63,7 +64,7 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             'x = { to = "runs.error", as = "time" }',
             "field x of jobs: the converter time does not fill runs.error (text)",
         ),
-        ('x = { to = "runs.error", unit = "days" }', "field x of jobs: unknown key unit; known: to, as, default"),
+        ('x = { to = "runs.error", unit = "days" }', "field x of jobs: unknown key unit; known: to, as, also, tr"),
         ('x = { to = "runs.started_at", encoding = "unix" }', "field x of jobs: encoding: expected one of date, iso, "),
         (
             'x = { to = "schedules.timeout_ms", unit = "weeks" }',
@@ -116,7 +117,40 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             "field x of jobs: runs.duration_ms follows from runs.started_at and runs.finished_at",
         ),
         ("x = 5", 'field x of jobs: expected { to = "table.column" }'),
-        ('_id = { to = "runs.error" }', "field _id of jobs: the _id is always the source id; it fills no column"),
+        (
+            '_id = { to = "schedules.schema_version", as = "version", expected = "1" }',
+            "field _id of jobs: the _id is always the source id: the converter version does not read it",
+        ),
+        (
+            'x = { to = "runs.started_at", as = "id-time" }',
+            "field x of jobs: the converter id-time reads the _id alone",
+        ),
+        ('x = { to = "runs.error", as = "own-id" }', "field x of jobs: the converter own-id fills no column"),
+        ('x = { to = "runs.error", also = "y" }', "field x of jobs: also: expected a list of paths"),
+        ('x = { to = "runs.error", also = ["y", "y"] }', "field x of jobs: also: a name stands twice"),
+        ('x = { to = "runs.error", trim = 1 }', "field x of jobs: trim: expected true or false"),
+        ('x = { to = "runs.attempt", factor = 0 }', "field x of jobs: factor: expected a number other than 0"),
+        ('x = { to = "runs.attempt", add = "1" }', "field x of jobs: add: expected a number"),
+        (
+            'x = { to = "schedules.mode", keep = true }',
+            "field x of jobs: keep: expected a column that takes any text",
+        ),
+        (
+            'x = { to = "schedules.schema_version", as = "version" }',
+            "field x of jobs: expected: expected the version that is known",
+        ),
+        (
+            'x = { to = "triggers.interval_ms", as = "period", number = "n" }',
+            "field x of jobs: unit_from: expected the member that holds the unit",
+        ),
+        (
+            'x = { to = "triggers.interval_ms", as = "period", number = "n", unit_from = "u", words = { w = "week" } }',
+            "field x of jobs: words: no unit week",
+        ),
+        (
+            'x = { to = "schedules.created_by", as = "cron-fields", dialect = "debian" }',
+            "field x of jobs: members: expected the list of members in the order of the cron line",
+        ),
         (
             'name.x = { to = "runs.error" }\nname.y = { to = "runs.error" }',
             "field name.y of jobs: runs.error is filled",
@@ -175,6 +209,50 @@ def test_a_mistake_elsewhere_is_named_with_its_line(tmp_path: Path, old: str, ne
     assert old in BEGIN
     found = mistakes(tmp_path, BEGIN.replace(old, new))
     assert any(one.startswith(expected) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("runs.state = []", "choice runs.state of jobs: a field or a constant fills it already"),
+        ("runs.cause = []", 'choice runs.cause of jobs: expected a list of { if = "field", value = … }'),
+        (
+            'runs.cause = [{ of = "x", value = "a" }]',
+            "choice runs.cause of jobs: unknown key of; known: if, equals, value",
+        ),
+        ("runs.cause = [{ value = 1 }]", "choice runs.cause of jobs: value: expected a value of type text"),
+        (
+            'runs.caus = [{ value = "a" }]',
+            "choice runs.caus of jobs: column runs.caus does not exist; did you mean cause?",
+        ),
+        (
+            'runs.cause = [{ equals = 1, value = "a" }]',
+            "choice runs.cause of jobs: equals: expected a text, a number or a bool, beside if",
+        ),
+        (
+            'schedules.mode = [{ if = "x", value = "full" }]',
+            "choice schedules.mode of jobs: value: expected analysis-only, content-refresh",
+        ),
+        (
+            'triggers.event_name = [{ value = "start" }]',
+            "choice triggers.event_name of jobs: what makes a trigger fire comes from a field",
+        ),
+    ],
+)
+def test_a_mistake_in_a_choice_is_named_with_its_line(tmp_path: Path, line: str, expected: str) -> None:
+    assert f"13: {expected}" in mistakes(tmp_path, f"{BEGIN}[collections.jobs.choices]\n{line}\n")
+
+
+def test_a_path_that_is_read_twice_is_refused(tmp_path: Path) -> None:
+    text = BEGIN + 'x = { to = "runs.error", also = ["made"] }\n'
+    assert mistakes(tmp_path, text) == ["11: collection jobs: also: made is read twice"]
+
+
+def test_what_the_documents_were_seen_in_is_a_text(tmp_path: Path) -> None:
+    assert load_mapping(EVERY).documents == "made for the tests"
+    assert mistakes(tmp_path, BEGIN.replace('"acme"', '"acme"\ndocuments = 5')) == [
+        "3: source.documents: expected a text"
+    ]
 
 
 def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
