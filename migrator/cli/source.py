@@ -43,9 +43,9 @@ def list_command(config: str | None, *, as_json: bool) -> None:
 @click.argument("source")
 @common_options
 def show_command(config: str | None, source: str, *, as_json: bool) -> None:
-    """Show the collections, tables and known fields of a SOURCE; for a shipped mapping, its file.
+    """Show the collections, tables and known fields of a SOURCE.
 
-    SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
+    A source that is shipped as a mapping file is shown as that file, which can be copied and changed. SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
     profile = profile_of(_chosen(load(config).source, source))
     fields = [
