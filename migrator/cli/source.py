@@ -45,7 +45,8 @@ def list_command(config: str | None, *, as_json: bool) -> None:
 def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     """Show the collections, tables and known fields of a SOURCE.
 
-    A source that is shipped as a mapping file is shown as that file, which can be copied and changed. SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
+    A source that is shipped as a mapping file is shown as that file, which can be copied and changed. SOURCE is a name,
+    package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
     profile = profile_of(_chosen(load(config).source, source))
     fields = [

@@ -18,6 +18,9 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     "alias": SourcePolicy(
         "an older spelling of a value", "the column has the present word; the remainder keeps the original"
     ),
+    "clamped": SourcePolicy(
+        "a number outside the bounds of its column", "the nearest bound is stored; the remainder keeps the original"
+    ),
     "clamped-priority": SourcePolicy(
         "a priority outside 0 to 100", "the nearest bound is stored; the remainder keeps the original"
     ),
@@ -44,6 +47,7 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     ),
     "unknown-cause": SourcePolicy("a cause of a run that is not in the list of known ones", "the text is kept"),
     "unknown-schema-version": SourcePolicy("a version of the document's schema that is not known", _KEPT),
+    "unknown-word": SourcePolicy("a word that the mapping does not list", "the text is kept"),
     "unknown-zone": SourcePolicy(
         "an unknown time zone", "the schedule is loaded without a trigger; the remainder keeps it"
     ),
