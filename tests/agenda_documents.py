@@ -1,4 +1,4 @@
-"""Documents of Agenda's family: the real ones of 4.4 and 6.2, and synthetic ones of the versions without a fixture.
+"""Documents of Agenda's family: the real ones of Agenda 4, 5 and 6, hokify's fork and Pulse, and synthetic ones.
 
 The synthetic ones follow what the libraries write: which fields, which as null, in which order.
 """
@@ -29,8 +29,11 @@ KEY = ObjectId("6b005affa4375445fe12232e")
 
 REAL = [
     ("agenda-4", "agendaJobs"),
+    ("agenda-5", "agendaJobs"),
     ("agenda-6", "agendaJobs"),
     ("agenda-6", "agenda_logs"),
+    ("hokify-6", "agendaJobs"),
+    ("pulse-1", "pulseJobs"),
 ]
 
 
@@ -176,12 +179,12 @@ def pulse_run(**changes: Any) -> Document:  # noqa: ANN401 - any BSON value
         "nextRunAt": None,
         "lockedAt": None,
         "lastRunAt": NOON,
-        "runCount": 3,
         "progress": 40,
         "failCount": 3,
         "failReason": "down",
         "failedAt": NOON + SECOND,
         "lastFinishedAt": NOON + SECOND,
+        "runCount": 3,
     }
     return pulse() | state | changes
 

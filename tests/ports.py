@@ -48,6 +48,7 @@ Document = dict[str, Any]
 DATA: Final = Path(__file__).parent / "fixtures_data"
 RECORDED: Final = DATA / "ports"
 PROFILES: Final = ("stellaops", "agenda")
+_FOLDERS: Final = ("agenda-4", "agenda-5", "agenda-6", "hokify-6", "pulse-1")
 _SEED: Final = 5
 _PLAN: Final = Counts(40, 900, 40, 60, 60, 60, 60, 30, 12, 6, 40, 20)
 _DIGITS: Final = 4
@@ -285,9 +286,9 @@ def _all_lines(profile: str) -> Iterator[Line]:
         name = collection.name
         if profile == "stellaops" and name in COLLECTIONS:
             yield Line(name, "tenant", "demo")
-        for folder in sorted(DATA.glob("agenda-*" if profile == "agenda" else "none")):
-            if (folder / f"{name}.jsonl").exists():
-                yield Line(name, "tenant", f"fixture/{folder.name}")
+        for folder in _FOLDERS if profile == "agenda" else ():
+            if (DATA / folder / f"{name}.jsonl").exists():
+                yield Line(name, "tenant", f"fixture/{folder}")
         yield from (Line(name, context, "base") for context in CONTEXTS)
         yield from (Line(name, "tenant", f"changes/{block}") for block in range(20 if profile == "agenda" else 4))
         for number, base in enumerate(bases(profile)[name][: _changed(profile)[name]]):

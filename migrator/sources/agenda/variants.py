@@ -66,8 +66,8 @@ _VARIANTS: Final = (
             *(*_REPEAT, "repeatAt", "disabled", "lastModifiedBy"),
         ),
         later=(
-            *("lockedAt", "lastRunAt", "runCount", "progress", "failCount", "failReason", "failedAt"),
-            *("finishedCount", "lastFinishedAt", "result"),
+            *("lockedAt", "lastRunAt", "progress", "failCount", "failReason", "failedAt"),
+            *("finishedCount", "lastFinishedAt", "result", "runCount"),
         ),
         always=frozenset({"priority", "nextRunAt", "attempts", "backoff"}),
         saves_result=True,
