@@ -90,6 +90,7 @@ BASES: dict[str, Document] = {
         "started": "1795397400123",
         "error": {"text": "late"},
     },
+    "graph": {"name": "sweep", "halted": NOON, "after": NOON},
     "leases": {"until": NOON.replace(year=2027)},
 }
 """Document of each collection; ``periods`` are further documents of ``tasks``."""
@@ -105,7 +106,7 @@ likely = st.one_of(
     ),
     st.sampled_from(["task@3", " n ", "secs", "timer", "*/5", "1795397400123", "-1", "9" * 30, "[", '{"b":1,"a":1e5}']),
     st.sampled_from([{"every": 1.5, "period": "minutes"}, {"every": 1}, {"minute": "*/5"}, {"minute": "x"}]),
-    st.sampled_from([{"name": "org"}, {"text": "late"}, {"zone": "UTC"}]),
+    st.sampled_from(["counter", {"name": "org"}, {"text": "late"}, {"zone": "UTC"}]),
     st.sampled_from(["2026-11-22T12:00:00Z", "yesterday", [], ["a"], [1], {}, {"retries": 2.5}, "x" * 3_000]),
 )
 
@@ -114,7 +115,10 @@ likely = st.one_of(
 def changed(draw: st.DrawFn) -> tuple[str, Document]:
     """Draw a document with some of its fields dropped, nulled, replaced or added."""
     collection = draw(st.sampled_from(sorted(BASES)))
-    document = {"_id": draw(st.one_of(values(), st.just("t"), late(ObjectId))), **BASES[collection]}
+    document = {
+        "_id": draw(st.one_of(values(), st.just("t"), late(ObjectId), st.just("recurring:a"))),
+        **BASES[collection],
+    }
     for _ in range(draw(st.integers(0, 5))):
         name = draw(st.sampled_from([one.partition(".")[0] for one in FIELDS]))
         action = draw(st.sampled_from(["drop", "likely", "likely", "any", "add"]))
@@ -180,3 +184,25 @@ def test_a_document_as_the_scheduler_writes_it_leaves_nothing(name: str) -> None
     left = serialize(collection, decoded, decoded.rows)[1]
     unmapped = {"periods": {"id", "deleted"}, "outcomes": {"task", "error"}, "history": {"job"}}
     assert {entry.field for entry in remainder.entries(left)} == unmapped.get(name, set())
+
+
+def test_each_kind_of_a_collection_has_rows_of_its_own() -> None:
+    graph = EVERY.by_name()["graph"]
+    documents_ = [
+        {"_id": "recurring:1", "name": "a", "line": "* * * * *", "halted": NOON},
+        {"_id": "2", "name": "b", "halted": NOON},
+        {"_id": "3", "title": "c", "after": NOON},
+    ]
+    decoded = [graph.decode(one, CONTEXT).rows for one in documents_]
+    assert [[row.table for row in rows] for rows in decoded] == [
+        ["schedules", "triggers"],
+        ["schedules"],
+        ["schedules"],
+    ]
+    assert [graph.encode(rows) for rows in decoded] == [
+        {"_id": "recurring:1", "name": "a", "line": "* * * * *"},
+        documents_[1],
+        {"_id": "3", "title": "c"},
+    ]
+    with pytest.raises(Skipped, match="kind counter"):
+        graph.decode({"_id": 4, "_t": "counter"}, CONTEXT)

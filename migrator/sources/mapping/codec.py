@@ -18,7 +18,7 @@ from migrator.cron import CronError, ZoneError
 from migrator.records import Lock, Record, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters, tables
-from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping
+from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of
 from migrator.sources.profile import (
     Collection,
@@ -30,6 +30,7 @@ from migrator.sources.profile import (
     Reference,
     Rejected,
     Rows,
+    Skipped,
 )
 from migrator.sources.shapes import Shape, paths_of_type, read, text
 from migrator.sources.tenants import tenant_of
@@ -65,7 +66,8 @@ def load_order(mapping: SourceMapping) -> tuple[str, ...]:
 
 
 def _referred(one: Mapped) -> set[str]:
-    return {field.collection for field in one.fields if field.collection} - {one.name}
+    fields = (field for shape in one.shapes() for field in shape.fields)
+    return {field.collection for field in fields if field.collection} - {one.name}
 
 
 class _Place:
@@ -217,6 +219,16 @@ class Codec:
             self._mapped.respell(rows, document)
         return document
 
+    def could_make(self, rows: Rows) -> bool:
+        """Tell whether documents of this kind can have made these rows, by the tables, the ``_id`` and constants."""
+        owner: Any = rows[0]
+        when = self._mapped.when
+        if when is not None and when.path == "_id":
+            return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
+        return all(row.table in self._mapped.tables for row in rows) and all(
+            getattr(row, column) == value for row in rows for column, value in self._constants[row.table].items()
+        )
+
     def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         if self._tenant is None:
             return tenant_of(None, context, [], path="")
@@ -302,56 +314,96 @@ def _at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any 
     return value
 
 
+class _Kinds:
+    """Decodes and encodes the documents of a collection that holds several kinds."""
+
+    def __init__(self, mapping: SourceMapping, mapped: Mapped) -> None:
+        self._kinds = tuple(
+            (name, kind, None if kind.skipped else Codec(mapping, kind)) for name, kind in mapped.kinds.items()
+        )
+        self._expected = "a document of one of the kinds " + ", ".join(mapped.kinds)
+
+    def decode(self, document: Document, context: Context) -> Decoded:
+        """Return the rows of a document by the first kind that describes it."""
+        for name, kind, codec in self._kinds:
+            if kind.when is None or _applies(kind.when, document):
+                if codec is None:
+                    raise Skipped(f"kind {name}")
+                return codec.decode(document, context)
+        raise Rejected("unknown-value", "", self._expected)
+
+    def encode(self, rows: Rows) -> Document:
+        """Return the document of the first kind that could have made the rows."""
+        codecs = [codec for _, _, codec in self._kinds if codec is not None]
+        chosen = next((codec for codec in codecs if codec.could_make(rows)), codecs[0])
+        return chosen.encode(rows)
+
+
+def _applies(when: When, document: Document) -> bool:
+    held = _at(document, when.path.split("."))
+    if when.present is not None and (held is not None) != when.present:
+        return False
+    if when.equals is not None and not _is_equal(held, when.equals):
+        return False
+    return not when.begins or (isinstance(held, str) and held.startswith(when.begins))
+
+
 def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
-    codec = Codec(mapping, mapped)
+    codec = _Kinds(mapping, mapped) if mapped.kinds else Codec(mapping, mapped)
+    shapes = mapped.shapes()
+    fed = tuple(dict.fromkeys(table for shape in shapes for table in shape.tables))
+    fields = [field for shape in shapes for field in shape.fields]
     return Collection(
         name=mapped.name,
-        tables=tuple(tables.TABLES[table] for table in mapped.tables),
+        tables=tuple(tables.TABLES[table] for table in fed),
         decode=codec.decode,
         encode=codec.encode,
-        references=tuple(_references(mapped)),
+        references=tuple(_references(fields)),
         after=tuple(sorted(_referred(mapped))),
-        tenant_expression=_tenant_expression(mapped),
-        measures=tuple(measures_of(mapped)),
+        tenant_expression=_tenant_expression(fields),
+        measures=() if mapped.kinds else tuple(measures_of(mapped)),
         attach=attach_extra,
         remainder=remainder_of,
-        unique=tables.UNIQUE.get(mapped.tables[0], ()),
-        reference_paths=frozenset(field.path for field in mapped.fields if field.converter == "reference"),
-        known=frozenset(_known(mapped)),
+        unique=tables.UNIQUE.get(fed[0], ()),
+        reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
+        known=frozenset(path for shape in (*shapes, *mapped.kinds.values()) for path in _known(shape)),
     )
 
 
-def _references(mapped: Mapped) -> Iterator[Reference]:
-    for field in mapped.fields:
-        if field.converter != "reference" or field.loose:
-            continue
-        paths = tuple(tuple(path.split(".")) for path in (field.path, *field.also))
-        for column in field.columns:
-            table, name = tables.split(column)
-            yield Reference(
-                record=tables.TABLES[table],
-                column=name,
-                target=tables.TABLES[tables.TARGETS[name]],
-                required=name in tables.needed_columns(table),
-                collection=field.collection,
-                named=partial(_named, paths=paths, is_trimmed=field.trim),
-                shared=field.shared,
-                prefix=field.prefix,
-            )
+def _references(fields: Sequence[Field]) -> Iterator[Reference]:
+    """Yield the references; fields of several kinds that fill one column make one."""
+    found: dict[tuple[str, str], list[Field]] = {}
+    for field in fields:
+        if field.converter == "reference" and not field.loose:
+            found.setdefault((field.columns[0], field.collection), []).append(field)
+    for (place, collection), same in found.items():
+        table, column = tables.split(place)
+        yield Reference(
+            record=tables.TABLES[table],
+            column=column,
+            target=tables.TABLES[tables.TARGETS[column]],
+            required=column in tables.needed_columns(table),
+            collection=collection,
+            named=partial(_named, fields=tuple(same)),
+            shared=same[0].shared,
+            prefix=same[0].prefix,
+        )
 
 
-def _named(document: Document, paths: Sequence[Sequence[str]], *, is_trimmed: bool) -> str | None:
-    value = next((held for held in (_at(document, names) for names in paths) if held is not None), None)
-    if is_trimmed and isinstance(value, str):
-        value = value.strip() or None
-    return None if value is None else identity.source_id(value)
+def _named(document: Document, fields: Sequence[Field]) -> str | None:
+    for field in fields:
+        for path in (field.path, *field.also):
+            value = _at(document, path.split("."))
+            if value is not None:
+                if field.trim and isinstance(value, str):
+                    value = value.strip() or None
+                return None if value is None else identity.source_id(value)
+    return None
 
 
-def _tenant_expression(mapped: Mapped) -> Any:  # noqa: ANN401 - a MongoDB expression
-    field = next((field for field in mapped.fields if field.converter == "tenant"), None)
-    if field is None:
-        return None
-    return aggregates.tenant(*(f"${path}" for path in field.also), field=f"${field.path}")
+def _tenant_expression(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - a MongoDB expression
+    paths = [f"${path}" for field in fields if field.converter == "tenant" for path in (field.path, *field.also)]
+    return aggregates.tenant(*paths[1:], field=paths[0]) if paths else None
 
 
 def _known(mapped: Mapped) -> Iterator[str]:
@@ -365,6 +417,8 @@ def _known(mapped: Mapped) -> Iterator[str]:
                 yield f"{path}[]"
             if field.shape is not None:
                 yield from (f"{path}{inner}" for inner in paths_of_type(field.shape))
+    if mapped.when is not None:
+        yield from _beginnings(mapped.when.path)
     for cases in mapped.choices.values():
         for case in cases:
             yield from _beginnings(case.field)
@@ -377,7 +431,8 @@ def _beginnings(path: str) -> Iterator[str]:
 
 def first_feeding(mapping: SourceMapping, table: str) -> str:
     """Return the first collection that feeds a table: its documents keep the UUIDs of their ``_id``."""
-    return next((one.name for one in mapping.collections if table in one.tables), "")
+    feeding = (one.name for one in mapping.collections for shape in one.shapes() if table in shape.tables)
+    return next(feeding, "")
 
 
 def _parent_id(mapping: SourceMapping, step: _Step) -> Callable[[str, Any, str], Any]:

@@ -26,6 +26,7 @@ from migrator.sources.mapping.language import (
     NumberType,
     SourceMapping,
     Unit,
+    When,
 )
 from migrator.sources.profile import Profile
 
@@ -179,18 +180,66 @@ class _Reading:
         return name
 
     def _collection(self, name: str, held: Mapping[str, Any]) -> Mapped:
-        key: Key = ("collections", name)
-        self._known_keys(key, held, ("tables", "fields", "constants", "choices", "rows"), f"collection {name}: ")
-        fed = self._tables(key, held.get("tables"))
-        fields = tuple(self._fields(name, fed, self._table((*key, "fields"), held.get("fields"))))
-        constants = self._constants(name, fed, fields, self._table((*key, "constants"), held.get("constants", {})))
-        choices = self._choices(name, fed, (*_columns_filled(fields), *constants), held.get("choices", {}))
-        present = self._rows(name, fed, fields, self._table((*key, "rows"), held.get("rows", {})))
-        self._check_columns(name, fed, fields, (*constants, *choices))
-        return Mapped(name=name, tables=fed, fields=fields, constants=constants, choices=choices, present=present)
+        section: Key = ("collections", name)
+        if "kinds" not in held:
+            return self._shape(section, held)
+        self._known_keys(section, held, ("kinds",), f"collection {name}: ")
+        described = self._table((*section, "kinds"), held["kinds"])
+        kinds = {
+            kind: self._kind((*section, "kinds", kind), self._table((*section, "kinds", kind), inner))
+            for kind, inner in described.items()
+        }
+        firsts = dict.fromkeys(one.tables[0] for one in kinds.values() if one.tables)
+        place = (*section, "kinds", *list(kinds)[:1])
+        if len(firsts) > 1:
+            self._wrong(place, f"collection {name}: kinds: expected the same first table, not {', '.join(firsts)}")
+        if not any(one.tables for one in kinds.values()):
+            self._wrong(place, f"collection {name}: kinds: expected one that feeds tables")
+        return Mapped(name=name, kinds=kinds)
+
+    def _kind(self, section: Key, held: Mapping[str, Any]) -> Mapped:
+        where = f"kind {section[-1]} of {section[1]}: "
+        when = self._when(section, held["when"], where) if "when" in held else None
+        if "skip" not in held:
+            return msgspec.structs.replace(self._shape(section, held, "when"), when=when)
+        self._known_keys(section, held, ("when", "skip"), where)
+        if held["skip"] is not True:
+            self._wrong((*section, "skip"), f"{where}skip: expected true, or tables and fields")
+        return Mapped(name=section[1], when=when, skipped=True)
+
+    def _when(self, section: Key, value: object, where: str) -> When | None:
+        key = (*section, "when")
+        if not isinstance(value, dict) or not isinstance(value.get("path"), str) or not value["path"]:
+            self._wrong(key, f'{where}when: expected {{ path = "field", … }}')
+            return None
+        self._known_keys(key, value, ("path", "present", "absent", "equals", "begins"), f"{where}when: ")
+        conditions = [name for name in ("present", "absent", "equals", "begins") if name in value]
+        if len(conditions) != 1:
+            self._wrong(key, f"{where}when: expected one of present = true, absent = true, equals and begins")
+        equals, begins = value.get("equals"), value.get("begins", "")
+        if any(value.get(name, True) is not True for name in ("present", "absent")):
+            self._wrong(key, f"{where}when: {conditions[0]}: expected true")
+        if equals is not None and type(equals) not in (str, int, float, bool):
+            self._wrong(key, f"{where}when: equals: expected a text, a number or a bool")
+        if not isinstance(begins, str) or ("begins" in value and not begins):
+            self._wrong(key, f"{where}when: begins: expected a text")
+        present = None if conditions[:1] not in (["present"], ["absent"]) else conditions[0] == "present"
+        return When(path=value["path"], present=present, equals=equals, begins=str(begins))
+
+    def _shape(self, section: Key, held: Mapping[str, Any], *also_known: str) -> Mapped:
+        known = ("tables", "fields", "constants", "choices", "rows", *also_known)
+        self._known_keys(section, held, known, f"collection {_label(section)}: ")
+        fed = self._tables(section, held.get("tables"))
+        fields = tuple(self._fields(section, fed, self._table((*section, "fields"), held.get("fields"))))
+        stated = self._table((*section, "constants"), held.get("constants", {}))
+        constants = self._constants(section, fed, fields, stated)
+        choices = self._choices(section, fed, (*_columns_filled(fields), *constants), held.get("choices", {}))
+        present = self._rows(section, fed, fields, self._table((*section, "rows"), held.get("rows", {})))
+        self._check_columns(section, fed, fields, (*constants, *choices))
+        return Mapped(name=section[1], tables=fed, fields=fields, constants=constants, choices=choices, present=present)
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:
-        where, place = f"collection {key[-1]}: tables: ", (*key, "tables")
+        where, place = f"collection {_label(key)}: tables: ", (*key, "tables")
         if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
             self._wrong(place, f"{where}expected a list of table names")
             return ()
@@ -205,11 +254,11 @@ class _Reading:
             self._wrong(place, f"{where}a table stands twice")
         return tuple(known)
 
-    def _fields(self, collection: str, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
+    def _fields(self, section: Key, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
         filled: dict[str, str] = {}
         tenants: list[str] = []
-        for path, options, key in _leaves(held, "", ("collections", collection, "fields")):
-            where = f"field {path} of {collection}: "
+        for path, options, key in _leaves(held, "", (*section, "fields")):
+            where = f"field {path} of {_label(section)}: "
             if not isinstance(options, dict):
                 self._wrong(key, f'{where}expected {{ to = "table.column" }}')
                 continue
@@ -396,12 +445,12 @@ class _Reading:
         return given
 
     def _choices(
-        self, collection: str, fed: Sequence[str], filled: Sequence[str], held: object
+        self, section: Key, fed: Sequence[str], filled: Sequence[str], held: object
     ) -> Mapping[str, tuple[Case, ...]]:
         found: dict[str, tuple[Case, ...]] = {}
-        section: Key = ("collections", collection, "choices")
-        for column, value, key in _constant_leaves(self._table(section, held), section):
-            where = f"choice {column} of {collection}: "
+        place: Key = (*section, "choices")
+        for column, value, key in _constant_leaves(self._table(place, held), place):
+            where = f"choice {column} of {_label(section)}: "
             if not self._is_column(column, fed, key, where):
                 continue
             if column in filled:
@@ -427,12 +476,12 @@ class _Reading:
         return Case(field=str(field), equals=equals, value=value)
 
     def _constants(
-        self, collection: str, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
+        self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         filled = {column: field.path for field in fields for column in field.columns}
         found: dict[str, Any] = {}
-        for column, value, key in _constant_leaves(held, ("collections", collection, "constants")):
-            where = f"constant {column} of {collection}: "
+        for column, value, key in _constant_leaves(held, (*section, "constants")):
+            where = f"constant {column} of {_label(section)}: "
             if not self._is_column(column, fed, key, where):
                 continue
             if column in filled:
@@ -446,13 +495,13 @@ class _Reading:
         return found
 
     def _rows(
-        self, collection: str, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
+        self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
     ) -> Mapping[str, tuple[str, ...]]:
         paths = [field.path for field in fields]
         found: dict[str, tuple[str, ...]] = {}
         for table, value in held.items():
-            key: Key = ("collections", collection, "rows", table)
-            where = f"rows {table} of {collection}: "
+            key: Key = (*section, "rows", table)
+            where = f"rows {table} of {_label(section)}: "
             if table not in fed[1:]:
                 self._wrong(key, f"{where}expected a table after the first{nearest(table, fed[1:])}")
             listed = [value] if isinstance(value, str) else value
@@ -465,17 +514,15 @@ class _Reading:
             found[table] = tuple(path for path in listed if path in paths)
         return found
 
-    def _check_columns(
-        self, collection: str, fed: Sequence[str], fields: Sequence[Field], others: Sequence[str]
-    ) -> None:
+    def _check_columns(self, section: Key, fed: Sequence[str], fields: Sequence[Field], others: Sequence[str]) -> None:
         """Report columns that may not be null and that nothing fills, and paths that lie in one another.
 
         ``others``: the columns that are filled otherwise than by fields.
         """
-        if any(key[:2] == ("collections", collection) for key, _ in self.mistakes):
+        if any(key[: len(section)] == section for key, _ in self.mistakes):
             return  # what is missing may be what was written wrongly
         filled = {*_columns_filled(fields), *others}
-        key: Key = ("collections", collection)
+        key, collection = section, _label(section)
         for table in fed:
             for column in sorted(tables.needed_columns(table)):
                 implied = tables.TARGETS.get(column) in fed
@@ -497,20 +544,37 @@ class _Reading:
                 )
 
     def _check_references(self, collections: Sequence[Mapped]) -> None:
-        feeds = {one.name: one.tables for one in collections}
+        feeds = {one.name: [table for shape in one.shapes() for table in shape.tables] for one in collections}
         for one in collections:
-            for field in one.fields:
-                if not field.collection:
-                    continue
-                key: Key = ("collections", one.name, "fields", field.path)
-                target = tables.TARGETS.get(tables.split(field.columns[0])[1])
-                where = f"field {field.path} of {one.name}: "
-                if target is None:
-                    self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
-                elif field.collection not in feeds:
-                    self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
-                elif target not in feeds[field.collection]:
-                    self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
+            for section, fields in _sections(one):
+                for field in fields:
+                    if field.collection:
+                        self._check_reference(section, field, feeds)
+
+    def _check_reference(self, section: Key, field: Field, feeds: Mapping[str, Sequence[str]]) -> None:
+        key: Key = (*section, "fields", field.path)
+        target = tables.TARGETS.get(tables.split(field.columns[0])[1])
+        where = f"field {field.path} of {_label(section)}: "
+        if target is None:
+            self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
+        elif field.collection not in feeds:
+            self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
+        elif target not in feeds[field.collection]:
+            self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
+
+
+def _label(section: Key) -> str:
+    """Return how a message names a collection, or a kind of its documents."""
+    return "/".join(section[1::2])
+
+
+def _sections(one: Mapped) -> Iterator[tuple[Key, tuple[Field, ...]]]:
+    """Yield the section and the fields of a collection, or those of its kinds."""
+    section: Key = ("collections", one.name)
+    if not one.kinds:
+        yield section, one.fields
+    for name, kind in one.kinds.items():
+        yield (*section, "kinds", name), kind.fields
 
 
 def _columns_filled(fields: Sequence[Field]) -> Iterator[str]:

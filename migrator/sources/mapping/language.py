@@ -146,13 +146,26 @@ class Reading(msgspec.Struct):
         self.filled.add(table)
 
 
+class When(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells the documents of one kind: what holds of the field at a path."""
+
+    path: str
+    present: bool | None = None
+    """True: it holds something (it is there and not null); False: it does not."""
+    equals: Any = None
+    """The value that it holds."""
+    begins: str = ""
+    """The beginning of the text that it holds."""
+
+
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
-    """One collection of a mapping."""
+    """One collection of a mapping, or one kind of its documents."""
 
     name: str
-    tables: tuple[str, ...]
+    """Of the collection."""
+    tables: tuple[str, ...] = ()
     """The tables that its documents feed. The first holds one row for each document, and the remainder."""
-    fields: tuple[Field, ...]
+    fields: tuple[Field, ...] = ()
     """In the order in which the source writes them."""
     constants: Mapping[str, Any] = {}
     """``table.column`` to a value that every row has."""
@@ -160,12 +173,23 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """``table.column`` to its cases, of which the first that applies gives the value. Never written."""
     present: Mapping[str, tuple[str, ...]] = {}
     """Further table to the fields of which one must hold something, or there is no row. Omitted: any of its fields."""
+    kinds: Mapping[str, "Mapped"] = {}
+    """Name to each kind of documents, of which the first that applies describes a document; all have the same first
+    table. Then the collection itself has no tables, fields, constants and choices."""
+    when: When | None = None
+    """Of a kind: which documents it describes; None: all that are left."""
+    skipped: bool = False
+    """Of a kind: its documents make no rows; they are counted as skipped."""
     derive: Callable[[Document, Reading, Context], None] | None = None
     """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
     respell: Callable[[Rows, Document], None] | None = None
     """Writes into the document what ``derive`` read, after all fields were written."""
     derived_paths: tuple[str, ...] = ()
     """Paths of fields that ``derive`` reads: the census knows them."""
+
+    def shapes(self) -> "tuple[Mapped, ...]":
+        """Return the kinds that make rows, or the collection itself if it has none."""
+        return tuple(kind for kind in self.kinds.values() if not kind.skipped) if self.kinds else (self,)
 
 
 class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):

@@ -243,6 +243,52 @@ def test_a_mistake_in_a_choice_is_named_with_its_line(tmp_path: Path, line: str,
     assert f"13: {expected}" in mistakes(tmp_path, f"{BEGIN}[collections.jobs.choices]\n{line}\n")
 
 
+KINDS = """\
+[collections.g.kinds.a]
+when = { path = "x", present = true }
+tables = ["schedules"]
+[collections.g.kinds.a.fields]
+name = { to = "schedules.name" }
+[collections.g.kinds.a.constants]
+schedules.status = "scheduled"
+"""
+"""Lines 12 to 18."""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('"x", present', '"x", presen', "13: kind a of g: when: unknown key presen; did you mean present?"),
+        ("present = true", "present = false", "13: kind a of g: when: present: expected true"),
+        ("present = true", 'begins = ""', "13: kind a of g: when: begins: expected a text"),
+        ("present = true", "equals = []", "13: kind a of g: when: equals: expected a text, a number or a bool"),
+        (
+            ", present = true",
+            "",
+            "13: kind a of g: when: expected one of present = true, absent = true, equals and begi",
+        ),
+        ('path = "x"', "path = 1", '13: kind a of g: when: expected { path = "field", … }'),
+        ('tables = ["schedules"]', "skip = false", "14: kind a of g: skip: expected true, or tables and fields"),
+        ('"schedules.name"', '"schedules.nam"', "16: field name of g/a: column schedules.nam does not exist; did you"),
+        ("schedules.status =", "# ", "12: collection g/a: schedules.status may not be null, and nothing fills it"),
+        (
+            "[collections.g.kinds.a]",
+            '[collections.g.kinds.b]\ntables = ["runs"]\n[collections.g.kinds.a]',
+            "12: collection g: kinds: expected the same first table, not ",
+        ),
+        (
+            KINDS,
+            "[collections.g.kinds.a]\nskip = true\n",
+            "12: collection g: kinds: expected one that feeds tables",
+        ),
+    ],
+)
+def test_a_mistake_in_a_kind_is_named_with_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in KINDS
+    found = mistakes(tmp_path, BEGIN + KINDS.replace(old, new))
+    assert any(one.startswith(expected) for one in found), found
+
+
 def test_a_path_that_is_read_twice_is_refused(tmp_path: Path) -> None:
     text = BEGIN + 'x = { to = "runs.error", also = ["made"] }\n'
     assert mistakes(tmp_path, text) == ["11: collection jobs: also: made is read twice"]
