@@ -8,7 +8,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
-from migrator.cron import agenda, celery, croner, cronos, debian, robfig, timeline, zones
+from migrator.cron import agenda, celery, croner, cronos, debian, quartz, robfig, timeline, zones
 from migrator.cron.expression import CronError, Expression, UnavailableError
 from migrator.errors import install_extra
 
@@ -55,6 +55,7 @@ DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
         "apscheduler": partial(_by_library, "apscheduler"),
         "cronos": cronos.parse,
         "celery": celery.parse,
+        "quartz": quartz.parse,
         "agenda": agenda.parse,
         "agenda-at": agenda.parse_at,
     },

@@ -296,6 +296,7 @@ class Fold(Enum):
 
     ONCE = "once, the first time"
     TWICE = "both times"
+    SECOND = "once, the second time"
     ONCE_BY_OFFSET = "once, the second time where the later offset is not negative, else the first time"
 
 

@@ -112,16 +112,21 @@ def fires_after(expression: Expression, zone: str, instant: int, last_year: int)
 def _part(expression: Expression, stretch: Stretch) -> _Part:
     end = stretch.end
     repeated = stretch.offset - stretch.after
-    if repeated > 0 and expression.fold is Fold.ONCE_BY_OFFSET and stretch.after >= 0:
+    if repeated > 0 and _fires_second(expression.fold, stretch.after):
         end = max(end - repeated, stretch.start)
     skipped = stretch.offset - stretch.before
     if skipped > 0:
         moved, start = _moved(expression, stretch, skipped)
         return _Part(moved, start, end)
-    second_only = expression.fold is Fold.ONCE_BY_OFFSET and stretch.offset >= 0
+    second_only = _fires_second(expression.fold, stretch.offset)
     if skipped == 0 or expression.fold is Fold.TWICE or second_only:
         return _Part((), stretch.start, end)
     return _Part((), stretch.start - skipped, end)
+
+
+def _fires_second(fold: Fold, later_offset: int) -> bool:
+    """Tell whether of two times in a fold the second one alone fires."""
+    return fold is Fold.SECOND or (fold is Fold.ONCE_BY_OFFSET and later_offset >= 0)
 
 
 def _moved(expression: Expression, stretch: Stretch, skipped: int) -> tuple[tuple[int, ...], int]:

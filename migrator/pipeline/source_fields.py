@@ -28,7 +28,7 @@ CRON_SHARE: Final = 0.5
 """Share of a field's texts that must be cron lines."""
 TIME_SHARE: Final = 0.8
 """Share of a field's texts or numbers that must be times."""
-DIALECTS: Final = ("debian", "cronos", "agenda", "croner", "robfig")
+DIALECTS: Final = ("debian", "cronos", "agenda", "croner", "robfig", "quartz")
 """Dialects that a draft proposes, the first that takes most lines; none needs a library."""
 _SINCE_1970: Final = (("seconds", 5e8, 5e9), ("milliseconds", 5e11, 5e12), ("microseconds", 5e14, 5e15))
 """Encoding of a number, and the numbers that are times of the years 1985 to 2128 by it."""

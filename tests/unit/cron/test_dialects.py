@@ -19,7 +19,7 @@ from tests.cron_extras import without
 NEW_YORK = "America/New_York"
 BEFORE_GAP = datetime(2026, 3, 8, 4, 30, tzinfo=UTC)  # 23:30 of the day before; 02:00 becomes 03:00 at 07:00Z
 BEFORE_FOLD = datetime(2026, 11, 1, 3, 50, tzinfo=UTC)  # 23:50; 02:00 becomes 01:00 at 06:00Z
-CRONTABS = [name for name in DIALECTS if name != "agenda-at"]
+CRONTABS = [name for name in DIALECTS if name not in ("agenda-at", "quartz")]
 
 
 def shown(fires: list[datetime]) -> list[str]:
@@ -199,7 +199,7 @@ def test_without_its_library_a_dialect_is_refused_by_name(dialect: str, monkeypa
 
 def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(CronError, match="cron dialect: expected one of debian, "):
-        validate("quartz", "0 0 * * ?", None)
+        validate("unix", "0 0 * * ?", None)
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "+02:00", "UTC+2", "../etc/passwd", "America", "Europe/"])
