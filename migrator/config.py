@@ -37,6 +37,13 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A shipped source, the name of an installed one (entry point ``migrator.sources``), or ``package.module:NAME``."""
     mapping: str | None = None
     """Path of a mapping file, which takes the place of ``profile``."""
+    uri: str | None = None
+    """Where the tables are, for a source in PostgreSQL; or one of the next two. Unset: the source is that of
+    ``[mongo]``."""
+    uri_env: str | None = None
+    """Name of the environment variable that holds the URI."""
+    uri_file: str | None = None
+    """Path of the file that holds the URI."""
     default_tenant: str | None = None
     """Tenant of documents without one; unset: they go to quarantine."""
     zone: str | None = None
@@ -45,6 +52,11 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     carry_expired_locks: bool = False
     collections: dict[str, str] = field(default_factory=dict)
     """Collection names that differ from the profile's: ``{agendaJobs = "jobs"}``."""
+
+    @property
+    def in_postgres(self) -> bool:
+        """Tell whether the source is tables of PostgreSQL."""
+        return not self.uri == self.uri_env == self.uri_file is None
 
 
 class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,7 +239,9 @@ def load_with_exposed_files(
         file = Path(source or DEFAULT_PATH)
         tree = _read(file, required=source is not None)
     _refuse_unknown(tree, f"in {file}")
-    inline = [tree.get(section, {}).get(key) for section, key in (("mongo", "uri"), ("postgres", "dsn"))]
+    inline = [
+        tree.get(section, {}).get(key) for section, key in (("mongo", "uri"), ("source", "uri"), ("postgres", "dsn"))
+    ]
     _overlay_environment(tree, environment)
     for section, keys in tree.items():
         for key, value in keys.items():
@@ -240,7 +254,8 @@ def load_with_exposed_files(
         expected, _, where = str(error).partition(" - at `$.")
         place = f" at {where.rstrip('`')}" if where else ""
         raise ConfigurationError(f"setting{place}: {lowered(expected)}; looked in {file} and {PREFIX}*") from None
-    held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
+    files = (settings.mongo.uri_file, settings.source.uri_file, settings.postgres.dsn_file)
+    held = [Path(one) for one in files if one is not None]
     if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
         held.append(file)
     return settings, [one for one in held if readable_by_all(one)]
@@ -250,6 +265,13 @@ def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) 
     """Return the source's URI, its reference resolved; raise ``ConfigurationError`` where there is none."""
     mongo = settings.mongo
     return _unambiguous("mongo.uri", _resolve("mongo.uri", mongo.uri, mongo.uri_env, mongo.uri_file, environment))
+
+
+def source_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
+    """Return the URI of a source in PostgreSQL, its reference resolved; raises ``ConfigurationError``."""
+    source = settings.source
+    uri = _resolve("source.uri", source.uri, source.uri_env, source.uri_file, environment)
+    return _unambiguous("source.uri", uri)
 
 
 def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = None) -> str:

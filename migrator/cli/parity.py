@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import click
 
@@ -24,6 +25,11 @@ from migrator.pipeline.plan import Scope
     type=click.Choice(["plan", "apply"]),
     help="plan lists the documents to be read again; apply reads them again.",
 )
+@click.option(
+    "--lock-source",
+    is_flag=True,
+    help="A source in PostgreSQL: hold SHARE locks on its tables meanwhile, so that nobody writes.",
+)
 @common_options
 def parity_command(
     config: str | None,
@@ -32,6 +38,7 @@ def parity_command(
     workers: int | None,
     repair: str | None,
     *,
+    lock_source: bool,
     as_json: bool,
 ) -> None:
     """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
@@ -43,7 +50,8 @@ def parity_command(
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
     if repair is None:
-        outcome = check_parity(settings, scope) if scope != Scope() else check_and_record(settings)
+        check = partial(check_parity, scope=scope) if scope != Scope() else check_and_record
+        outcome = check(settings, lock_source=lock_source)
     else:
         repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
         outcome = repaired.after or repaired.found
@@ -94,6 +102,8 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         result.unverified for result in outcome.both_aggregates if result.unverified and not result.differing_total
     )
     yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
+    if outcome.unproven:
+        yield f"unverified: {outcome.unproven}"
     yield parity_total(outcome)
 
 

@@ -56,6 +56,11 @@ from migrator.verify.runner import Request, verify_into
     " there, and the rehearsal of the rollback is not made.",
 )
 @click.option(
+    "--lock-source",
+    is_flag=True,
+    help="A source in PostgreSQL: hold SHARE locks on its tables during the parity check, so that nobody writes.",
+)
+@click.option(
     "--fresh-start",
     is_flag=True,
     help="Record the decision that there is no MongoDB: checks that need it are not applicable.",

@@ -16,7 +16,7 @@ from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row
 
-from migrator.config import Settings, postgres_dsn
+from migrator.config import Settings, postgres_dsn, source_uri
 from migrator.errors import ConfigurationError, DeniedError, LockedError, MigratorError, RefusedError, UnreachableError
 from migrator.telemetry import redact
 
@@ -201,20 +201,64 @@ def connect_as_login(dsn: str, timeout_s: int) -> Connection:
 
     Raises ``ConfigurationError`` for a DSN that is not valid, ``RefusedError`` for a database of another encoding.
     """
-    try:
-        connection = psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout_s))
-    except psycopg.ProgrammingError as error:
-        raise not_a_dsn(error) from None
-    except psycopg.OperationalError as error:
-        if _UNUSABLE.match(str(error)):
-            raise not_a_dsn(error) from None
-        raise
+    connection = _connect(dsn, timeout_s, "postgres.dsn")
     try:
         pin_settings(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+SOURCE_SETTINGS: Final = {
+    **PINNED,
+    **TIMEOUTS,
+    "default_transaction_read_only": "on",
+    "row_security": "off",  # a policy that hides rows is an error, not fewer rows
+    "statement_timeout": "10min",
+}
+"""Of a session with a source in PostgreSQL, which is only read."""
+
+
+def open_source(settings: Settings) -> Connection:
+    """Connect to a source in PostgreSQL, in autocommit and read only.
+
+    Raises ``ConfigurationError`` (URI), ``UnreachableError`` (no server, wrong password).
+    """
+    uri = source_uri(settings)
+    with translate_source_errors():
+        connection = _connect(uri, settings.postgres.timeout_s, "source.uri")
+        try:
+            connection.execute(_PIN_SETTINGS, (json.dumps(SOURCE_SETTINGS),))
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _connect(dsn: str, timeout_s: int, setting: str) -> Connection:
+    try:
+        return psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout_s))
+    except psycopg.ProgrammingError as error:
+        raise not_a_dsn(error, setting) from None
+    except psycopg.OperationalError as error:
+        if _UNUSABLE.match(str(error)):
+            raise not_a_dsn(error, setting) from None
+        raise
+
+
+@contextmanager
+def translate_source_errors() -> Iterator[None]:
+    """Turn the driver's errors about a source in PostgreSQL into the tool's."""
+    try:
+        yield
+    except errors.InsufficientPrivilege as error:
+        why = f"{first_line(error)}; the copy needs SELECT on the table, and USAGE on its schema"
+        raise DeniedError(f"the source denies a right: {why}") from error
+    except (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName) as error:
+        raise RefusedError(f"the source is not what its mapping describes: {first_line(error)}") from error
+    except psycopg.Error as error:
+        raise translated("the source", error, setting="source.uri") from error
 
 
 def version(connection: Connection) -> str:
@@ -233,13 +277,13 @@ def translate_errors(what: str) -> Iterator[None]:
         raise translated(what, error) from error
 
 
-def translated(what: str, error: psycopg.Error) -> MigratorError:
-    """Return the tool's error for one of the driver's."""
+def translated(what: str, error: psycopg.Error, *, setting: str = "postgres.dsn") -> MigratorError:
+    """Return the tool's error for one of the driver's; ``setting``: what names the server."""
     line = first_line(error)
     if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
         return not_migrated(line)
     if "password authentication failed" in str(error):
-        return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
+        return UnreachableError(f"{what} refuses the user or the password of {setting}")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
     kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
@@ -271,10 +315,10 @@ def not_migrated(why: str) -> RefusedError:
     return RefusedError(f"the target is not migrated ({why}): call migrator schema upgrade first")
 
 
-def not_a_dsn(error: psycopg.Error) -> ConfigurationError:
+def not_a_dsn(error: psycopg.Error, setting: str = "postgres.dsn") -> ConfigurationError:
     """Return the error for a DSN that libpq cannot read, without what it quotes: maybe a piece of the password."""
     said = re.sub('"[^"]*"', '"***"', first_line(error))
-    return ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {said.removeprefix('connection is bad: ')}")
+    return ConfigurationError(f"{setting} is not a PostgreSQL DSN: {said.removeprefix('connection is bad: ')}")
 
 
 def first_line(error: psycopg.Error) -> str:

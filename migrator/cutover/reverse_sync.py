@@ -38,8 +38,9 @@ from migrator.cutover.reverse_encoding import (
 )
 from migrator.errors import LostLockError, RefusedError
 from migrator.log import logger
+from migrator.pipeline.extract import OWN_COLLECTION
 from migrator.pipeline.ledger import latest_plan
-from migrator.pipeline.plan import OWN_COLLECTION, plan_context
+from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.tail.applier import Applier
 from migrator.records import Record, SourcedRecord, Trigger

@@ -25,8 +25,9 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from migrator.connections import mongo, postgres
-from migrator.errors import UnreachableError
+from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
+from migrator.pipeline.tables import TableReader
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.values.identity import id_filter
 
@@ -41,13 +42,16 @@ NONE: Final = "(none)"
 _Values = dict[tuple[str, str], Decimal | None]
 """(tenant, label) → value, of one measure."""
 
+_Row = Mapping[str, Any]
+"""``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2`` and ``z2`` times."""
+
 _DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
 _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
 
 
 def compare_aggregates(
-    database: Database[dict[str, Any]],
+    source: Database[dict[str, Any]] | TableReader,
     connection: psycopg.Connection[Any],
     profile: Profile,
     excluded: Mapping[str, Sequence[str]],
@@ -64,45 +68,74 @@ def compare_aggregates(
     chosen = profile.collections if only is None else [one for one in profile.collections if one.name in set(only)]
     results: list[AggregateResult] = []
     for collection in chosen:
-        source = database[(names or {}).get(collection.name, collection.name)]
-        results += _collection(source, connection, profile, collection, excluded, default_tenant)
+        name = (names or {}).get(collection.name, collection.name)
+        results += _collection(source, name, connection, profile, collection, excluded, default_tenant)
     return results
 
 
 def _collection(
-    source: Any,  # noqa: ANN401 - a pymongo collection of whatever document class
+    source: Database[dict[str, Any]] | TableReader,
+    name: str,
     connection: psycopg.Connection[Any],
     profile: Profile,
     collection: Collection,
     excluded: Mapping[str, Sequence[str]],
     default_tenant: str | None,
 ) -> list[AggregateResult]:
-    measures = (_DOCUMENTS, *collection.measures)
+    in_tables = isinstance(source, TableReader)
+    measures = (_DOCUMENTS, *(one for one in collection.measures if not in_tables or one.source_sql))
+    left_out = excluded.get(collection.name, ())
     try:
-        left_out = _left_out(excluded.get(collection.name, ()))
-        pipeline = _pipeline(collection, measures, left_out, default_tenant)
-        with mongo.translate_errors("the source"):
-            try:
-                partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
-            except OperationFailure as error:
-                raise _NotComparable(
-                    f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
-                ) from error
-            except InvalidBSON as error:  # written since the documents were compared, else it was left out
-                raise _NotComparable("a document holds a text that is not UTF-8") from error
-        expected = _fold(measures, ({**row, **row["_id"]} for row in partial))
+        if isinstance(source, TableReader):
+            partial = _from_tables(source, name, collection, measures, left_out, default_tenant)
+        else:
+            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant)
+        expected = _fold(measures, partial)
         actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
     except _NotComparable as error:
         return [_result(collection, measure, unverified=str(error)) for measure in measures]
     return [_compare(collection, measure, expected[measure.name], actual[measure.name]) for measure in measures]
 
 
+def _from_mongo(
+    source: Any,  # noqa: ANN401 - a pymongo collection of whatever document class
+    collection: Collection,
+    measures: Sequence[Measure],
+    left_out: Sequence[str],
+    default_tenant: str | None,
+) -> Iterable[_Row]:
+    pipeline = _pipeline(collection, measures, _left_out(left_out), default_tenant)
+    with mongo.translate_errors("the source"):
+        try:
+            partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
+        except OperationFailure as error:
+            raise _NotComparable(
+                f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
+            ) from error
+        except InvalidBSON as error:  # written since the documents were compared, else it was left out
+            raise _NotComparable("a document holds a text that is not UTF-8") from error
+    return [{**row, **row["_id"]} for row in partial]
+
+
+def _from_tables(
+    source: TableReader,
+    name: str,
+    collection: Collection,
+    measures: Sequence[Measure],
+    left_out: Sequence[str],
+    default_tenant: str | None,
+) -> Iterable[_Row]:
+    try:
+        return source.aggregate(collection, name, measures, left_out, default_tenant)
+    except (RefusedError, UnreachableError) as error:
+        uncomputable = isinstance(error.__cause__, psycopg.DataError | psycopg.ProgrammingError)
+        if uncomputable and not isinstance(error, DeniedError):
+            raise _NotComparable(f"the source could not compute it: {error}") from error
+        raise
+
+
 class _NotComparable(Exception):  # noqa: N818 - an answer about one collection, not a failure of the tool
     """An aggregate cannot be computed in the same way on both sides."""
-
-
-_Row = Mapping[str, Any]
-"""``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2`` and ``z2`` times."""
 
 
 def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:

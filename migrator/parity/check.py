@@ -9,18 +9,20 @@ from typing import TypeAlias
 import msgspec
 
 from migrator.config import Settings
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.parity.aggregates import compare_aggregates, split_columns, with_column_measures
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
 from migrator.parity.silent_schedules import find_silent_schedules
+from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, executor, submit
+from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
@@ -30,38 +32,52 @@ from migrator.telemetry import Progress
 NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
+LOCKS_TABLES = "--lock-source locks the tables of a source in PostgreSQL, and this source is in MongoDB"
 """Why a collection was not compared."""
 
 Comparisons: TypeAlias = dict[str, CollectionComparison]
 """Collection → its comparison."""
 
 
-def check_parity(settings: Settings, scope: Scope, *, pool: Executor | None = None) -> ParityOutcome:
+def check_parity(
+    settings: Settings, scope: Scope, *, pool: Executor | None = None, lock_source: bool = False
+) -> ParityOutcome:
     """Compare everything in ``scope`` that a backfill has copied; writes nothing.
 
-    ``pool`` runs the chunks, silently, in place of the configuration's executor. Raises ``RefusedError`` when nothing
-    was ever copied from this source, ``UnreachableError`` when a server fails.
+    ``pool`` runs the chunks, silently, in place of the configuration's executor. ``lock_source``: hold SHARE locks on
+    the tables of a source in PostgreSQL meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
+    source, ``UnreachableError`` when a server fails.
     """
     with open_sessions(settings) as sessions:
-        return _check_parity(sessions, scope, pool)
+        if sessions.tables is None:
+            if lock_source:
+                raise UsageError(LOCKS_TABLES)
+            return _check_parity(sessions, scope, pool, "")
+        tables = [one.name for one in sessions.survey()[0]]
+        with (
+            writers_stopped(settings, tables, lock=lock_source) as unproven,
+            sessions.reader.snapshot() as snapshot,
+        ):
+            found = _check_parity(sessions, scope, pool, snapshot)
+            return msgspec.structs.replace(found, unproven=unproven)
 
 
-def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityOutcome:
+def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None, snapshot: str) -> ParityOutcome:
     settings, profile = sessions.settings, sessions.profile
     plans.check_scope(profile, scope)
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
-    found, unknown = plans.survey(sessions.source, profile, settings)
-    plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
+    found, unknown = sessions.survey()
+    plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
     found += removed_collections(sessions, found)
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     context = plans.plan_context(plan)
     jobs = [
-        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
+        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants, snapshot=snapshot)
         for one in chosen
-        for chunk in plans.cut(sessions.source, one, settings, "merge")
+        for chunk in plans.cut(sessions.reader, one, settings, "merge")
     ]
     parts = _run(settings, jobs, pool)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
@@ -182,7 +198,7 @@ def _aggregates(
     comparisons: dict[str, CollectionComparison],
 ) -> list[AggregateResult]:
     results = compare_aggregates(
-        sessions.source,
+        sessions.tables or sessions.source,
         sessions.target,
         with_column_measures(sessions.profile),
         {name: comparison.excluded for name, comparison in comparisons.items()},

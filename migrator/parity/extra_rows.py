@@ -8,8 +8,7 @@ from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.parity.model import Difference
-from migrator.pipeline.extract import batch_documents, raw_batches
-from migrator.pipeline.plan import SourceCollection
+from migrator.pipeline.extract import SourceCollection, batch_documents
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import has_source_column
 from migrator.pipeline.transform import transform_documents
@@ -133,14 +132,8 @@ def _expected_keys(
 ) -> Iterator[tuple[object, str]]:
     # without its references: ids do not depend on them, and the connection is busy copying
     collection = msgspec.structs.replace(one.collection, references=())
-    for batch in raw_batches(
-        sessions.source,
-        one.name,
-        lower=None,
-        upper=None,
-        condition={},
-        batch_size=batch_documents(one.average_bytes),
-    ):
+    batch_size = batch_documents(one.average_bytes)
+    for batch in sessions.reader.batches(one.collection, one.name, batch_size=batch_size):
         for outcome in transform_documents(collection, context, sessions.resolver, batch):
             for row in outcome.loadable.rows if outcome.loadable else ():
                 if type(row.record) is record:

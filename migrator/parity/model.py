@@ -201,6 +201,9 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     silent: tuple[SilentSchedule, ...] = ()
     """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
     silent_total: int = 0
+    unproven: str = ""
+    """Why a source in PostgreSQL may have changed since; empty if its writers were shown to be stopped, and for a
+    source that a tail follows."""
 
     @property
     def both_aggregates(self) -> tuple[AggregateResult, ...]:
@@ -218,8 +221,9 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> bool:
-        """Whether a collection or an aggregate could not be compared."""
-        return any(one.unverified for one in self.collections) or any(one.unverified for one in self.both_aggregates)
+        """Whether a collection or an aggregate could not be compared, or the source may have changed since."""
+        reasons = [one.unverified for one in self.collections] + [one.unverified for one in self.both_aggregates]
+        return bool(self.unproven) or any(reasons)
 
 
 KEYS_LISTED = 5

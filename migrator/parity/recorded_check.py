@@ -17,9 +17,9 @@ from psycopg.types.json import Jsonb
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection, fetch_value, translate_errors
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, UsageError
 from migrator.log import logger
-from migrator.parity.check import check_parity
+from migrator.parity.check import LOCKS_TABLES, check_parity
 from migrator.parity.compare import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
 from migrator.parity.model import ParityOutcome
@@ -58,11 +58,16 @@ class ChangedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """Collection → the first few source ids."""
 
 
-def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
-    """Compare everything, and put the outcome on record; raises as ``flow.compare`` does.
+def check_and_record(settings: Settings, *, must: bool = True, lock_source: bool = False) -> ParityOutcome:
+    """Compare everything, and put the outcome on record; raises as ``check_parity`` does.
 
-    Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log.
+    Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log. A source
+    in PostgreSQL has no position of a change stream, and no cutover that could ask for the record.
     """
+    if settings.source.in_postgres:
+        return check_parity(settings, Scope(), lock_source=lock_source)
+    if lock_source:
+        raise UsageError(LOCKS_TABLES)
     with open_sessions(settings) as sessions:
         position = committed_time(sessions.source)
         started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")

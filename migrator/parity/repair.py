@@ -15,7 +15,6 @@ from migrator.parity import recorded_check
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
-from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import write_derived
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import ROWS_KEY
@@ -72,7 +71,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
         if alarm is not None:
             # before anything is compared: what changes from here on, the tail will see
             start = positions.position_at_time(committed_time(sessions.source))
-            positions.start_from(sessions.target, profile, plans.source_identity(sessions.source), start)
+            positions.start_from(sessions.target, profile, sessions.reader.identity(), start)
         found = _checked(settings, scope)
         applier = Applier(sessions, plan)
         named = _named(applier, sessions, found)

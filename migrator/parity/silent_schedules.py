@@ -5,7 +5,7 @@ with what the tool expects do not fire by that.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, LiteralString, cast
+from typing import Final, LiteralString
 
 from psycopg import sql
 
@@ -91,16 +91,16 @@ def with_rule(
     """Return which of these schedules the source wants to fire: by a rule that can be evaluated, and is live."""
     asked: set[str] = set()
     for first in range(0, len(source_ids), IDS_PER_QUERY):
-        keys = [identity.parse_source_id(one) for one in source_ids[first : first + IDS_PER_QUERY]]
+        some = source_ids[first : first + IDS_PER_QUERY]
         with translate_errors("the source"):
-            batches = sessions.source[sessions.name_of(collection.name)].find_raw_batches({"_id": {"$in": keys}})
-            raws = [raw for batch in batches for raw in documents.split(cast("bytes", batch))]
+            batches = sessions.reader.by_ids(collection, sessions.name_of(collection.name), some)
+            raws = [raw for batch in batches for raw in documents.split(batch)]
             asked |= {
                 identity.source_id(raw_id(raw))
                 for raw in raws
                 if _is_live(_rule(sessions.profile.source_of(collection.name), collection, context, raw))
             }
-            asked |= _of_triggers(sessions, keys)
+            asked |= _of_triggers(sessions, [identity.parse_source_id(one) for one in some])
     return asked
 
 
@@ -121,7 +121,7 @@ def _is_live(rule: FiringRule | None) -> bool:
 
 def _of_triggers(sessions: SourceSessions, keys: list[object]) -> set[str]:
     """Return which of these schedules a document of ``triggers`` asks to fire (our own shape)."""
-    if "triggers" not in sessions.profile.by_name():
+    if sessions.tables is not None or "triggers" not in sessions.profile.by_name():
         return set()
     texts = [key for key in keys if type(key) is str]
     batches = sessions.source[sessions.name_of("triggers")].find_raw_batches({"scheduleId": {"$in": texts}})

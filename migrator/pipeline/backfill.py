@@ -15,9 +15,10 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
 from migrator.pipeline.executors import ChunkJob, executor, require_executor, submit, workers
+from migrator.pipeline.extract import SourceCollection, no_collection_message
 from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
-from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient
 from migrator.pipeline.tail import applier
@@ -66,6 +67,13 @@ def backfill(
 
 
 def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> BackfillResult:
+    with sessions.reader.snapshot() as snapshot:
+        return _copied(sessions, scope, snapshot, restart=restart, dry_run=dry_run, position=position)
+
+
+def _copied(
+    sessions: Sessions, scope: Scope, snapshot: str, *, restart: bool, dry_run: bool, position: bool
+) -> BackfillResult:
     settings, profile = sessions.settings, sessions.profile
     begun = retry_transient(
         settings, lambda: _start(sessions, scope, restart=restart, dry_run=dry_run, position=position)
@@ -81,6 +89,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
             chunk=chunk,
             tenants=scope.tenants,
             dry_run=dry_run,
+            snapshot=snapshot,
         )
         for chunk in pending
     ]
@@ -88,7 +97,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     progress.close()
     if not dry_run and not interrupted:
         retry_transient(settings, lambda: _complete(sessions, plan))
-        sessions.source.client.close()  # now, because its threads take half a second to end, for which the exit waits
+        sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
         retry_transient(settings, lambda: _restore_deferred(sessions, plan))
     return retry_transient(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
 
@@ -108,10 +117,10 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
     fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
-    found, unknown = plans.survey(sessions.source, profile, settings)
+    found, unknown = sessions.survey()
     if not found:
-        raise RefusedError(plans.no_collection_message(sessions.source, profile, unknown))
-    plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
+        raise RefusedError(no_collection_message(sessions.reader.database, profile, unknown))
+    plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
     require_forward(target)
     plans.guard_foreign(target, profile)
     chosen = scope.chosen(found)
@@ -123,17 +132,17 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
         plan = None
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
-        plan = plans.new_plan(sessions.source, profile, settings, scope, found, position=position)
+        plan = plans.new_plan(sessions.reader, profile, settings, scope, found, position=position)
         chunks = [
             chunk
             for one in chosen
-            for chunk in plans.cut(sessions.source, one, settings, plans.load_mode(target, one.collection))
+            for chunk in plans.cut(sessions.reader, one, settings, plans.load_mode(target, one.collection))
         ]
         if not dry_run:
             new = plan
             retry_transient(settings, lambda: _store(sessions, new, chosen, chunks))
     else:
-        plans.guard_resume(plan, sessions.source, profile, settings, scope)
+        plans.guard_resume(plan, sessions.reader, profile, settings, scope)
         chunks = ledger.chunks_of(target, plan.id)
     return _Start(plan, chunks, unknown, resumed)
 

@@ -17,8 +17,8 @@ from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, collector_paused, executor, submit
-from migrator.pipeline.extract import chunk_batches
-from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
+from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
 from migrator.pipeline.transform import transform_documents
@@ -77,22 +77,26 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 def census(settings: Settings, scope: Scope) -> Census:
     """Read and count every document of the source; needs no target, and writes nothing."""
-    with closing(SourceSessions(settings)) as sessions, translate_errors("the source"):
+    with (
+        closing(SourceSessions(settings)) as sessions,
+        translate_errors("the source"),
+        sessions.reader.snapshot() as snapshot,
+    ):
         plans.check_scope(sessions.profile, scope)
-        found, unknown = plans.survey(sessions.source, sessions.profile, settings)
+        found, unknown = sessions.survey()
         if not found:
-            raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
+            raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
         chosen = scope.chosen(found)
-        plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
+        plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, found, position=False)
         jobs = [
-            ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk)
+            ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot)
             for one in chosen
-            for chunk in plans.cut(sessions.source, one, settings, "merge")
+            for chunk in plans.cut(sessions.reader, one, settings, "merge")
         ]
-    parts = _run(settings, jobs)
+        parts = _run(settings, jobs)
     return Census(
         profile=f"{plan.profile}/{plan.profile_version}",
-        database=sessions.source.name,
+        database=sessions.reader.database,
         as_of=plan.as_of,
         collections=tuple(_merge(one, parts.get(one.collection.name, ())) for one in chosen),
         unknown_collections=unknown,

@@ -5,7 +5,7 @@ Derived rows are made from many documents together (the workers of Agenda), and 
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import sql
@@ -136,10 +136,9 @@ class _ContestedKeys:
         If it was changed since it was quarantined, the tail or the next copy reads it again.
         """
         name = self._sessions.name_of(self._collection.name)
-        wanted = identity.parse_source_id(source_id)
-        for batch in self._sessions.source[name].find_raw_batches({"_id": {"$eq": wanted}}):
+        for batch in self._sessions.reader.by_ids(self._collection, name, [source_id]):
             with suppress(Rejected, Skipped):
-                return decode_document(self._collection, self._context, cast("bytes", batch))
+                return decode_document(self._collection, self._context, batch)
         return None
 
     def _rows(self, decoded: DecodedDocument) -> list[SerializedRow]:
@@ -188,10 +187,8 @@ class _ContestedKeys:
 
     def _first(self, one: str, other: str) -> bool:
         """Return whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
-        keys = [identity.parse_source_id(one), identity.parse_source_id(other)]
         name = self._sessions.name_of(self._collection.name)
-        found = self._sessions.source[name].find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
-        return [identity.source_id(document["_id"]) for document in found] == [one]
+        return self._sessions.reader.is_first(self._collection, name, one, other)
 
 
 def _row_key(row: SerializedRow) -> tuple[str, UUID, str]:

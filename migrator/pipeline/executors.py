@@ -40,6 +40,8 @@ class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
     chunk: Chunk
     tenants: tuple[str, ...] = ()
     dry_run: bool = False
+    snapshot: str = ""
+    """Name of the snapshot of the source to read in, where it has one (``SourceReader.snapshot``)."""
 
 
 def workers(settings: CopySettings) -> int:

@@ -1,22 +1,32 @@
-"""Extract: read a collection by ranges of ``_id``, or documents by their ids, as raw BSON.
+"""Extract: the seam through which the source is read, and its implementation for collections of MongoDB.
 
-A range is a pair of index bounds (``hint`` with ``min`` and ``max``), never a ``$gt`` filter. MongoDB compares within a
-type only, so a filter would omit, without an error, every document whose ``_id`` has another type than the bound.
+A reader yields documents as raw BSON: a collection by ranges of ``_id``, or documents by their ids. ``MongoReader``
+reads collections; ``migrator.pipeline.tables`` reads tables of PostgreSQL, whose rows it gives as documents.
+
+A range of MongoDB is a pair of index bounds (``hint`` with ``min`` and ``max``), never a ``$gt`` filter. MongoDB
+compares within a type only, so a filter would omit, without an error, every document whose ``_id`` has another type
+than the bound.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar, cast
 
+import bson
+import msgspec
 from bson.max_key import MaxKey
+from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo.client_session import ClientSession
 from pymongo.cursor import Cursor
 
-from migrator.connections.mongo import MongoDatabase
+from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set, translate_errors
+from migrator.errors import RefusedError
 from migrator.pipeline.executors import ChunkJob
-from migrator.pipeline.sessions import SourceSessions
-from migrator.sources.profile import Collection
+from migrator.sources.profile import Collection, Profile
 from migrator.values import document as documents
-from migrator.values.identity import id_filter, source_id_of
+from migrator.values.identity import bound_of, id_filter, parse_source_id, source_id, source_id_of
 
 BATCH_BYTES = 2_097_152
 """Approximate bytes that a request to the server returns; it bounds the memory of a worker."""
@@ -25,12 +35,273 @@ MAX_BATCH_DOCUMENTS = 2_000
 
 ID_INDEX = [("_id", 1)]
 
+ORDINARY_COLLECTION = "collection"
+"""MongoDB's name of the type of a collection that is neither a view nor a time series."""
+SYSTEM_PREFIX = "system."
+OWN_COLLECTION = "migrator_reverse_sync"
+"""The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is never copied."""
+
 AnyCursor = TypeVar("AnyCursor", bound=Cursor[Any])
+
+
+class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
+    """A collection of the profile that exists in the source."""
+
+    collection: Collection
+    name: str
+    documents: int
+    average_bytes: float
+
+
+class SourceReader(Protocol):
+    """Reads one source. It raises the tool's errors for what its server refuses, or fails in."""
+
+    database: str
+    """Name of the database."""
+    has_change_stream: bool
+    """Whether a tail can follow what is written after the copy."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def snapshot(self) -> AbstractContextManager[str]:
+        """Read in one snapshot within the block, where the server has one that several processes can read.
+
+        Yields the name by which other processes read in it too; empty if there is none.
+        """
+
+    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+        """Return the profile's collections that exist, in load order, and the names of those that it does not read.
+
+        ``names``: those that differ from the profile's. Raises ``RefusedError`` for what cannot be read by its key.
+        """
+
+    def now(self) -> datetime:
+        """Return the server's time (aware, UTC)."""
+
+    def identity(self) -> str:
+        """Return what distinguishes one source from another; after the last slash stands the database."""
+
+    def position(self) -> bytes | None:
+        """Return the position of the change stream; None if there is none."""
+
+    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
+        """Tell whether a document of a collection is of one of these tenants."""
+
+    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
+        """Return the bound so many documents after ``lower``; None if there are not so many."""
+
+    def batches(
+        self,
+        collection: Collection,
+        name: str,
+        *,
+        lower: bytes | None = None,
+        upper: bytes | None = None,
+        tenants: Sequence[str] = (),
+        default_tenant: str | None = None,
+        batch_size: int = MAX_BATCH_DOCUMENTS,
+        snapshot: str = "",
+    ) -> Iterator[bytes]:
+        """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON.
+
+        ``tenants``: those of which documents are read; all if empty. ``snapshot``: the name that ``snapshot`` yielded.
+        """
+
+    def session(self) -> ClientSession | None:
+        """Begin a causally consistent session; None if each read is of the latest state anyway."""
+
+    def advance(self, session: ClientSession | None) -> None:
+        """Ensure that no later answer in a session is older than what is committed now."""
+
+    def by_ids(
+        self, collection: Collection, name: str, source_ids: Iterable[str], session: ClientSession | None = None
+    ) -> Iterator[bytes]:
+        """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
+
+    def ids(self, collection: Collection, name: str, session: ClientSession | None = None) -> Iterator[str]:
+        """Yield the source ids of all documents of a collection."""
+
+    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:
+        """Tell whether a document comes before another one in the order of ``_id``; the server decides."""
+
+    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:
+        """Return up to ``size`` documents, drawn at random by the server."""
 
 
 def batch_documents(average_bytes: float) -> int:
     """Return how many documents to request at a time."""
     return max(1, min(MAX_BATCH_DOCUMENTS, int(BATCH_BYTES / max(average_bytes, 1.0))))
+
+
+def no_collection_message(database: str, profile: Profile, unknown: Sequence[str]) -> str:
+    """Return the message for a database without any collection of the profile."""
+    holds = f"it has: {', '.join(unknown[:10])}" if unknown else "it is empty, or does not exist"
+    return f"database {database} has no collection of profile {profile.name}; {holds}"
+
+
+class MongoReader:
+    """Reads the collections of a database of MongoDB."""
+
+    has_change_stream = True
+
+    def __init__(self, source: MongoDatabase) -> None:
+        self.source = source
+        self.database = source.name
+
+    def close(self) -> None:
+        """Close the client."""
+        self.source.client.close()
+
+    def snapshot(self) -> AbstractContextManager[str]:
+        """Return nothing: what changes during the copy is what the tail applies."""
+        return nullcontext("")
+
+    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+        """Return the profile's collections that exist, and the names of the others."""
+        with translate_errors("the source"):
+            listed = self.source.list_collections(nameOnly=True)
+            kinds = {one["name"]: one.get("type", ORDINARY_COLLECTION) for one in listed}
+            for collection in profile.collections:
+                name = names.get(collection.name, collection.name)
+                if kinds.get(name, ORDINARY_COLLECTION) != ORDINARY_COLLECTION:
+                    raise self._not_a_collection(collection.name, name, kinds[name])
+            found = [
+                self._surveyed(collection, name)
+                for collection in profile.collections
+                if (name := names.get(collection.name, collection.name)) in kinds
+            ]
+        unknown = kinds.keys() - {one.name for one in found} - {OWN_COLLECTION}
+        return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
+
+    def _not_a_collection(self, collection: str, name: str, kind: str) -> RefusedError:
+        """Return the error for a view or a time series, which cannot be read by an index on ``_id``."""
+        if kind == "view":
+            (made,) = self.source.list_collections(filter={"name": name})
+            base = made["options"]["viewOn"]
+            return RefusedError(
+                f"{name} of the source is a view of {base}, and a copy reads collections only: if {base} holds the"
+                f' whole documents, set {collection} = "{base}" in [source] collections; else write what the view shows'
+                " into a collection of its own ($out) and name that one there"
+            )
+        return RefusedError(
+            f"{name} of the source is a {kind} collection, which has no index of _id to be read by: write it into an"
+            f' ordinary collection ($out), and set {collection} = "THAT COLLECTION" in [source] collections'
+        )
+
+    def _surveyed(self, collection: Collection, name: str) -> SourceCollection:
+        stats = next(iter(self.source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
+        return SourceCollection(
+            collection=collection,
+            name=name,
+            documents=int(stats.get("count", 0)),
+            average_bytes=float(stats.get("avgObjSize", 0) or 0),
+        )
+
+    def now(self) -> datetime:
+        """Return the server's time (aware, UTC)."""
+        with translate_errors("the source"):
+            now: datetime = self.source.client.admin.command("hello")["localTime"]
+        return now.replace(tzinfo=UTC)
+
+    def identity(self) -> str:
+        """Return the replica set and the database; raise ``RefusedError`` for a server that has no change stream."""
+        return f"{require_replica_set(self.source)}/{self.database}"
+
+    def position(self) -> bytes | None:
+        """Return the time from which a change stream can be started."""
+        return bson.encode({"operationTime": committed_time(self.source)})
+
+    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
+        """Tell whether a document of a collection is of one of these tenants."""
+        wanted = tenant_filter(one.collection, tenants, default_tenant)
+        with translate_errors("the source"):
+            return self.source[one.name].find_one(wanted, {"_id": 1}) is not None
+
+    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
+        """Return the next bound; if no BSON value can state an ``_id``, the one after it."""
+        cursor = self.source[one.name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1)
+        with translate_errors("the source"), bound_cursor(cursor, lower, None):
+            for batch in cursor:
+                for raw in documents.split(cast("bytes", batch)):
+                    if (bound := bound_of(raw)) is not None:
+                        return bound
+        return None
+
+    def batches(
+        self,
+        collection: Collection,
+        name: str,
+        *,
+        lower: bytes | None = None,
+        upper: bytes | None = None,
+        tenants: Sequence[str] = (),
+        default_tenant: str | None = None,
+        batch_size: int = MAX_BATCH_DOCUMENTS,
+        snapshot: str = "",  # noqa: ARG002 - the protocol's
+    ) -> Iterator[bytes]:
+        """Yield the documents of a range."""
+        condition = tenant_filter(collection, tenants, default_tenant)
+        found = self.source[name]
+        with bound_cursor(found.find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
+            yield from cast("Iterator[bytes]", cursor)
+        if lower is not None and upper is None:
+            # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
+            with found.find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
+                yield from cast("Iterator[bytes]", cursor)
+
+    def session(self) -> ClientSession:
+        """Begin a session in which a new primary answers only when it has caught up."""
+        return self.source.client.start_session(causal_consistency=True)
+
+    def advance(self, session: ClientSession | None) -> None:
+        """Ensure that no later answer in a session is older than what is committed now."""
+        if session is not None:
+            session.advance_operation_time(committed_time(self.source))
+
+    def by_ids(
+        self,
+        collection: Collection,  # noqa: ARG002 - the protocol's
+        name: str,
+        source_ids: Iterable[str],
+        session: ClientSession | None = None,
+    ) -> Iterator[bytes]:
+        """Yield those of these documents that exist."""
+        for some in id_batches(source_ids):
+            with self.source[name].find_raw_batches(
+                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=session
+            ) as cursor:
+                yield from cast("Iterator[bytes]", cursor)
+
+    def ids(
+        self,
+        collection: Collection,  # noqa: ARG002 - the protocol's
+        name: str,
+        session: ClientSession | None = None,
+    ) -> Iterator[str]:
+        """Yield the source ids of all documents of a collection."""
+        with self.source[name].find_raw_batches({}, {"_id": 1}, session=session) as cursor:
+            for batch in cursor:
+                yield from map(source_id_of, documents.split(cast("bytes", batch)))
+
+    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Tell which of two documents comes first."""
+        keys = [parse_source_id(one), parse_source_id(other)]
+        found = self.source[name].find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
+        return [source_id(document["_id"]) for document in found] == [one]
+
+    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:  # noqa: ARG002 - the protocol's
+        """Return up to ``size`` documents, drawn at random by the server."""
+        return draw(self.source, name, size)
+
+
+def draw(source: MongoDatabase, name: str, size: int) -> list[bytes]:
+    """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server."""
+    options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
+    drawn: Any = source.get_collection(name, codec_options=options).aggregate(
+        [{"$sample": {"size": size}}], allowDiskUse=True
+    )
+    return [one.raw for one in drawn]
 
 
 def bound_cursor(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyCursor:
@@ -59,67 +330,62 @@ def tenant_filter(collection: Collection, tenants: Sequence[str], default_tenant
     return {"$expr": {"$in": [tenant, list(tenants)]}}
 
 
-def raw_batches(
-    source: MongoDatabase,
-    name: str,
-    *,
-    lower: bytes | None,
-    upper: bytes | None,
-    condition: dict[str, Any],
-    batch_size: int,
-) -> Iterator[bytes]:
-    """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON."""
-    with bound_cursor(source[name].find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
-        yield from cursor
-    if lower is not None and upper is None:
-        # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
-        with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
-            yield from cursor
-
-
-def chunk_batches(sessions: SourceSessions, job: ChunkJob) -> Iterator[bytes]:
-    """Yield the documents of a chunk, as ``raw_batches`` does."""
-    chunk = job.chunk
-    collection = sessions.profile.by_name()[chunk.collection]
-    return raw_batches(
-        sessions.source,
-        sessions.name_of(chunk.collection),
-        lower=chunk.lower,
-        upper=chunk.upper,
-        condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
-        batch_size=batch_documents(chunk.average_bytes),
-    )
-
-
 IDS_PER_QUERY = 1_000
 ID_CHARACTERS_PER_QUERY = 1_000_000
 """Ids in one request: most documents, and approximate length of all ids together."""
 
 
-class DocumentReader:
-    """Reads documents again, in one causally consistent session: a new primary answers only when it has caught up."""
+class ReadableSource(Protocol):
+    """What a reader of documents needs of a process's sessions."""
 
-    def __init__(self, sessions: SourceSessions) -> None:
+    reader: SourceReader
+    profile: Profile
+
+    def name_of(self, collection: str) -> str:
+        """Return the name of a collection of the profile in the source."""
+
+
+def chunk_batches(sessions: ReadableSource, job: ChunkJob) -> Iterator[bytes]:
+    """Yield the documents of a chunk, as ``SourceReader.batches`` does."""
+    chunk = job.chunk
+    return sessions.reader.batches(
+        sessions.profile.by_name()[chunk.collection],
+        sessions.name_of(chunk.collection),
+        lower=chunk.lower,
+        upper=chunk.upper,
+        tenants=job.tenants,
+        default_tenant=job.context.default_tenant,
+        batch_size=batch_documents(chunk.average_bytes),
+        snapshot=job.snapshot,
+    )
+
+
+class DocumentReader:
+    """Reads documents again, in one causally consistent session where the source has such."""
+
+    def __init__(self, sessions: ReadableSource) -> None:
         self._sessions = sessions
-        self._session = sessions.source.client.start_session(causal_consistency=True)
+        self._reader = sessions.reader
+        self._session = self._reader.session()
 
     def close(self) -> None:
         """End the session."""
-        self._session.end_session()
+        if self._session is not None:
+            self._session.end_session()
 
     def not_before(self, time: Timestamp) -> None:
         """Ensure that no later answer is older than this cluster time."""
-        self._session.advance_operation_time(time)
+        if self._session is not None:
+            self._session.advance_operation_time(time)
+
+    def not_before_now(self) -> None:
+        """Ensure that no later answer is older than what is committed now."""
+        self._reader.advance(self._session)
 
     def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
-        place = self._sessions.source[self._sessions.name_of(collection)]
-        for some in _id_batches(source_ids):
-            with place.find_raw_batches(
-                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=self._session
-            ) as cursor:
-                for batch in cursor:
-                    yield cast("bytes", batch)
+        found = self._sessions.profile.by_name()[collection]
+        return self._reader.by_ids(found, self._sessions.name_of(collection), source_ids, self._session)
 
     def by_id(self, collection: str, source_ids: Iterable[str]) -> dict[str, bytes]:
         """Return those of these documents that exist, by source id."""
@@ -128,13 +394,12 @@ class DocumentReader:
 
     def ids(self, collection: str) -> Iterator[str]:
         """Yield the source ids of all documents of a collection."""
-        place = self._sessions.source[self._sessions.name_of(collection)]
-        with place.find_raw_batches({}, {"_id": 1}, session=self._session) as cursor:
-            for batch in cursor:
-                yield from map(source_id_of, documents.split(cast("bytes", batch)))
+        found = self._sessions.profile.by_name()[collection]
+        return self._reader.ids(found, self._sessions.name_of(collection), self._session)
 
 
-def _id_batches(source_ids: Iterable[str]) -> Iterator[list[str]]:
+def id_batches(source_ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the ids in lists that one request takes."""
     some: list[str] = []
     size = 0
     for one in source_ids:

@@ -14,12 +14,20 @@ from migrator.connections.mongo import MongoDatabase, committed, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.connections.retries import retry
-from migrator.errors import LockedError, MigratorError, UnreachableError
+from migrator.errors import LockedError, MigratorError, RefusedError, UnreachableError
+from migrator.pipeline.extract import MongoReader, SourceCollection, SourceReader
 from migrator.pipeline.references import TargetResolver
+from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
 from migrator.schema import table_locks
 from migrator.sources import profile_of
 
 Result = TypeVar("Result")
+
+
+def _reader(settings: Settings) -> SourceReader:
+    if settings.source.in_postgres:
+        return TableReader(settings)
+    return MongoReader(committed(open_source(settings)))
 
 
 class SourceSessions:
@@ -28,7 +36,23 @@ class SourceSessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.profile = profile_of(settings.source)
-        self.source: MongoDatabase = committed(open_source(settings))
+        self.reader: SourceReader = _reader(settings)
+
+    @property
+    def source(self) -> MongoDatabase:
+        """Return the database of MongoDB; raise ``RefusedError`` if the source is tables of PostgreSQL."""
+        if isinstance(self.reader, MongoReader):
+            return self.reader.source
+        raise RefusedError(NOT_FOLLOWED)
+
+    @property
+    def tables(self) -> TableReader | None:
+        """Return the reader of tables, if the source is tables of PostgreSQL."""
+        return self.reader if isinstance(self.reader, TableReader) else None
+
+    def survey(self) -> tuple[list[SourceCollection], tuple[str, ...]]:
+        """Return the profile's collections that exist, and the names of those that it does not read."""
+        return self.reader.survey(self.profile, self.settings.source.collections)
 
     def name_of(self, collection: str) -> str:
         """Return the name of a collection of the profile in the source."""
@@ -36,7 +60,7 @@ class SourceSessions:
 
     def close(self) -> None:
         """Close what is open."""
-        self.source.client.close()
+        self.reader.close()
 
 
 class Sessions(SourceSessions):
@@ -47,7 +71,7 @@ class Sessions(SourceSessions):
         try:
             self.open_target()
         except BaseException:
-            self.source.client.close()
+            self.reader.close()
             raise
 
     def open_target(self) -> None:

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from bson.raw_bson import RawBSONDocument
 
 from migrator.config import Settings
-from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError
-from migrator.pipeline import plan as plans
 from migrator.pipeline.census import ReasonCount, reason_counts
+from migrator.pipeline.extract import no_collection_message
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
@@ -96,32 +95,29 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
     sessions = SourceSessions(settings)
     try:
         with translate_errors("the source"):
-            found, unknown = plans.survey(sessions.source, sessions.profile, settings)
+            found, unknown = sessions.survey()
             if not found:
-                raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
+                raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
             context = context_of(settings.source, datetime.now(UTC))
             present = [one.collection for one in found]
             return SourceSample(
                 profile=sessions.profile.name,
-                database=sessions.source.name,
+                database=sessions.reader.database,
                 collections=tuple(
-                    _check(one, context, draw(sessions.source, sessions.name_of(one.name), size), size, values=values)
-                    for one in present
+                    _check(
+                        one.collection,
+                        context,
+                        sessions.reader.sample(one.collection, one.name, size),
+                        size,
+                        values=values,
+                    )
+                    for one in found
                 ),
                 missing=tuple(one.name for one in sessions.profile.collections if one not in present),
                 unknown=unknown,
             )
     finally:
         sessions.close()
-
-
-def draw(source: MongoDatabase, collection: str, size: int) -> list[bytes]:
-    """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server."""
-    options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
-    drawn: Any = source.get_collection(collection, codec_options=options).aggregate(
-        [{"$sample": {"size": size}}], allowDiskUse=True
-    )
-    return [one.raw for one in drawn]
 
 
 def _check(

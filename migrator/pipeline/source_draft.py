@@ -13,7 +13,7 @@ import msgspec
 from migrator.config import Settings, nearest
 from migrator.connections.mongo import MongoDatabase, committed, open_source, translate_errors
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.source_check import draw
+from migrator.pipeline.extract import draw
 from migrator.pipeline.source_fields import SampledField, fields_of
 from migrator.pipeline.source_names import PLACES, REFERENCE, TENANT, Place, plain, spellings, unit_of, word_for
 from migrator.sources import COLLECTION_NAME, is_collection_name

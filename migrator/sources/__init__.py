@@ -11,7 +11,7 @@ from migrator import cron
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping.file import load_mapping
-from migrator.sources.profile import Context, Profile
+from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 """Mapping files that are shipped, each named after its source."""
@@ -79,6 +79,11 @@ def profile_of(settings: SourceSettings) -> Profile:
         profile = load_profile(settings.profile)
     else:
         profile = load_mapping(Path(settings.mapping), NAMES)
+    server = POSTGRESQL if settings.in_postgres else MONGODB
+    if server not in profile.servers:
+        remedy = "remove source.uri" if settings.in_postgres else "set source.uri, uri_env or uri_file"
+        place = {MONGODB: "collections of MongoDB", POSTGRESQL: "tables of PostgreSQL"}[profile.servers[0]]
+        raise ConfigurationError(f"source profile {profile.name} reads {place}: {remedy}")
     _check_names([one.name for one in profile.collections], settings.collections, profile.name)
     return profile
 

@@ -81,6 +81,10 @@ class Context(msgspec.Struct, frozen=True):
             raise Skipped("expired lock")
 
 
+INHERITED = "(inherited)"
+"""Member of a row's document that holds what the row takes from others."""
+
+
 class Reference(msgspec.Struct, frozen=True):
     """A column that points to a row of another document.
 
@@ -120,6 +124,8 @@ class Measure(msgspec.Struct, frozen=True):
     kind: Literal["group", "sum", "time"]
     expression: Any
     sql: str
+    source_sql: str = ""
+    """The same over a row ``this`` of a source in PostgreSQL; empty: it is not computed there."""
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +142,13 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Collections that must be loaded before this one."""
     tenant_expression: Any = None
     """MongoDB aggregation expression of the tenant text; null where the document has none."""
+    tenant_sql: str = ""
+    """The same as SQL over a row ``this`` of a source in PostgreSQL; empty: no row names one."""
+    key: tuple[str, ...] = ()
+    """Of a source in PostgreSQL: the unique columns, not null, by which rows are told apart; empty: the primary key."""
+    inherited: Mapping[str, str] = MappingProxyType({})
+    """Of a source in PostgreSQL: name → SQL over a row ``this``, for what a row takes from others. A collection's name
+    in braces stands for its table. The document has the values in the member ``INHERITED``, which is not encoded."""
     measures: tuple[Measure, ...] = ()
     attach: Callable[[Rows, bytes], Rows]
     """Store a remainder with the rows (``records.attach_extra`` for most)."""
@@ -154,6 +167,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     def without_derived(self, document: Document) -> Document:
         """Return the document without its derived fields."""
         found = {name for name, kind in self.derived.items() if type(document.get(name)) is kind}
+        if self.inherited:
+            found.add(INHERITED)
         return {name: value for name, value in document.items() if name not in found} if found else document
 
 
@@ -171,6 +186,9 @@ class Closing(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of the values of all pipelines together; values may repeat."""
 
 
+MONGODB, POSTGRESQL = "mongodb", "postgresql"
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """How one scheduler spells its documents."""
 
@@ -178,6 +196,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     collections: tuple[Collection, ...]
     """In load order: parents first."""
+    servers: tuple[str, ...] = (MONGODB,)
+    """Where its data may be: ``mongodb``, ``postgresql``, or both."""
     closing: tuple[Closing, ...] = ()
     reverse_sync: bool = False
     """Rows that PostgreSQL changed or added can be written back into documents of this source, and tests go there and

@@ -60,6 +60,8 @@ class Context:
         """The store, client and process that are driven: a mutation replaces some of the tool's own."""
         self.on_record = False
         """Whether the parity check is recorded, so that the cutover may use it."""
+        self.lock_source = False
+        """Whether the tables of a source in PostgreSQL are locked during the parity check."""
         self.scratch_on_source = False
         """Whether a check may write to the source's server; else nothing is written there."""
         self.steps: dict[str, int] = {}

@@ -41,8 +41,8 @@ class _ComparingContext(Context):
 
     def compare(self) -> ParityOutcome:
         if self.on_record:
-            return check_and_record(self.settings, must=False)
-        return check_parity(self.settings, Scope())
+            return check_and_record(self.settings, must=False, lock_source=self.lock_source)
+        return check_parity(self.settings, Scope(), lock_source=self.lock_source)
 
 
 def record_run(settings: Settings, result: Result, folder: Path) -> bool:
@@ -103,6 +103,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
     scratch_on_source: bool = False
     """Allow scratch databases and tenants on the source's server, which are removed. Else nothing is written there."""
+    lock_source: bool = False
+    """Hold SHARE locks on the tables of a source in PostgreSQL during the parity check."""
     config: Path | None = None
     """The file that the settings come from: the cutover is rehearsed on a copy of it."""
     fresh: Decision | None = None
@@ -128,7 +130,7 @@ def verify(
     began = datetime.now(UTC)
     context = _ComparingContext(settings, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
-    context.scratch_on_source = request.scratch_on_source
+    context.scratch_on_source, context.lock_source = request.scratch_on_source, request.lock_source
     _require_known(request)
     request = _resolved(request)
     _set_backends(context, request)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, TableSource, columns_of, find, to_document, to_row
+from migrator.sources.rows import Row, TableSource, columns_of, find, to_document
 from migrator.values import remainder
 from migrator.values.canonical import same
+from migrator.values.table_row import to_row
 from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, travel
 
 SOME = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,6 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator.connections.mongo import committed_time
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import contested_documents, reassign_contested_keys
@@ -275,7 +274,7 @@ def settle_contested_keys(sessions: Sessions, plan: Plan) -> None:
         return
     applier = Applier(sessions, plan)
     with closing(applier.reader), sessions.target.transaction():
-        applier.reader.not_before(committed_time(sessions.source))
+        applier.reader.not_before_now()
         named = applier.referring(changed)
         if named:
             applier.apply(named)

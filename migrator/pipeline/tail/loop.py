@@ -20,7 +20,6 @@ from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
-from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import write_derived
 from migrator.pipeline.executors import collector_paused
 from migrator.pipeline.ledger import Plan
@@ -88,7 +87,7 @@ class TailSession:
 
     def _found_position(self) -> positions.Position:
         """Return the saved position, or that of the first copy; record an alarm if there is none."""
-        identity = plans.source_identity(self.sessions.source)
+        identity = self.sessions.reader.identity()
         first = positions.first_position(self._target, self._profile, identity)
         state = positions.tail_state(self._target, self._profile)
         if state is not None and state.alarm is not None:

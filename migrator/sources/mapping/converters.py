@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, cast, get_args, get_origin
+from uuid import UUID
 
 import msgspec
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
@@ -20,8 +22,8 @@ from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import MILLISECONDS, Field
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shapes import Moment, Shape, indexed, ordered_reader, plain, text, unknown_value
-from migrator.values import identity, jsonb
-from migrator.values.times import format_iso, format_javascript, to_bson
+from migrator.values import identity, jsonb, table_row
+from migrator.values.times import format_iso, to_bson
 
 Reader: TypeAlias = Callable[[Any, list[Note]], Any]
 """From the value of a field, and a list that it adds findings to."""
@@ -30,7 +32,11 @@ Writer: TypeAlias = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = int | float | None
 _PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "milliseconds-text": 1_000, "microseconds": 1_000_000}
-_TIMES: Final[Mapping[str, Any]] = dict.fromkeys(("date", "iso", "iso-z"), Moment) | {"milliseconds-text": str | None}
+TABLE_ENCODINGS: Final = ("timestamptz", "timestamp")
+_TIMES: Final[Mapping[str, Any]] = {"date": Moment, "iso": Moment, "milliseconds-text": str | None} | dict.fromkeys(
+    TABLE_ENCODINGS, Any
+)
+_UUID_BYTES: Final = 16
 _digits = re.compile(r"-?[0-9]{1,16}").fullmatch
 _LARGEST_DOUBLE: Final = 2.0**63
 
@@ -45,12 +51,12 @@ SHAPES: Final[Mapping[str, Any]] = {
     "flag": bool | None,
     "texts": list[str] | None,
     "json": Any,
-    "json-text": Any,
+    "json-text": str | None,
     "version": str | None,
     "reference": Any,
     "id-time": Any,
-    "id-text": Any,
     "own-id": Any,
+    "uuid": Any,
 }
 """Converter to the type of a field, as ``shapes.read`` checks it; the others depend on more of the field."""
 
@@ -59,6 +65,7 @@ COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "cron": frozenset({"text"}),
     "cron-fields": frozenset({"text"}),
     "version": frozenset({"text"}),
+    "uuid": frozenset({"text"}),
     "zone": frozenset({"text"}),
     "tenant": frozenset(),
     "own-id": frozenset(),
@@ -73,7 +80,6 @@ COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "reference": frozenset({"uuid"}),
     "time": frozenset({"timestamptz"}),
     "id-time": frozenset({"timestamptz"}),
-    "id-text": frozenset({"text"}),
 }
 """Converter to the types of columns that it fills."""
 
@@ -106,8 +112,8 @@ def _members(kinds: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type made at 
 def inner_paths(field: Field) -> tuple[str, ...]:
     """Return the members of a field that a converter reads."""
     if field.converter == "period":
-        return (field.number, field.unit_from, *field.fixed)
-    return (*field.members, *field.fixed)
+        return (field.number, field.unit_from)
+    return field.members
 
 
 def reader(field: Field, column: str) -> Reader | None:
@@ -116,11 +122,6 @@ def reader(field: Field, column: str) -> Reader | None:
     It returns None for a value that stands for none.
     """
     return _READERS[field.converter](field, column)
-
-
-def none_of(field: Field) -> Any:  # noqa: ANN401 - a number of some BSON type
-    """Return what is written for a column that holds nothing; None if nothing is."""
-    return None if field.none is None else _NUMBERS[field.type or "int"](field.none)
 
 
 def writer(field: Field) -> Writer:
@@ -214,8 +215,10 @@ def _words_writer(field: Field) -> Writer:
 
 
 def _time_reader(field: Field, _column: str) -> Reader | None:
-    if field.encoding in ("date", "iso", "iso-z"):
+    if field.encoding in ("date", "iso"):
         return None
+    if field.encoding in TABLE_ENCODINGS:
+        return partial(_read_table_time, field)
     unit, path = field.encoding.removesuffix("-text"), field.path
     is_text = unit != field.encoding
 
@@ -230,11 +233,38 @@ def _time_reader(field: Field, _column: str) -> Reader | None:
     return read
 
 
+def _read_table_time(field: Field, value: object, _notes: list[Note]) -> datetime:
+    if not isinstance(value, Binary) or value.subtype != table_row.TIME:
+        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
+    try:
+        found: Any = table_row.from_bson(value)
+        naive = found.tzinfo is None
+        moment: datetime = found.replace(tzinfo=UTC) if naive else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Rejected("bad-date", field.path, "a time in the years 1 to 9999") from None
+    if naive != (field.encoding == "timestamp"):
+        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
+    return moment
+
+
+def _uuid_reader(field: Field, _column: str) -> Reader:
+    def read(value: object, _notes: list[Note]) -> str:
+        if isinstance(value, Binary) and value.subtype == UUID_SUBTYPE and len(value) == _UUID_BYTES:
+            return str(UUID(bytes=bytes(value)))
+        raise Rejected("wrong-type", field.path, "a UUID")
+
+    return read
+
+
 def _time_writer(field: Field) -> Writer:
+    if field.encoding == "timestamptz":
+        return table_row.time
+    if field.encoding == "timestamp":
+        return lambda value: table_row.time(value.astimezone(UTC).replace(tzinfo=None))
     if field.encoding == "date":
         return to_bson
-    if field.encoding in ("iso", "iso-z"):
-        return format_iso if field.encoding == "iso" else format_javascript
+    if field.encoding == "iso":
+        return format_iso
     per_second = _PER_SECOND[field.encoding]
     microsecond = timedelta(microseconds=1)
     if field.encoding == "milliseconds-text":
@@ -257,21 +287,14 @@ def _id_time_reader(field: Field, column: str) -> Reader:
     return read
 
 
-def _id_text_reader(field: Field, column: str) -> Reader:
-    checked, path = indexed if column in tables.INDEXED else plain, field.path
-    return lambda value, _notes: checked(str(value) if isinstance(value, ObjectId) else identity.source_id(value), path)
-
-
 def _number_reader(field: Field, column: str) -> Reader:
     """Read a whole number; a duration in some unit is rounded to milliseconds."""
     least, most = tables.bounds_of(column)
     is_duration, path, clamp, add = field.converter == "duration", field.path, field.clamp, field.add
     factor = MILLISECONDS[field.unit] if is_duration else field.factor
-    rounds, none = is_duration or factor != 1, field.none
+    rounds = is_duration or factor != 1
 
-    def read(value: float, notes: list[Note]) -> int | None:
-        if value == none:
-            return None
+    def read(value: float, notes: list[Note]) -> int:
         scaled = value * factor + add
         if not least <= scaled <= most or scaled >= _LARGEST_DOUBLE:
             if not clamp or scaled != scaled:  # noqa: PLR0124 - only NaN is not itself
@@ -332,7 +355,7 @@ def _period_writer(field: Field) -> Writer:
 
     def write(value: int) -> dict[str, Any]:
         factor, word = next((one for one in units if value % one[0] == 0), units[-1])
-        return {**field.fixed, field.number: number(value / factor), field.unit_from: word}
+        return {field.number: number(value / factor), field.unit_from: word}
 
     return write
 
@@ -351,16 +374,12 @@ def _cron_fields_reader(_field: Field, _column: str) -> Reader:
 def _cron_fields_writer(field: Field) -> Writer:
     def write(value: str) -> dict[str, str] | None:
         parts = value.split()
-        if len(parts) != len(field.members):
-            return None
-        return {**field.fixed, **dict(zip(field.members, parts, strict=True))}
+        return dict(zip(field.members, parts, strict=True)) if len(parts) == len(field.members) else None
 
     return write
 
 
-def _json_reader(_field: Field, column: str) -> Reader | None:
-    if tables.member_of(column):
-        return None  # encoded with the other members
+def _json_reader(_field: Field, _column: str) -> Reader:
     return lambda value, _notes: jsonb.encode(value)
 
 
@@ -374,9 +393,7 @@ def _json_writer(field: Field) -> Writer:
 
 
 def _json_text_reader(_field: Field, _column: str) -> Reader:
-    def read(value: object, _notes: list[Note]) -> bytes | None:
-        if type(value) is not str:
-            return None
+    def read(value: str, _notes: list[Note]) -> bytes | None:
         try:
             return jsonb.encode(msgspec.json.decode(value))
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -406,7 +423,6 @@ _READERS: Final[Mapping[str, Callable[[Field, str], Reader | None]]] = {
     "words": _words_reader,
     "time": _time_reader,
     "id-time": _id_time_reader,
-    "id-text": _id_text_reader,
     "number": _number_reader,
     "duration": _number_reader,
     "period": _period_reader,
@@ -414,6 +430,7 @@ _READERS: Final[Mapping[str, Callable[[Field, str], Reader | None]]] = {
     "texts": _texts_reader,
     "zone": _zone_reader,
     "version": _version_reader,
+    "uuid": _uuid_reader,
     "json": _json_reader,
     "json-text": _json_text_reader,
 } | dict.fromkeys(("flag", "reference"), lambda _field, _column: None)
@@ -426,6 +443,7 @@ _WRITERS: Final[Mapping[str, Callable[[Field], Writer]]] = {
     "period": _period_writer,
     "cron-fields": _cron_fields_writer,
     "texts": lambda _field: list,
+    "uuid": lambda _field: lambda value: Binary(UUID(value).bytes, UUID_SUBTYPE),
     "json": _json_writer,
     "json-text": _json_text_writer,
     "reference": lambda field: lambda value: field.prefix + identity.hex_of(value),

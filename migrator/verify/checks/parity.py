@@ -167,7 +167,8 @@ def compared_collections(context: Context) -> list[CollectionComparison]:
 
 def unverified_reasons(context: Context) -> list[str]:
     """Return why collections were not compared."""
-    return [f"{one.collection}: {one.unverified}" for one in context.comparison.collections if one.unverified]
+    reasons = [f"{one.collection}: {one.unverified}" for one in context.comparison.collections if one.unverified]
+    return [*reasons, *([context.comparison.unproven] if context.comparison.unproven else ())]
 
 
 def differs_on(one: CollectionComparison, sides: tuple[Side, ...]) -> bool:

@@ -25,7 +25,7 @@ from migrator.result import Finding, Severity, Tally
 from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.values import jsonb
 from migrator.values.document import split
-from migrator.values.identity import id_filter, source_id_of
+from migrator.values.identity import source_id_of
 from migrator.verify.check import Context
 
 RowId: TypeAlias = tuple[str, object]
@@ -72,8 +72,9 @@ class SourceRows:
     def documents(self, collection: str, ids: Iterable[str]) -> dict[str, bytes]:
         """Return the documents of a collection with these source ids, by source id."""
         with translate_errors("the source"):
-            batches = self.sessions.source[self.sessions.name_of(collection)].find_raw_batches({"_id": id_filter(ids)})
-            return {source_id_of(raw): raw for batch in batches for raw in split(cast("bytes", batch))}
+            found, name = self.sessions.profile.by_name()[collection], self.sessions.name_of(collection)
+            batches = self.sessions.reader.by_ids(found, name, ids)
+            return {source_id_of(raw): raw for batch in batches for raw in split(batch)}
 
     def quarantined(self, collection: str) -> set[str]:
         """Return the source ids of a collection's documents that are in quarantine now."""

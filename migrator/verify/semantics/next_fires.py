@@ -23,7 +23,7 @@ from migrator.parity.firing_rules import (
 )
 from migrator.parity.silent_schedules import LIVE, WITHOUT_TRIGGER, with_rule
 from migrator.pipeline import ledger
-from migrator.pipeline.extract import batch_documents, raw_batches
+from migrator.pipeline.extract import batch_documents
 from migrator.pipeline.transform import decode_document
 from migrator.records import Trigger
 from migrator.sources.profile import Collection, Rejected, Skipped
@@ -49,7 +49,7 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
     """Compare the fires of every document that may have a rule with those of its trigger; return what was counted."""
     done = dict.fromkeys((_RULES, _FIRES, _CHANGES), 0)
     since = datetime.combine(source.plan.as_of.astimezone(UTC).date(), time(), UTC)
-    present = set(source.sessions.source.list_collection_names())
+    present = {one.name for one in source.sessions.survey()[0]}
     for collection in source.sessions.profile.collections:
         name = source.sessions.profile.source_of(collection.name)
         if Trigger not in collection.tables or source.sessions.name_of(collection.name) not in present:
@@ -73,14 +73,9 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
 
 def _document_batches(source: SourceRows, collection: Collection) -> Iterator[list[bytes]]:
     with translate_errors("the source"):
-        for batch in raw_batches(
-            source.sessions.source,
-            source.sessions.name_of(collection.name),
-            lower=None,
-            upper=None,
-            condition={},
-            batch_size=batch_documents(DOCUMENT_BYTES),
-        ):
+        name = source.sessions.name_of(collection.name)
+        batch_size = batch_documents(DOCUMENT_BYTES)
+        for batch in source.sessions.reader.batches(collection, name, batch_size=batch_size):
             yield documents.split(batch)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from migrator.records import remainder_of
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, RowContext, TableSource, columns_of, load, restore, to_document, to_row
+from migrator.sources.rows import Row, RowContext, TableSource, columns_of, load, restore, to_document
 from migrator.values import remainder
+from migrator.values.table_row import to_row
 from tests.other_systems import CONTEXT, CRAWLER_ROWS, KEYS, NOON, ORCHESTRATOR_ROWS, SYSTEMS, TABLES, travel
 
 COUNTS = {

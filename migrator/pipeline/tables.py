@@ -1,0 +1,571 @@
+"""Extract from tables and views of PostgreSQL: rows in ranges of their key, as documents (``values.table_row``).
+
+The key of a row is its ``_id``: the value of a primary key of one column, and a document of the columns of any other
+key. The columns follow under their names, in the order of the table.
+
+The source is only read. Every row of a copy is read in one snapshot, which the first process exports and the workers
+import, so that rows that refer to each other are of one moment.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.int64 import Int64
+from psycopg import sql
+from psycopg.adapt import Buffer, Loader
+from psycopg.rows import dict_row
+from psycopg.types.uuid import UUIDLoader
+from pymongo.client_session import ClientSession
+
+from migrator.config import Settings
+from migrator.connections.postgres import Connection, open_source, translate_source_errors
+from migrator.errors import DeniedError, RefusedError
+from migrator.pipeline.extract import BATCH_BYTES, MAX_BATCH_DOCUMENTS, SourceCollection, id_batches
+from migrator.sources.profile import INHERITED, Collection, Measure, Profile
+from migrator.values import document as documents
+from migrator.values import table_row
+from migrator.values.identity import parse_source_id, source_id
+
+NOT_FOLLOWED: Final = (
+    "the source is tables of PostgreSQL, which the tool reads and never writes: there is no change stream that a tail"
+    " could follow, and nothing can be carried back; stop the writers, call migrator backfill, and then"
+    " migrator parity --lock-source"
+)
+"""Why what needs a change stream is refused."""
+
+DEFAULT_SCHEMA: Final = "public"
+AVERAGE_BYTES: Final = 500.0
+"""Of a row of a view, whose size nobody knows."""
+
+READ_AS_THEY_ARE: Final = frozenset(
+    (
+        *("bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric"),
+        *("text", "varchar", "bpchar", "name", "bytea", "uuid", "json", "jsonb"),
+        *("date", "timestamp", "timestamptz"),
+    )
+)
+"""Types whose values have a type in BSON, and arrays of which are read; any other is read as the server writes it."""
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    """As SQL spells it, with its modifiers."""
+    plain: bool
+    """Read as it is; else as text."""
+
+
+class _Table(msgspec.Struct, frozen=True):
+    name: sql.Composable
+    columns: tuple[_Column, ...]
+    key: tuple[_Column, ...]
+    oid: int
+
+
+class _TextLoader(Loader):
+    make: Callable[[str], object]
+
+    def load(self, data: Buffer) -> object:
+        return type(self).make(bytes(data).decode())
+
+
+def _loader(function: Callable[[str], object]) -> type[Loader]:
+    return type("TableLoader", (_TextLoader,), {"make": staticmethod(function)})
+
+
+class _UuidLoader(UUIDLoader):
+    def load(self, data: Buffer) -> Any:  # noqa: ANN401 - the driver's UUID, as BSON has it
+        return Binary(super().load(data).bytes, UUID_SUBTYPE)
+
+
+_LOADERS: Final[Mapping[str, type[Loader]]] = {
+    "int8": _loader(Int64),
+    "oid": _loader(Int64),
+    "numeric": _loader(lambda text: Binary(text.encode(), table_row.NUMERIC)),
+    "timestamp": _loader(table_row.time_from_text),
+    "timestamptz": _loader(table_row.time_from_text),
+    "date": _loader(lambda text: Binary(text.encode(), table_row.DATE)),
+    "json": _loader(table_row.json_from_text),
+    "jsonb": _loader(table_row.json_from_text),
+    "uuid": _UuidLoader,
+}
+
+_RELATION: Final = """
+SELECT c.oid, c.relkind::text, has_table_privilege(c.oid, 'SELECT'),
+    CASE WHEN c.relkind IN ('r', 'm', 'p') THEN pg_table_size(c.oid) END
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+_COLUMNS: Final = """
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), coalesce(e.typname, b.typname, t.typname)::text
+FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+LEFT JOIN pg_type AS b ON b.oid = t.typbasetype
+LEFT JOIN pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_PRIMARY_KEY: Final = """
+SELECT a.attname::text FROM pg_index AS i, unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+JOIN pg_attribute AS a ON a.attnum = k.attnum WHERE a.attrelid = %s AND i.indrelid = a.attrelid AND i.indisprimary
+ORDER BY k.place
+"""
+_OTHERS: Final = """
+SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY 1, 2
+"""
+
+
+class TableReader:
+    """Reads tables and views of a database of PostgreSQL."""
+
+    has_change_stream = False
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._names = settings.source.collections
+        self._tables: dict[str, _Table] = {}
+        self._snapshot = ""
+        self._held: Connection | None = None
+        with self._connected() as connection:
+            self.database = connection.info.dbname
+            place = connection.info.host if connection.info.host.startswith("/") else connection.info.hostaddr
+            self._identity = f"{place}:{connection.info.port}/{self.database}"
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[str]:
+        """Read in one snapshot within the block, and yield the name by which other processes import it."""
+        with translate_source_errors(), _opened(self._settings) as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._snapshot = _value(connection, "SELECT pg_export_snapshot()")
+            try:
+                yield self._snapshot
+            finally:
+                self._snapshot = ""
+
+    @contextmanager
+    def _connected(self, snapshot: str = "") -> Iterator[Connection]:
+        """Yield this reader's connection, in a transaction that sees the snapshot, if there is one."""
+        with translate_source_errors():
+            if self._held is None or self._held.closed:
+                self._held = _opened_for_rows(self._settings)
+            connection = self._held
+            try:
+                with _reading(connection, snapshot or self._snapshot):
+                    yield connection
+            except psycopg.Error:
+                self.close()
+                raise
+
+    def now(self) -> datetime:
+        """Return the server's time."""
+        with self._connected() as connection:
+            now: datetime = connection.execute("SELECT clock_timestamp()", binary=True).fetchone()[0]  # type: ignore[index] # one row
+        return now
+
+    def identity(self) -> str:
+        """Return address and database."""
+        return self._identity
+
+    def position(self) -> None:
+        """Return None: there is no change stream."""
+
+    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+        """Return the profile's tables that exist, and the names of the others in their schemas."""
+        found: list[SourceCollection] = []
+        read: set[tuple[str, str]] = set()
+        self._tables.clear()
+        with self._connected() as connection:
+            for collection in profile.collections:
+                name = names.get(collection.name, collection.name)
+                surveyed = self._surveyed(connection, collection, name)
+                if surveyed is not None:
+                    found.append(surveyed)
+                    read.add(place_of(name))
+            schemas = sorted({schema for schema, _ in read} or {DEFAULT_SCHEMA})
+            others = [place for place in connection.execute(_OTHERS, (schemas,)).fetchall() if place not in read]
+        return found, tuple(name if schema == DEFAULT_SCHEMA else f"{schema}.{name}" for schema, name in others)
+
+    def _surveyed(self, connection: Connection, collection: Collection, name: str) -> SourceCollection | None:
+        found = connection.execute(_RELATION, place_of(name)).fetchone()
+        if found is None:
+            return None
+        oid, kind, may, size = found
+        if not may:
+            schema, table = map(sql.Identifier, place_of(name))
+            user = sql.Identifier(connection.info.user)
+            grant = sql.SQL("GRANT SELECT ON {}.{} TO {}").format(schema, table, user).as_string(connection)
+            raise DeniedError(f"the source's user may not read {name}; an administrator calls", grant=grant)
+        table_ = self._describe(connection, collection, name, oid, kind)
+        rows = self._count(connection, table_, name, checked=bool(collection.key))
+        return SourceCollection(
+            collection=collection,
+            name=name,
+            documents=rows,
+            average_bytes=size / rows if size and rows else AVERAGE_BYTES,
+        )
+
+    def _count(self, connection: Connection, table: _Table, name: str, *, checked: bool) -> int:
+        """Return how many rows there are; ``checked``: refuse a key that is null or not unique."""
+        if not checked:
+            return int(_value(connection, sql.SQL("SELECT count(*) FROM {}").format(table.name)))
+        key = _listed(table.key)
+        query = sql.SQL(
+            "SELECT count(*), count(*) FILTER (WHERE num_nulls({}) > 0), (SELECT count(*) FROM (SELECT FROM {}"
+            " GROUP BY {} HAVING count(*) > 1) AS twice) FROM {}"
+        ).format(key, table.name, key, table.name)
+        rows, nulls, twice = connection.execute(query).fetchone() or (0, 0, 0)
+        if nulls or twice:
+            named = ", ".join(one.name for one in table.key)
+            raise RefusedError(
+                f"{name} of the source: key ({named}): expected columns that are unique and not null together;"
+                f" {nulls} rows have a null, {twice} keys stand in several rows"
+            )
+        return int(rows)
+
+    def _describe(self, connection: Connection, collection: Collection, name: str, oid: int, kind: str) -> _Table:
+        rows = connection.execute(_COLUMNS, (oid,)).fetchall()
+        columns = tuple(_Column(column, spelled, of in READ_AS_THEY_ARE) for column, spelled, of in rows)
+        by_name = {one.name: one for one in columns}
+        key = collection.key or tuple(row[0] for row in connection.execute(_PRIMARY_KEY, (oid,)))
+        if not key:
+            what = "is a view" if kind in "vm" else "has no primary key"
+            raise RefusedError(
+                f"{name} of the source {what}, so that nothing tells its rows apart: name the columns that are unique"
+                ' and not null together as key = ["..."] of this collection in the mapping'
+            )
+        missing = [one for one in key if one not in by_name]
+        if missing:
+            raise RefusedError(f"{name} of the source has no column {', '.join(missing)}, which its key names")
+        taken = {"_id": key != ("_id",), INHERITED: True}
+        for column, refused in taken.items():
+            if column in by_name and refused:
+                raise RefusedError(f"{name} of the source has a column {column}, a name that the tool itself uses")
+        unusable = [one for one in key if not by_name[one].plain or by_name[one].type.startswith(("json", "bytea"))]
+        unusable += [one for one in key if by_name[one].type.endswith("[]") and one not in unusable]
+        if unusable:
+            raise RefusedError(
+                f"{name} of the source: key column {unusable[0]} is {by_name[unusable[0]].type}: expected a text, a"
+                " number, a time or a uuid"
+            )
+        schema, table = place_of(name)
+        found = _Table(sql.Identifier(schema, table), columns, tuple(by_name[one] for one in key), oid)
+        self._tables[collection.name] = found
+        return found
+
+    def _table(self, connection: Connection, collection: Collection, name: str) -> _Table:
+        """Return what is known of a table; asks the server once."""
+        found = self._tables.get(collection.name)
+        if found is None:
+            row = connection.execute(_RELATION, place_of(name)).fetchone()
+            if row is None:
+                raise RefusedError(f"{name} of the source does not exist any more")
+            found = self._describe(connection, collection, name, row[0], row[1])
+        return found
+
+    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
+        """Tell whether a row is of one of these tenants."""
+        with self._connected() as connection:
+            table = self._table(connection, one.collection, one.name)
+            condition = self._of_tenants(one.collection, tenants, default_tenant)
+            query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS this WHERE {})").format(table.name, condition)
+            return bool(_value(connection, query))
+
+    def _of_tenants(self, collection: Collection, tenants: Sequence[str], default: str | None) -> sql.Composable:
+        if not tenants:
+            return sql.SQL("true")
+        return sql.SQL("{} = ANY({})").format(self.tenant_of(collection, default), sql.Literal(list(tenants)))
+
+    def tenant_of(self, collection: Collection, default: str | None) -> sql.Composable:
+        """Return the SQL of a row's tenant."""
+        stated = self._expanded(collection.tenant_sql or "NULL")
+        return sql.SQL("coalesce(({})::text, {}::text)").format(stated, sql.Literal(default))
+
+    def _expanded(self, expression: str) -> sql.SQL:
+        """Return an expression of the profile with the tables of this database for the collections in braces."""
+
+        def table_of(match: re.Match[str]) -> str:
+            schema, table = place_of(self._names.get(match[1], match[1]))
+            return sql.Identifier(schema, table).as_string(None)
+
+        return sql.SQL(re.sub(r"\{(\w+)\}", table_of, expression))
+
+    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
+        """Return the key so many rows after ``lower``."""
+        with self._connected() as connection:
+            table = self._table(connection, one.collection, one.name)
+            query = sql.SQL("SELECT {} FROM {} AS this WHERE {} ORDER BY {} OFFSET {} LIMIT 1").format(
+                _listed(table.key), table.name, _from_to(table, lower, None), _listed(table.key), sql.Literal(steps)
+            )
+            row = connection.execute(query).fetchone()
+        return None if row is None else documents.encode({"_id": _id_of(table, row)})
+
+    def batches(
+        self,
+        collection: Collection,
+        name: str,
+        *,
+        lower: bytes | None = None,
+        upper: bytes | None = None,
+        tenants: Sequence[str] = (),
+        default_tenant: str | None = None,
+        batch_size: int = MAX_BATCH_DOCUMENTS,
+        snapshot: str = "",
+    ) -> Iterator[bytes]:
+        """Yield the rows of a range of keys, read through a cursor of a connection of its own."""
+        with translate_source_errors(), _opened(self._settings) as connection:
+            _take_rows(connection)
+            with _reading(connection, snapshot or self._snapshot, always=True):
+                table = self._table(connection, collection, name)
+                wanted = sql.SQL("{} AND {}").format(
+                    _from_to(table, lower, upper), self._of_tenants(collection, tenants, default_tenant)
+                )
+                yield from self._read(connection, collection, table, wanted, batch_size)
+
+    def _read(
+        self,
+        connection: Connection,
+        collection: Collection,
+        table: _Table,
+        condition: sql.Composable,
+        batch_size: int,
+    ) -> Iterator[bytes]:
+        """Yield the rows that a condition takes, in the order of their key."""
+        inherited = [self._expanded(one) for one in collection.inherited.values()]
+        columns = [sql.SQL("this.{}").format(sql.Identifier(one.name)) for one in table.columns]
+        selected = [
+            column if one.plain else sql.SQL("{}::text").format(column)
+            for one, column in zip(table.columns, columns, strict=True)
+        ]
+        query = sql.SQL("SELECT {} FROM {} AS this WHERE {} ORDER BY {}").format(
+            sql.SQL(", ").join([*selected, *(sql.SQL("({})").format(one) for one in inherited)]),
+            table.name,
+            condition,
+            _listed(table.key),
+        )
+        with connection.cursor(name="rows") as cursor:
+            cursor.itersize = batch_size
+            batch: list[bytes] = []
+            size = 0
+            for row in cursor.execute(query):
+                raw = _raw(collection, table, row)
+                if batch and (size + len(raw) > BATCH_BYTES or len(batch) >= batch_size):
+                    yield b"".join(batch)
+                    batch, size = [], 0
+                batch.append(raw)
+                size += len(raw)
+            if batch:
+                yield b"".join(batch)
+
+    def session(self) -> None:
+        """Return None: every read is of the latest state."""
+
+    def advance(self, session: ClientSession | None) -> None:
+        """Do nothing."""
+
+    def by_ids(
+        self,
+        collection: Collection,
+        name: str,
+        source_ids: Iterable[str],
+        session: ClientSession | None = None,  # noqa: ARG002 - the protocol's
+    ) -> Iterator[bytes]:
+        """Yield the rows with these keys."""
+        for some in id_batches(source_ids):
+            with self._connected() as connection, connection.transaction():
+                table = self._table(connection, collection, name)
+                found = list(self._read(connection, collection, table, _is_among(table, some), MAX_BATCH_DOCUMENTS))
+            yield from found
+
+    def ids(
+        self,
+        collection: Collection,
+        name: str,
+        session: ClientSession | None = None,  # noqa: ARG002 - the protocol's
+    ) -> Iterator[str]:
+        """Yield the source ids of all rows."""
+        with self._connected() as connection:
+            table = self._table(connection, collection, name)
+            rows = connection.execute(sql.SQL("SELECT {} FROM {}").format(_listed(table.key), table.name)).fetchall()
+        return (source_id(_id_of(table, row)) for row in rows)
+
+    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:
+        """Tell which of two rows comes first in the order of the key."""
+        with self._connected() as connection:
+            table = self._table(connection, collection, name)
+            query = sql.SQL("SELECT {} < {}").format(_values(table, one), _values(table, other))
+            return bool(_value(connection, query))
+
+    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:
+        """Return up to ``size`` rows, drawn at random by the server."""
+        with self._connected() as connection, connection.transaction():
+            table = self._table(connection, collection, name)
+            key = _listed(table.key)
+            chosen = sql.SQL("({}) IN (SELECT {} FROM {} ORDER BY random() LIMIT {})").format(
+                key, key, table.name, sql.Literal(size)
+            )
+            found = self._read(connection, collection, table, chosen, MAX_BATCH_DOCUMENTS)
+            return [raw for batch in found for raw in documents.split(batch)]
+
+    def aggregate(
+        self,
+        collection: Collection,
+        name: str,
+        measures: Sequence[Measure],
+        left_out: Sequence[str],
+        default_tenant: str | None,
+    ) -> list[dict[str, Any]]:
+        """Return the measures by tenant and words, computed by SQL over the table alone.
+
+        A row has ``tenant``, ``documents``, and by the position of a measure ``g0`` a word, ``s1`` a sum, ``a2`` and
+        ``z2`` times. ``left_out``: source ids of rows that do not count.
+        """
+        words: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self.tenant_of(collection, default_tenant))]
+        sums: list[sql.Composable] = [sql.SQL("count(*) AS documents")]
+        for index, one in enumerate(measures):
+            stated = self._expanded(one.source_sql or "NULL")
+            if one.kind == "group":
+                words.append(sql.SQL("({})::text AS {}").format(stated, sql.Identifier(f"g{index}")))
+            elif one.kind == "sum":
+                sums.append(sql.SQL("sum(({})::numeric) AS {}").format(stated, sql.Identifier(f"s{index}")))
+            else:
+                for function, letter in (("min", "a"), ("max", "z")):
+                    column = sql.Identifier(f"{letter}{index}")
+                    sums.append(sql.SQL("{}({}) AS {}").format(sql.SQL(function), stated, column))
+        with self._connected() as connection:
+            table = self._table(connection, collection, name)
+            counted = sql.SQL("NOT ({})").format(_is_among(table, left_out)) if left_out else sql.SQL("true")
+            query = sql.SQL("SELECT {} FROM {} AS this WHERE {} GROUP BY {}").format(
+                sql.SQL(", ").join([*words, *sums]),
+                table.name,
+                counted,
+                sql.SQL(", ").join(sql.SQL(str(place)) for place in range(1, len(words) + 1)),
+            )
+            with connection.cursor(row_factory=dict_row, binary=True) as cursor:
+                return cursor.execute(query).fetchall()
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Connection]:
+    connection = open_source(settings)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _opened_for_rows(settings: Settings) -> Connection:
+    connection = open_source(settings)
+    _take_rows(connection)
+    return connection
+
+
+def _take_rows(connection: Connection) -> None:
+    """Let the driver read values in types of BSON."""
+    for name, loader in _LOADERS.items():
+        connection.adapters.register_loader(name, loader)
+
+
+@contextmanager
+def _reading(connection: Connection, snapshot: str, *, always: bool = False) -> Iterator[None]:
+    """Read in a snapshot within the block; ``always``: in a transaction also if there is none."""
+    if not snapshot and not always:
+        yield
+        return
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        if snapshot:
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        yield
+    finally:
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+
+
+def _value(connection: Connection, query: Any) -> Any:  # noqa: ANN401 - a query, and what it returns
+    row = connection.execute(query).fetchone()
+    assert row is not None  # noqa: S101 - the queries of this module that are asked so have one row
+    return row[0]
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """Return the schema and the table of ``schema.table`` or ``table``."""
+    schema, parted, table = name.partition(".")
+    return (schema, table) if parted else (DEFAULT_SCHEMA, name)
+
+
+def _listed(columns: Sequence[_Column]) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(one.name) for one in columns)
+
+
+def _raw(collection: Collection, table: _Table, row: Sequence[Any]) -> bytes:
+    held = dict(zip((one.name for one in table.columns), row, strict=False))
+    key = [held[one.name] for one in table.key]
+    document = {"_id": _id_of(table, key)}
+    single = table.key[0].name if len(table.key) == 1 else ""
+    document |= {name: table_row.to_bson(value) for name, value in held.items() if name != single}
+    if collection.inherited:
+        values = row[len(table.columns) :]
+        document[INHERITED] = {
+            name: table_row.to_bson(value) for name, value in zip(collection.inherited, values, strict=True)
+        }
+    return documents.encode(document)
+
+
+def _id_of(table: _Table, key: Sequence[Any]) -> Any:  # noqa: ANN401 - any BSON value
+    """Return the ``_id`` of a row."""
+    if len(table.key) == 1:
+        return table_row.to_bson(key[0])
+    return {one.name: table_row.to_bson(value) for one, value in zip(table.key, key, strict=True)}
+
+
+def _key_texts(table: _Table, _id: Any) -> list[str]:  # noqa: ANN401 - any BSON value
+    """Return the texts of the columns of a key."""
+    if len(table.key) == 1:
+        return [table_row.sql_text(_id)]
+    return [table_row.sql_text(_id[one.name]) for one in table.key]
+
+
+def _values(table: _Table, identity: str) -> sql.Composable:
+    return _row_of(table, parse_source_id(identity))
+
+
+def _row_of(table: _Table, _id: Any) -> sql.Composable:  # noqa: ANN401 - any BSON value
+    """Return SQL of a key, each column of its type."""
+    texts = _key_texts(table, _id)
+    typed = [
+        sql.SQL("{}::{}").format(sql.Literal(text), sql.SQL(one.type))
+        for one, text in zip(table.key, texts, strict=True)
+    ]
+    return sql.SQL("ROW({})").format(sql.SQL(", ").join(typed))
+
+
+def _from_to(table: _Table, lower: bytes | None, upper: bytes | None) -> sql.Composable:
+    """Return the condition of a range of keys."""
+    conditions: list[sql.Composable] = [sql.SQL("true")]
+    for bound, operator in ((lower, ">="), (upper, "<")):
+        if bound is not None:
+            key = _row_of(table, documents.decode(bound)["_id"])
+            conditions.append(sql.SQL("ROW({}) {} {}").format(_listed(table.key), sql.SQL(operator), key))
+    return sql.SQL(" AND ").join(conditions)
+
+
+def _is_among(table: _Table, source_ids: Iterable[str]) -> sql.Composable:
+    """Return the condition that a row has one of these keys."""
+    keys = [_key_texts(table, parse_source_id(one)) for one in source_ids]
+    texts = list(zip(*keys, strict=True)) or [()] * len(table.key)
+    arrays = [
+        sql.SQL("{}::{}[]").format(sql.Literal(list(column)), sql.SQL(one.type))
+        for one, column in zip(table.key, texts, strict=True)
+    ]
+    return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(_listed(table.key), sql.SQL(", ").join(arrays))

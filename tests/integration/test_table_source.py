@@ -1,0 +1,80 @@
+"""A source in tables of PostgreSQL, by a mapping file: copied and compared on a real server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from migrator.config import CopySettings, PostgresSettings, Settings, SourceSettings
+from migrator.parity.check import check_parity
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+
+Source = psycopg.Connection[tuple[object, ...]]
+
+MAPPING = """
+[source]
+name = "shelf"
+
+[collections.items]
+tables = ["schedules"]
+
+[collections.items.fields]
+owner = { as = "tenant" }
+title = { to = "schedules.name" }
+state = { to = "schedules.status", words = { on = "scheduled", off = "paused" } }
+"""
+
+
+@pytest.fixture
+def source(postgres_dsn: str) -> Iterator[Source]:
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def settings_for(source: str, target: str, mapping: Path, *, chunk: int = 20_000) -> Settings:
+    return Settings(
+        source=SourceSettings(mapping=str(mapping), uri=source, default_tenant="acme"),
+        postgres=PostgresSettings(dsn=target),
+        copy=CopySettings(workers=1, chunk_documents=chunk),
+    )
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mapping.toml"
+    path.write_text(text)
+    return path
+
+
+TABLE: LiteralString = (
+    "CREATE TABLE items (id varchar(191) PRIMARY KEY, owner text, title text, state text, next_run float8, body bytea,"
+    " at timestamptz, naive timestamp, day date, amount numeric, key uuid, tags text[], doc jsonb, old json, big int8,"
+    " pause interval)"
+)
+
+
+def test_a_table_is_copied_and_compared_with_the_types_of_all_columns(
+    source: Source, postgres_dsn: str, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    source.execute(TABLE)
+    source.execute(
+        "INSERT INTO items SELECT 'item ' || n, CASE WHEN n % 2 = 0 THEN 'north' END, 'title ' || n,"
+        " CASE n % 10 WHEN 9 THEN 'lost' WHEN 3 THEN 'off' ELSE 'on' END, n + 0.25, '\\x00ff',"
+        " '2026-03-29 01:30:00.123456+01', '2026-03-29 02:30:00.123456', '2026-03-29', 1.10 * n,"
+        " gen_random_uuid(), ARRAY['a', NULL, '{}'], jsonb_build_object('a', 1.5, 'b', 10 ^ 30, 'c', ARRAY[n]),"
+        " '{\"a\": 1, \"a\": 2}', 2 ^ 40, '1 day' FROM generate_series(0, 49) AS n"
+    )
+    source.execute("INSERT INTO items (id, title, state, at) VALUES ('z1', 'a', 'on', 'infinity')")
+    source.execute("INSERT INTO items (id, title, state, naive) VALUES ('z2', 'a', 'on', '0044-03-15 12:00:00 BC')")
+    settings = settings_for(postgres_dsn, scheduler_dsn, written(tmp_path, MAPPING), chunk=7)
+    done = backfill(settings, Scope())
+    assert (done.documents, done.rows, done.quarantined, done.chunks) == (52, 47, 5, 8)
+    found = check_parity(settings, Scope())
+    (items,) = found.collections
+    assert (items.documents, items.matched, items.quarantined, found.differs) == (52, 47, 5, False)
+    assert found.unproven == ""
+    assert backfill(settings, Scope()).written == 0
+    source.execute("UPDATE items SET amount = amount + 0.01 WHERE id = 'item 4'")
+    assert check_parity(settings, Scope()).differs
