@@ -6,12 +6,13 @@ refused, never guessed.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 import msgspec
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - what decoded BSON dates are counted from
 
 # datetime.fromisoformat reads this form alone, and cuts what follows the microseconds.
@@ -60,6 +61,11 @@ def format_iso(instant: datetime) -> str:
     return f"{text.rstrip('0') if instant.microsecond else text}+00:00"
 
 
+def format_javascript(instant: datetime) -> str:
+    """Return what JavaScript's ``toISOString`` gives: UTC, cut to milliseconds, ``Z``."""
+    return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
 def from_bson(moment: datetime) -> datetime:
     """Return the aware instant of a decoded BSON date (naive, UTC); raises ``ValueError`` for anything else."""
     if type(moment) is not datetime or moment.tzinfo is not None:
@@ -74,3 +80,23 @@ def to_bson(instant: datetime) -> datetime:
     moment = _NAIVE_EPOCH + (instant - _EPOCH)
     rest = moment.microsecond % 1000
     return moment - timedelta(microseconds=rest) if rest else moment
+
+
+def instant_of(wall: datetime, zone: tzinfo) -> datetime:
+    """Return the first instant at which a clock in the zone shows the time of ``wall`` (given as if in UTC), or later.
+
+    For a time that the clock skips that is the end of the gap. Raises ``OverflowError`` outside years 1-9999.
+    """
+    found = wall.replace(tzinfo=zone).astimezone(UTC)
+    if wall_clock(found, zone) == wall:
+        return found
+    before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    while found - before > _MICROSECOND:
+        middle = before + (found - before) // 2
+        before, found = (middle, found) if wall_clock(middle, zone) < wall else (before, middle)
+    return found
+
+
+def wall_clock(instant: datetime, zone: tzinfo) -> datetime:
+    """Return what a clock in the zone shows at an instant, as if it were a time in UTC."""
+    return instant.astimezone(zone).replace(tzinfo=UTC, fold=0)

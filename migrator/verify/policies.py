@@ -37,6 +37,9 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
         "a Windows name of a time zone", "mapped by the published table; the remainder keeps it"
     ),
     "negative-stats": SourcePolicy("statistics below zero", _KEPT),
+    "no-trigger": SourcePolicy(
+        "a document without anything that makes it fire", "the schedule is loaded without a trigger"
+    ),
     "orphan": SourcePolicy(
         "a dangling reference: the document does not exist", "the column is null; the remainder keeps the text"
     ),

@@ -7,6 +7,7 @@ converter does not lead back exactly.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -37,10 +38,11 @@ from migrator.sources.profile import (
 )
 from migrator.sources.shapes import Shape, paths_of_type, read, text
 from migrator.sources.tenants import tenant_of
-from migrator.values import identity
+from migrator.values import identity, jsonb, times
 
 UNEVALUABLE: Final = "unevaluable-cron"
 UNKNOWN_ZONE: Final = "unknown-zone"
+NO_TRIGGER: Final = "no-trigger"
 
 
 def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
@@ -96,6 +98,36 @@ class _Step:
         """Table and column that the field is written from."""
         self.names = self._places[0].names
         self.write = None if _is_unwritten(field) else converters.writer(field)
+        self.none = converters.none_of(field)
+        """What is written for a column that holds nothing."""
+
+    def held(self, row: Any) -> Any:  # noqa: ANN401 - the value of a column, or of a member of it
+        """Return what a row holds for the field."""
+        column, member = tables.split(self.first[1])
+        held = getattr(row, column)
+        if not member or held is None:
+            return held
+        members = jsonb.decode(held)
+        return members.get(member) if isinstance(members, dict) else None
+
+    def written(self, rows: Mapping[str, Any], tenant: str) -> Any:  # noqa: ANN401 - the value of a field
+        """Return what is written for the field; None: nothing. ``rows``: table to row."""
+        table, column = self.first
+        if self.write is None or table not in rows:
+            return None
+        held, field = self.held(rows[table]), self.field
+        if held is None:
+            return self.none
+        if held == field.default and not field.written:
+            return None
+        if (table, column) == ("locks", "key"):
+            held = held.removeprefix(f"{tenant}/")
+        if field.local and field.converter == "time":
+            zone = rows[table].timezone
+            if zone is None:
+                return None
+            held = times.wall_clock(held, cron.zone(zone)[0])
+        return held if tables.split(column)[1] else self.write(held)
 
     def find(self, found: Shape, document: Document, notes: list[Note]) -> tuple[Any, _Place]:
         """Return the value of the field and where it stands; None and its own path if nothing is there."""
@@ -148,6 +180,9 @@ class Codec:
         self._own_ids = tuple(step for step in every if step.field.converter == "own-id")
         self._tenant = next((step for step in every if step.field.converter == "tenant"), None)
         self._choices = tuple(_Choice(column, cases) for column, cases in mapped.choices.items())
+        columns = [tables.split(column) for field in mapped.fields for column in field.columns]
+        self._shared = {(table, tables.split(name)[0]) for table, name in columns if "." in name}
+        """Tables and jsonb columns of which each field fills a member."""
         self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
         self._targets = {
             step.field.path: _parent_id(mapping, step) for step in every if step.field.converter == "reference"
@@ -175,14 +210,7 @@ class Codec:
             if own is not None and own != document["_id"]:
                 notes.append(Note("id-mismatch", place.path))
         reading = Reading(tenant, {table: {} for table in self._mapped.tables}, notes)
-        for step in self._read_steps:
-            self._read(step, found, document, reading)
-        for choice in self._choices:
-            value = choice.value(document)
-            if value is not None:
-                reading.columns[choice.table][choice.column] = value
-        if self._mapped.derive is not None:
-            self._mapped.derive(document, reading, context)
+        self._fill(found, document, reading, context)
         self._evaluate(reading)
         made = [table for table in self._mapped.tables if self._is_made(table, found, reading)]
         source_id = identity.source_id(document["_id"])
@@ -191,9 +219,24 @@ class Codec:
             for table in made
         }
         rows = tuple(self._row(table, reading, ids, tenant_id=tenant, source_id=source_id) for table in made)
+        if self._mapped.expects_trigger and "triggers" not in {*made, *reading.unusable}:
+            notes.append(Note(NO_TRIGGER, ""))
         if isinstance(rows[0], Lock):
             context.skip_expired_lock(rows[0].expires_at)
         return Decoded(rows, (*notes, *reading.unusable.values()))
+
+    def _fill(self, found: Shape, document: Document, reading: Reading, context: Context) -> None:
+        for step in self._read_steps:
+            self._read(step, found, document, reading, context)
+        for table, column in self._shared:
+            if column in reading.columns[table]:
+                reading.columns[table][column] = jsonb.encode(reading.columns[table][column])
+        for choice in self._choices:
+            value = choice.value(document)
+            if value is not None:
+                reading.columns[choice.table][choice.column] = value
+        if self._mapped.derive is not None:
+            self._mapped.derive(document, reading, context)
 
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
@@ -208,15 +251,7 @@ class Codec:
                 if type(document["_id"]) is str:
                     _place(document, step.names, document["_id"])
                 continue
-            if step.write is None:
-                continue
-            table, column = step.first
-            held = getattr(by_table[table], column) if table in by_table else None
-            if held is None or held == step.field.default:
-                continue
-            if (table, column) == ("locks", "key"):
-                held = held.removeprefix(f"{owner.tenant_id}/")
-            value = step.write(held)
+            value = step.written(by_table, owner.tenant_id)
             if value is not None:
                 _place(document, step.names, value)
         if self._mapped.respell is not None:
@@ -239,10 +274,12 @@ class Codec:
         value, place = self._tenant.find(found, document, notes)
         return tenant_of(value, context, notes, path=place.path)
 
-    def _read(self, step: _Step, found: Shape, document: Document, reading: Reading) -> None:
+    def _read(self, step: _Step, found: Shape, document: Document, reading: Reading, context: Context) -> None:
         """Fill the columns of one field."""
         field, notes = step.field, reading.notes
         value, place = step.find(found, document, notes)
+        if field.local and value is not None:
+            value = _in_zone(value, place.path, context, reading)
         for table, column, convert in place.targets:
             converted = value
             if value is not None and field.converter == "reference":
@@ -253,9 +290,13 @@ class Codec:
                 except ZoneError:
                     reading.unusable[table] = Note(UNKNOWN_ZONE, place.path)
                     continue
+            name, member = tables.split(column)
             if converted is not None:
-                reading.columns[table][column] = converted
                 reading.filled.add(table)
+            if converted is not None and member:
+                reading.columns[table].setdefault(name, {})[member] = converted
+            elif converted is not None:
+                reading.columns[table][column] = converted
             elif field.default is not None:
                 reading.columns[table][column] = field.default
 
@@ -309,6 +350,19 @@ class Codec:
         """Return the path of the first field that fills a column; empty if a constant does, or nothing."""
         name = f"{table}.{column}"
         return next((step.field.path for step in self._steps if name in step.field.columns), "")
+
+
+def _in_zone(value: Any, path: str, context: Context, reading: Reading) -> Any:  # noqa: ANN401 - a field's value
+    """Give the trigger the zone of the source; return the instant of a local time, any other value as it is."""
+    if context.zone is None:
+        raise Rejected("no-zone", path, "the setting source.zone, since the value was meant in local time")
+    reading.columns["triggers"]["timezone"] = context.zone
+    if not isinstance(value, datetime):
+        return value
+    try:
+        return times.instant_of(value, cron.zone(context.zone)[0])
+    except OverflowError:
+        raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
 
 
 def _at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any value of a document

@@ -23,7 +23,7 @@ from migrator.sources.mapping.language import MILLISECONDS, Field
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shapes import Moment, Shape, indexed, ordered_reader, plain, text, unknown_value
 from migrator.values import identity, jsonb, table_row
-from migrator.values.times import format_iso, to_bson
+from migrator.values.times import format_iso, format_javascript, to_bson
 
 Reader: TypeAlias = Callable[[Any, list[Note]], Any]
 """From the value of a field, and a list that it adds findings to."""
@@ -33,8 +33,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = int | float | None
 _PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "milliseconds-text": 1_000, "microseconds": 1_000_000}
 TABLE_ENCODINGS: Final = ("timestamptz", "timestamp")
-_TIMES: Final[Mapping[str, Any]] = {"date": Moment, "iso": Moment, "milliseconds-text": str | None} | dict.fromkeys(
-    TABLE_ENCODINGS, Any
+_TIMES: Final[Mapping[str, Any]] = (
+    dict.fromkeys(("date", "iso", "iso-z"), Moment)
+    | dict.fromkeys(TABLE_ENCODINGS, Any)
+    | {"milliseconds-text": str | None}
 )
 _UUID_BYTES: Final = 16
 _digits = re.compile(r"-?[0-9]{1,16}").fullmatch
@@ -51,10 +53,11 @@ SHAPES: Final[Mapping[str, Any]] = {
     "flag": bool | None,
     "texts": list[str] | None,
     "json": Any,
-    "json-text": str | None,
+    "json-text": Any,
     "version": str | None,
     "reference": Any,
     "id-time": Any,
+    "id-text": Any,
     "own-id": Any,
     "uuid": Any,
 }
@@ -80,6 +83,7 @@ COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "reference": frozenset({"uuid"}),
     "time": frozenset({"timestamptz"}),
     "id-time": frozenset({"timestamptz"}),
+    "id-text": frozenset({"text"}),
 }
 """Converter to the types of columns that it fills."""
 
@@ -112,8 +116,8 @@ def _members(kinds: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type made at 
 def inner_paths(field: Field) -> tuple[str, ...]:
     """Return the members of a field that a converter reads."""
     if field.converter == "period":
-        return (field.number, field.unit_from)
-    return field.members
+        return (field.number, field.unit_from, *field.fixed)
+    return (*field.members, *field.fixed)
 
 
 def reader(field: Field, column: str) -> Reader | None:
@@ -122,6 +126,11 @@ def reader(field: Field, column: str) -> Reader | None:
     It returns None for a value that stands for none.
     """
     return _READERS[field.converter](field, column)
+
+
+def none_of(field: Field) -> Any:  # noqa: ANN401 - a number of some BSON type
+    """Return what is written for a column that holds nothing; None if nothing is."""
+    return None if field.none is None else _NUMBERS[field.type or "int"](field.none)
 
 
 def writer(field: Field) -> Writer:
@@ -186,13 +195,6 @@ def _words_reader(field: Field, column: str) -> Reader:
             return checked(value, path)
         if word not in written:
             notes.append(Note("alias", path))
-        if found is None:
-            if not keep:
-                raise unknown_value(path, tuple(words))
-            notes.append(Note("unknown-word", path))
-            return checked(value, path)
-        if value not in written:
-            notes.append(Note("alias", path))
         return found
 
     return read
@@ -215,7 +217,7 @@ def _words_writer(field: Field) -> Writer:
 
 
 def _time_reader(field: Field, _column: str) -> Reader | None:
-    if field.encoding in ("date", "iso"):
+    if field.encoding in ("date", "iso", "iso-z"):
         return None
     if field.encoding in TABLE_ENCODINGS:
         return partial(_read_table_time, field)
@@ -263,8 +265,8 @@ def _time_writer(field: Field) -> Writer:
         return lambda value: table_row.time(value.astimezone(UTC).replace(tzinfo=None))
     if field.encoding == "date":
         return to_bson
-    if field.encoding == "iso":
-        return format_iso
+    if field.encoding in ("iso", "iso-z"):
+        return format_iso if field.encoding == "iso" else format_javascript
     per_second = _PER_SECOND[field.encoding]
     microsecond = timedelta(microseconds=1)
     if field.encoding == "milliseconds-text":
@@ -287,14 +289,21 @@ def _id_time_reader(field: Field, column: str) -> Reader:
     return read
 
 
+def _id_text_reader(field: Field, column: str) -> Reader:
+    checked, path = indexed if column in tables.INDEXED else plain, field.path
+    return lambda value, _notes: checked(str(value) if isinstance(value, ObjectId) else identity.source_id(value), path)
+
+
 def _number_reader(field: Field, column: str) -> Reader:
     """Read a whole number; a duration in some unit is rounded to milliseconds."""
     least, most = tables.bounds_of(column)
     is_duration, path, clamp, add = field.converter == "duration", field.path, field.clamp, field.add
     factor = MILLISECONDS[field.unit] if is_duration else field.factor
-    rounds = is_duration or factor != 1
+    rounds, none = is_duration or factor != 1, field.none
 
-    def read(value: float, notes: list[Note]) -> int:
+    def read(value: float, notes: list[Note]) -> int | None:
+        if value == none:
+            return None
         scaled = value * factor + add
         if not least <= scaled <= most or scaled >= _LARGEST_DOUBLE:
             if not clamp or scaled != scaled:  # noqa: PLR0124 - only NaN is not itself
@@ -355,7 +364,7 @@ def _period_writer(field: Field) -> Writer:
 
     def write(value: int) -> dict[str, Any]:
         factor, word = next((one for one in units if value % one[0] == 0), units[-1])
-        return {field.number: number(value / factor), field.unit_from: word}
+        return {**field.fixed, field.number: number(value / factor), field.unit_from: word}
 
     return write
 
@@ -374,12 +383,16 @@ def _cron_fields_reader(_field: Field, _column: str) -> Reader:
 def _cron_fields_writer(field: Field) -> Writer:
     def write(value: str) -> dict[str, str] | None:
         parts = value.split()
-        return dict(zip(field.members, parts, strict=True)) if len(parts) == len(field.members) else None
+        if len(parts) != len(field.members):
+            return None
+        return {**field.fixed, **dict(zip(field.members, parts, strict=True))}
 
     return write
 
 
-def _json_reader(_field: Field, _column: str) -> Reader:
+def _json_reader(_field: Field, column: str) -> Reader | None:
+    if tables.member_of(column):
+        return None  # encoded with the other members
     return lambda value, _notes: jsonb.encode(value)
 
 
@@ -393,7 +406,9 @@ def _json_writer(field: Field) -> Writer:
 
 
 def _json_text_reader(_field: Field, _column: str) -> Reader:
-    def read(value: str, _notes: list[Note]) -> bytes | None:
+    def read(value: object, _notes: list[Note]) -> bytes | None:
+        if type(value) is not str:
+            return None
         try:
             return jsonb.encode(msgspec.json.decode(value))
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -423,6 +438,7 @@ _READERS: Final[Mapping[str, Callable[[Field, str], Reader | None]]] = {
     "words": _words_reader,
     "time": _time_reader,
     "id-time": _id_time_reader,
+    "id-text": _id_text_reader,
     "number": _number_reader,
     "duration": _number_reader,
     "period": _period_reader,

@@ -33,19 +33,19 @@ from migrator.sources.profile import Profile
 Key = tuple[str, ...]
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("also", "words", "type", "keep", "default"),
-    "time": ("also", "encoding", "type"),
-    "number": ("also", "type", "factor", "add", "clamp", "default"),
-    "duration": ("also", "unit", "type", "default"),
-    "period": ("number", "unit_from", "words", "type"),
-    "flag": ("also", "default"),
-    "text": ("also", "trim", "default"),
+    "words": ("also", "words", "type", "keep", "default", "written"),
+    "time": ("also", "encoding", "type", "local"),
+    "number": ("also", "type", "factor", "add", "clamp", "none", "default", "written"),
+    "duration": ("also", "unit", "type", "none", "default", "written"),
+    "period": ("number", "unit_from", "words", "type", "fixed"),
+    "flag": ("also", "default", "written"),
+    "text": ("also", "trim", "default", "written"),
     "texts": ("also",),
     "json": ("also",),
     "json-text": ("also", "spaced"),
-    "cron": ("also", "dialect"),
-    "cron-fields": ("members", "dialect"),
-    "zone": ("also", "default"),
+    "cron": ("also", "dialect", "local"),
+    "cron-fields": ("members", "dialect", "local", "fixed"),
+    "zone": ("also", "default", "written"),
     "reference": ("also", "collection"),
     "tenant": ("also",),
     "version": ("expected",),
@@ -60,6 +60,10 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "spaced": (bool,),
     "factor": (int, float),
     "add": (int, float),
+    "none": (int,),
+    "local": (bool,),
+    "written": (bool,),
+    "fixed": (dict,),
     "number": (str,),
     "unit_from": (str,),
     "expected": (str,),
@@ -73,7 +77,9 @@ _WHAT: Final[Mapping[str, str]] = {
     "expected": "the version that is known",
     "factor": "a number",
     "add": "a number",
-} | dict.fromkeys(("trim", "keep", "clamp", "spaced"), "true or false")
+    "none": "a whole number",
+    "fixed": "members and their texts",
+} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written"), "true or false")
 """Option to what is expected of it."""
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "period": ("number", "unit_from"),
@@ -93,6 +99,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
+_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "expects_trigger")
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
@@ -237,8 +244,7 @@ class _Reading:
         return When(path=value["path"], present=present, equals=equals, begins=str(begins))
 
     def _shape(self, section: Key, held: Mapping[str, Any], *also_known: str) -> Mapped:
-        known = ("tables", "fields", "constants", "choices", "rows", *also_known)
-        self._known_keys(section, held, known, f"collection {_label(section)}: ")
+        self._known_keys(section, held, (*_OF_A_COLLECTION, *also_known), f"collection {_label(section)}: ")
         fed = self._tables(section, held.get("tables"))
         fields = tuple(self._fields(section, fed, self._table((*section, "fields"), held.get("fields"))))
         stated = self._table((*section, "constants"), held.get("constants", {}))
@@ -246,7 +252,21 @@ class _Reading:
         choices = self._choices(section, fed, (*_columns_filled(fields), *constants), held.get("choices", {}))
         present = self._rows(section, fed, fields, self._table((*section, "rows"), held.get("rows", {})))
         self._check_columns(section, fed, fields, (*constants, *choices))
-        return Mapped(name=section[1], tables=fed, fields=fields, constants=constants, choices=choices, present=present)
+        expects = held.get("expects_trigger", False)
+        if type(expects) is not bool or (expects and "triggers" not in fed[1:]):
+            where = f"collection {_label(section)}: expects_trigger: "
+            self._wrong(
+                (*section, "expects_trigger"), f"{where}expected true or false, and triggers after the first table"
+            )
+        return Mapped(
+            name=section[1],
+            tables=fed,
+            fields=fields,
+            constants=constants,
+            choices=choices,
+            present=present,
+            expects_trigger=bool(expects),
+        )
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:
         where, place = f"collection {_label(key)}: tables: ", (*key, "tables")
@@ -276,8 +296,9 @@ class _Reading:
             if field is None:
                 continue
             for column in field.columns:
-                if column in filled:
-                    self._wrong(key, f"{where}{column} is filled by the field {filled[column]} already")
+                other = next((one for one in filled if _overlap(one, column)), None)
+                if other is not None:
+                    self._wrong(key, f"{where}{column} is filled by the field {filled[other]} already")
                 filled.setdefault(column, path)
             if field.converter == "tenant":
                 tenants.append(path)
@@ -302,8 +323,8 @@ class _Reading:
         if path == "_id" and named in _NOT_OF_THE_ID:
             self._wrong(key, f"{where}the _id is always the source id: the converter {named} does not read it")
             return None
-        if path != "_id" and named == "id-time":
-            self._wrong(key, f"{where}the converter id-time reads the _id alone")
+        if path != "_id" and named in ("id-time", "id-text"):
+            self._wrong(key, f"{where}the converter {named} reads the _id alone")
             return None
         self._known_keys(key, options, ("to", "as", *OPTIONS.get(named, ())), where)
         self._check_converter(named, columns, key, where)
@@ -316,6 +337,11 @@ class _Reading:
         if named == "reference" and len(columns) > 1:
             self._wrong(key, f"{where}a reference fills one column")
         for column in columns:
+            if tables.member_of(column) and named != "json":
+                self._wrong(
+                    key, f"{where}a member of {column.rpartition('.')[0]} is filled by the converter json alone"
+                )
+                continue
             if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
                 self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
             elif column in tables.WORDS and named != "words":
@@ -338,10 +364,15 @@ class _Reading:
                 f"{where}{table or 'the empty name'} is not among the tables of the collection{nearest(table, fed)}",
             )
             return False
-        open_columns = [one for one in tables.types_of(table) if one not in tables.FILLED_BY_THE_TOOL]
+        types = tables.types_of(table)
+        name, dot, member = name.partition(".")
+        if dot and (types.get(name) != "jsonb" or not member or "." in member):
+            self._wrong(key, f"{where}column {column}: only a jsonb column has members, table.column.member")
+            return False
+        open_columns = [one for one in types if one not in tables.FILLED_BY_THE_TOOL]
         if name not in open_columns:
-            why = "is filled by the tool" if name in tables.types_of(table) else "does not exist"
-            hint = "" if name in tables.types_of(table) else nearest(name, open_columns)
+            why = "is filled by the tool" if name in types else "does not exist"
+            hint = "" if name in types else nearest(name, open_columns)
             self._wrong(key, f"{where}column {column} {why}{hint}")
             return False
         if column in tables.FOLLOWING:
@@ -371,6 +402,8 @@ class _Reading:
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
             self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
+        if options.get("local"):
+            self._check_local(columns, options, key, where)
         given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
         given |= {name: tuple(options[name]) for name in _LISTS if isinstance(options.get(name), list)}
         return Field(path=path, columns=columns, converter=named, words=words, default=default, **given)
@@ -388,8 +421,22 @@ class _Reading:
                 self._wrong(key, f"{where}{option}: expected {_WHAT[option]}")
             elif value and len(set(value)) < len(value):
                 self._wrong(key, f"{where}{option}: a name stands twice")
+        self._check_values(options, key, where)
+
+    def _check_values(self, options: Mapping[str, Any], key: Key, where: str) -> None:
+        fixed = options.get("fixed")
+        if isinstance(fixed, dict) and not all(isinstance(one, str) for one in fixed.values()):
+            self._wrong(key, f"{where}fixed: expected {_WHAT['fixed']}")
+        if options.get("written") and "default" not in options:
+            self._wrong(key, f"{where}written: expected a default, which it says is written")
         if options.get("factor") == 0:
             self._wrong(key, f"{where}factor: expected a number other than 0")
+
+    def _check_local(self, columns: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> None:
+        if not all(column.startswith("triggers.") for column in columns):
+            self._wrong(key, f"{where}local: expected a column of triggers, which keep the zone")
+        if options.get("encoding", "date") != "date":
+            self._wrong(key, f"{where}local: expected a BSON date; other encodings say what they mean")
 
     def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
         if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
@@ -533,6 +580,8 @@ class _Reading:
             return  # what is missing may be what was written wrongly
         filled = {*_columns_filled(fields), *others}
         key, collection = section, _label(section)
+        if "triggers.timezone" in filled and any(field.local for field in fields):
+            self._wrong(key, f"collection {collection}: local: triggers.timezone is filled already")
         for table in fed:
             for column in sorted(tables.needed_columns(table)):
                 implied = tables.TARGETS.get(column) in fed
@@ -589,6 +638,11 @@ def _sections(one: Mapped) -> Iterator[tuple[Key, tuple[Field, ...]]]:
 
 def _columns_filled(fields: Sequence[Field]) -> Iterator[str]:
     return (column for field in fields for column in field.columns)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Tell whether two columns are the same, or one is a member of the other."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
 
 
 def _takes_any_text(column: str) -> bool:

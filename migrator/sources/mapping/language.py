@@ -30,6 +30,7 @@ Converter: TypeAlias = Literal[
     "zone",
     "tenant",
     "id-time",
+    "id-text",
     "own-id",
     "uuid",
     "version",
@@ -41,15 +42,17 @@ or for a number. ``time``: an instant in one of the encodings of ``Encoding``. `
 a number in some unit, stored in milliseconds. ``period``: a document of a number and a unit, stored in milliseconds.
 ``json-text``: a text that holds JSON. ``cron``: a cron line, which makes a trigger if its dialect can evaluate it.
 ``cron-fields``: a document that holds the fields of a cron line. ``zone``: the name of a time zone. ``reference``: the
-``_id`` of a document of another collection. ``tenant``: the tenant. ``id-time``: the time in an ObjectId. ``own-id``:
-the ``_id`` once more. ``uuid``: a UUID, stored as text. ``version``: the version of the document's form.
+``_id`` of a document of another collection. ``tenant``: the tenant. ``id-time``: the time in an ObjectId. ``id-text``:
+the ``_id`` as a text. ``own-id``: the ``_id`` once more. ``uuid``: a UUID, stored as text. ``version``: the version of
+the document's form.
 """
 
 Encoding: TypeAlias = Literal[
-    "date", "iso", "seconds", "milliseconds", "microseconds", "milliseconds-text", "timestamptz", "timestamp"
+    "date", "iso", "iso-z", "seconds", "milliseconds", "microseconds", "milliseconds-text", "timestamptz", "timestamp"
 ]
-"""How a time is written: a BSON date, an ISO 8601 text with an offset, a number since 1970 in UTC (of which one may be
-a text), or a column of a table of PostgreSQL with or without a zone; without one the time is UTC."""
+"""How a time is written: a BSON date, an ISO 8601 text with an offset (``iso-z``: as JavaScript writes it), a number
+since 1970 in UTC (of which one may be a text), or a column of a table of PostgreSQL with or without a zone; without one
+the time is UTC."""
 
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
@@ -69,7 +72,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Names of the members down to the field, with dots between them: ``options.retries``. Arrays are not entered."""
     columns: tuple[str, ...] = ()
     """``table.column``, one or more; the first is the one that the field is written from. The tenant and the own id
-    have none."""
+    have none. ``table.column.member``: a member of the object that a jsonb column holds; several fields share it."""
     converter: Converter
     also: tuple[str, ...] = ()
     """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
@@ -96,6 +99,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     holds the default is not written."""
     trim: bool = False
     """``text``, ``reference``: without white space at both ends; a blank text is none."""
+    written: bool = False
+    """A column that holds the default is written too; a document without the field is then not clean."""
+    none: int | None = None
+    """``number``, ``duration``: the value that stands for none, and is written for it."""
+    local: bool = False
+    """``time``: a BSON date that holds the local time of the source's zone. ``cron``, ``cron-fields``: the line is
+    evaluated in that zone. It becomes the zone of the trigger; without a setting the document is quarantined."""
     dialect: str = ""
     """``cron``, ``cron-fields``: the dialect in which the line is evaluated."""
     members: tuple[str, ...] = ()
@@ -104,6 +114,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``period``: the member that holds the number."""
     unit_from: str = ""
     """``period``: the member that holds the unit."""
+    fixed: Mapping[str, str] = {}
+    """``period``, ``cron-fields``: texts that the source writes into the document beside what is read."""
     spaced: bool = False
     """``json-text``: written as Python writes JSON, with a space after ``,`` and ``:`` and with escapes for what is not
     ASCII."""
@@ -183,6 +195,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Of a kind: which documents it describes; None: all that are left."""
     skipped: bool = False
     """Of a kind: its documents make no rows; they are counted as skipped."""
+    expects_trigger: bool = False
+    """A document that makes no trigger is counted (finding ``no-trigger``)."""
     derive: Callable[[Document, Reading, Context], None] | None = None
     """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
     respell: Callable[[Rows, Document], None] | None = None

@@ -33,6 +33,8 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
         if not field.columns:
             continue
         table, column = tables.split(field.columns[0])
+        if field.local or tables.member_of(field.columns[0]):
+            continue
         default = field.default if field.default is not None else _default_of(table, column)
         if table == "locks" or (table != owner and (table in conditional or default is not None)):
             continue
@@ -79,9 +81,17 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
             sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
         case _:
             return None
+    expression = _or_nothing(field, source, expression, default)
+    return Measure(field.path, kind, expression, _sql(sql, table, owner), source_sql(field, default))
+
+
+def _or_nothing(field: Field, source: Any, expression: Any, default: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    """Return the expression with what stands for none, and the default where the field holds nothing."""
+    if field.none is not None:
+        expression = {"$cond": [{"$eq": [source, field.none]}, None, expression]}
     if default is not None:
         expression = {"$cond": [{"$eq": [{"$ifNull": [source, None]}, None]}, default, expression]}
-    return Measure(field.path, kind, expression, _sql(sql, table, owner), source_sql(field, default))
+    return expression
 
 
 def _number(field: Field, source: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
@@ -124,7 +134,7 @@ def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB
         return {"$cond": [{"$eq": [{"$type": source}, "objectId"]}, {"$toLong": {"$toDate": source}}, None]}
     if field.encoding == "milliseconds-text":
         return {"$convert": {"input": source, "to": "long", "onError": None, "onNull": None}}
-    if field.encoding in ("date", "iso", "timestamp", "timestamptz"):
+    if field.encoding in ("date", "iso", "iso-z", "timestamp", "timestamptz"):
         return aggregates.milliseconds(source)
     micros = {"$round": [{"$multiply": [aggregates.number(source), _MICROSECONDS[field.encoding]]}, 0]}
     return {"$toLong": {"$trunc": [{"$divide": [micros, 1_000]}, 0]}}

@@ -30,6 +30,8 @@ def source_sql(field: Field, default: Any) -> str:  # noqa: ANN401 - a value of 
         return ""
     values = [_value(path) for path in (field.path, *field.also)]
     value = values[0] if len(values) == 1 else f"coalesce({', '.join(values)})"
+    if field.none is not None:
+        value = f"nullif(({value})::numeric, {field.none})"
     match field.converter:
         case "words":
             found = _words(field, value)

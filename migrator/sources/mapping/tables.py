@@ -120,9 +120,14 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def split(column: str) -> tuple[str, str]:
-    """Return table and column of ``table.column``."""
+    """Return table and column of ``table.column``; with a member, that stays with the column."""
     table, _, name = column.partition(".")
     return table, name
+
+
+def member_of(column: str) -> str:
+    """Return the member of ``table.column.member``; empty for a whole column."""
+    return split(split(column)[1])[1]
 
 
 @cache
@@ -134,7 +139,7 @@ def types_of(table: str) -> Mapping[str, str]:
 def type_of(column: str) -> str:
     """Return the PostgreSQL type of ``table.column``."""
     table, name = split(column)
-    return types_of(table)[name]
+    return types_of(table)[split(name)[0]]
 
 
 def bounds_of(column: str) -> tuple[int, int]:

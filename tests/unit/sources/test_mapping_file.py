@@ -125,6 +125,40 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             'x = { to = "runs.started_at", as = "id-time" }',
             "field x of jobs: the converter id-time reads the _id alone",
         ),
+        (
+            'x = { to = "schedules.name", as = "id-text" }',
+            "field x of jobs: the converter id-text reads the _id alone",
+        ),
+        (
+            'x = { to = "runs.error.code" }',
+            "field x of jobs: column runs.error.code: only a jsonb column has members, table.column.member",
+        ),
+        ('x = { to = "runs.result.a.b" }', "field x of jobs: column runs.result.a.b: only a jsonb column has members"),
+        (
+            'x = { to = "runs.result.code", as = "json-text" }',
+            "field x of jobs: a member of runs.result is filled by the converter json alone",
+        ),
+        (
+            'x = { to = ["runs.result.code", "runs.result"] }',
+            "field x of jobs: runs.result is filled by the field x already",
+        ),
+        (
+            'x = { to = "runs.started_at", local = true }',
+            "field x of jobs: local: expected a column of triggers, which keep the zone",
+        ),
+        (
+            'x = { to = "triggers.start_at", encoding = "iso", local = true }',
+            "field x of jobs: local: expected a BSON date; other encodings say what they mean",
+        ),
+        (
+            'x = { to = "schedules.priority", written = true }',
+            "field x of jobs: written: expected a default, which it says is written",
+        ),
+        (
+            'x = { to = "triggers.interval_ms", as = "period", number = "n", unit_from = "u", fixed = { a = 1 } }',
+            "field x of jobs: fixed: expected members and their texts",
+        ),
+        ('x = { to = "schedules.priority", none = 0.5 }', "field x of jobs: none: expected a whole number"),
         ('x = { to = "runs.error", as = "own-id" }', "field x of jobs: the converter own-id fills no column"),
         ('x = { to = "runs.error", also = "y" }', "field x of jobs: also: expected a list of paths"),
         ('x = { to = "runs.error", also = ["y", "y"] }', "field x of jobs: also: a name stands twice"),

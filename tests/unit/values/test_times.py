@@ -1,6 +1,7 @@
 """Instants: the traps of .NET times and of BSON dates."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from bson.datetime_ms import DatetimeMS
@@ -117,3 +118,33 @@ def test_bson_dates() -> None:
 def test_only_a_decoded_bson_date_is_one(value: object) -> None:
     with pytest.raises(ValueError, match="not a decoded BSON date"):
         times.from_bson(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wall", "zone", "instant"),
+    [
+        ("2026-07-01T12:00:00.123", "Europe/Vienna", "2026-07-01T10:00:00.123"),
+        ("2026-10-25T02:30", "Europe/Vienna", "2026-10-25T00:30"),  # twice: the first
+        ("2026-03-29T02:30", "Europe/Vienna", "2026-03-29T01:00"),  # never: the end of the gap
+        ("2026-03-29T03:00", "Europe/Vienna", "2026-03-29T01:00"),
+        ("2011-12-30T12:00", "Pacific/Apia", "2011-12-30T10:00"),  # a day that was left out
+        ("2026-10-04T02:10", "Australia/Lord_Howe", "2026-10-03T15:30"),
+    ],
+)
+def test_a_local_time_is_the_first_instant_at_which_a_clock_shows_it(wall: str, zone: str, instant: str) -> None:
+    shown, place = datetime.fromisoformat(f"{wall}+00:00"), ZoneInfo(zone)
+    found = times.instant_of(shown, place)
+    assert found == datetime.fromisoformat(f"{instant}+00:00")
+    assert times.wall_clock(found, place) >= shown
+    assert times.wall_clock(found - timedelta(microseconds=1), place) < shown
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (datetime(2026, 11, 22, 12, 0, 0, 5_999, tzinfo=UTC), "2026-11-22T12:00:00.005Z"),
+        (datetime(99, 1, 1, tzinfo=UTC), "0099-01-01T00:00:00.000Z"),
+    ],
+)
+def test_the_spelling_of_javascript(moment: datetime, text: str) -> None:
+    assert times.format_javascript(moment) == text
