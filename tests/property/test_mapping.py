@@ -98,11 +98,18 @@ BASES: dict[str, Document] = {
         "begin": NOON,
         "seen": "2026-11-22T12:00:00.123Z",
         "most": 0,
+        "ended": None,
         "wait": -1,
         "team": ["a", None],
         "deep": {"colour": "red"},
     },
-    "turns": {"on": True, "turn": {"kind": "turn", "every": 5, "unit": "minutes"}, "most": 3, "wait": 2.5},
+    "turns": {
+        "on": True,
+        "turn": {"kind": "turn", "every": 5, "unit": "minutes"},
+        "most": 3,
+        "ended": NOON,
+        "wait": 2.5,
+    },
 }
 """Document of each collection; some have two."""
 SECOND = {"periods": "tasks", "turns": "wheels"}

@@ -43,6 +43,8 @@ from migrator.values import identity, jsonb, times
 UNEVALUABLE: Final = "unevaluable-cron"
 UNKNOWN_ZONE: Final = "unknown-zone"
 NO_TRIGGER: Final = "no-trigger"
+_NOTHING: Final = object()
+"""In place of the value of a field: the field is not written."""
 
 
 def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
@@ -111,23 +113,24 @@ class _Step:
         return members.get(member) if isinstance(members, dict) else None
 
     def written(self, rows: Mapping[str, Any], tenant: str) -> Any:  # noqa: ANN401 - the value of a field
-        """Return what is written for the field; None: nothing. ``rows``: table to row."""
+        """Return what is written for the field, or ``_NOTHING``. ``rows``: table to row."""
         table, column = self.first
         if self.write is None or table not in rows:
-            return None
+            return _NOTHING
         held, field = self.held(rows[table]), self.field
         if held is None:
-            return self.none
+            return self.none if self.none is not None or field.nulls else _NOTHING
         if held == field.default and not field.written:
-            return None
+            return _NOTHING
         if (table, column) == ("locks", "key"):
             held = held.removeprefix(f"{tenant}/")
         if field.local and field.converter == "time":
             zone = rows[table].timezone
             if zone is None:
-                return None
+                return _NOTHING
             held = times.wall_clock(held, cron.zone(zone)[0])
-        return held if tables.split(column)[1] else self.write(held)
+        value = held if tables.split(column)[1] else self.write(held)
+        return _NOTHING if value is None else value
 
     def find(self, found: Shape, document: Document, notes: list[Note]) -> tuple[Any, _Place]:
         """Return the value of the field and where it stands; None and its own path if nothing is there."""
@@ -252,7 +255,7 @@ class Codec:
                     _place(document, step.names, document["_id"])
                 continue
             value = step.written(by_table, owner.tenant_id)
-            if value is not None:
+            if value is not _NOTHING:
                 _place(document, step.names, value)
         if self._mapped.respell is not None:
             self._mapped.respell(rows, document)

@@ -33,23 +33,23 @@ from migrator.sources.profile import Profile
 Key = tuple[str, ...]
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("also", "words", "type", "keep", "default", "written"),
-    "time": ("also", "encoding", "type", "local"),
-    "number": ("also", "type", "factor", "add", "clamp", "none", "default", "written"),
-    "duration": ("also", "unit", "type", "none", "default", "written"),
+    "words": ("also", "words", "type", "keep", "default", "written", "nulls"),
+    "time": ("also", "encoding", "type", "local", "nulls"),
+    "number": ("also", "type", "factor", "add", "clamp", "none", "default", "written", "nulls"),
+    "duration": ("also", "unit", "type", "none", "default", "written", "nulls"),
     "period": ("number", "unit_from", "words", "type", "fixed"),
-    "flag": ("also", "default", "written"),
-    "text": ("also", "trim", "default", "written"),
-    "texts": ("also",),
-    "json": ("also",),
-    "json-text": ("also", "spaced"),
-    "cron": ("also", "dialect", "local"),
+    "flag": ("also", "default", "written", "nulls"),
+    "text": ("also", "trim", "default", "written", "nulls"),
+    "texts": ("also", "nulls"),
+    "json": ("also", "nulls"),
+    "json-text": ("also", "spaced", "nulls"),
+    "cron": ("also", "dialect", "local", "nulls"),
     "cron-fields": ("members", "dialect", "local", "fixed"),
-    "zone": ("also", "default", "written"),
+    "zone": ("also", "default", "written", "nulls"),
     "reference": ("also", "collection"),
     "tenant": ("also",),
-    "version": ("expected",),
-    "uuid": ("also",),
+    "version": ("expected", "nulls"),
+    "uuid": ("also", "nulls"),
 }
 """Converter to the options that it takes besides ``to`` and ``as``."""
 
@@ -63,6 +63,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "none": (int,),
     "local": (bool,),
     "written": (bool,),
+    "nulls": (bool,),
     "fixed": (dict,),
     "number": (str,),
     "unit_from": (str,),
@@ -79,7 +80,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "add": "a number",
     "none": "a whole number",
     "fixed": "members and their texts",
-} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written"), "true or false")
+} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls"), "true or false")
 """Option to what is expected of it."""
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "period": ("number", "unit_from"),

@@ -101,6 +101,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``text``, ``reference``: without white space at both ends; a blank text is none."""
     written: bool = False
     """A column that holds the default is written too; a document without the field is then not clean."""
+    nulls: bool = False
+    """The source writes null where the column holds nothing; a document without the field is then not clean."""
     none: int | None = None
     """``number``, ``duration``: the value that stands for none, and is written for it."""
     local: bool = False
