@@ -139,6 +139,7 @@ LONGEST = (
     "integration/test_backfill.py",
     "integration/tail/test_conditions.py",
     "integration/test_embedded.py",
+    "integration/test_servers_command.py",
     "property/test_values.py",
     "integration/cutover/test_remedies.py",
     "bad_input/test_cases.py",

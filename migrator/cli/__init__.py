@@ -29,6 +29,7 @@ COMMANDS = {
     "rollback": ("cutover", "Move writers back to MongoDB; rollback plan shows what would be done."),
     "run": ("scheduler", "Run a scheduler process on the configured backend."),
     "schema": ("schema", "Upgrade, downgrade, show or check the target's schema."),
+    "servers": ("servers", "Start, stop or show a MongoDB and a PostgreSQL for a rehearsal."),
     "source": ("source", "List the known sources, draft a mapping for a source of your own, and try it on a sample."),
     "status": ("migration", "Show the state of the copy, or of the scheduler."),
     "tail": ("migration", "Follow the change stream of the source after the copy, and update rows."),

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import pwd
+import secrets
 import shutil
 import stat
 import tempfile
@@ -75,16 +76,23 @@ def may_read(account: Account, tree: Path) -> bool:
 
 
 PREFIX = "migrator-embedded-"
+COMPLETE = "complete"
+"""File of a kept directory whose server was set up; without it the directory holds nothing that anybody uses."""
+LOCK_SECONDS = 30.0  # a guardian whose owner was killed ends its server within a third of that
 ABANDONED_AFTER = 3600.0  # seconds; a directory that got no lock file was lost between two system calls
 
 
 @dataclass(frozen=True)
 class PrivateDirectory:
-    """One server's directory; ``account`` is None when the server runs as this very user."""
+    """One server's directory; ``account`` is None when the server runs as this very user.
+
+    ``kept``: it outlives its server, and the server finds in it what it has written.
+    """
 
     path: Path
     account: Account | None
     lock: int
+    kept: bool = False
 
     @classmethod
     def create(cls, account: Account | None) -> "PrivateDirectory":
@@ -103,12 +111,54 @@ class PrivateDirectory:
             os.chown(path, account.uid, account.gid)
         return cls(path, account, lock)
 
+    @classmethod
+    def keep(cls, path: Path, account: Account | None) -> "PrivateDirectory":
+        """Open a directory that outlives its server; make it, and empty it where its server was never set up.
+
+        Raises UnreachableError where another process uses it, or where it cannot be made.
+        """
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise _directory_error(path, error) from error
+        if not lock_within(lock, LOCK_SECONDS):
+            os.close(lock)
+            raise UnreachableError(f"{path} is in use by another process")
+        directory = cls(path, account, lock, kept=True)
+        # copies of programs are made anew: those of another version of the wheel may be there
+        wanted = {"lock"} if not directory.complete else {entry.name for entry in path.iterdir()} - COPIES
+        for entry in path.iterdir():
+            if entry.name not in wanted:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        directory._give(path)
+        return directory
+
+    @property
+    def complete(self) -> bool:
+        """Whether a kept directory holds a server that was set up."""
+        return self.kept and (self.path / COMPLETE).exists()
+
+    def set_complete(self) -> None:
+        """Note that the server is set up: whoever opens the directory again finds its data."""
+        self.write(COMPLETE, "")
+
     def subdirectory(self, name: str) -> Path:
-        """Make a directory for the server to write in."""
+        """Make a directory for the server to write in; in a kept one it may be there."""
         path = self.path / name
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=self.kept)
         self._give(path)
         return path
+
+    def secret(self, name: str, size: int = 16) -> str:
+        """Return a random text of ``size`` bytes as hexadecimal digits, which only the server's account can read.
+
+        It is in a file of that name. A kept directory gives the same text again.
+        """
+        path = self.path / name
+        if not (self.kept and path.exists()):
+            self.write(name, secrets.token_hex(size))
+        return path.read_text()
 
     def write(self, name: str, text: str) -> Path:
         """Write a file that only the server's account can read."""
@@ -142,9 +192,28 @@ class PrivateDirectory:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Remove the directory with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the directory with all that is in it; only let go of a kept one."""
+        if not self.kept:
+            shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
+
+
+COPIES = frozenset({"installation", "libraries", "lib", "mongod"})
+"""What `PrivateDirectory.bring` may have put into a directory."""
+
+
+def lock_within(handle: int, seconds: float) -> bool:
+    """Lock a file for this process alone, and tell whether it could be done in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
 
 
 def _directory_error(place: Path, error: OSError) -> UnreachableError:

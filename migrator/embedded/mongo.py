@@ -1,6 +1,5 @@
 """A MongoDB server of one's own: a replica set of one member, as change streams and transactions need one."""
 
-import secrets
 import signal
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from migrator.embedded import binaries
+from migrator.embedded.directory import PrivateDirectory
 from migrator.embedded.server import START_SECONDS, Command, Server
 from migrator.errors import UnreachableError
 
@@ -40,6 +40,7 @@ class MongoServer(Server):
         parameters: Mapping[str, str] | None = None,
         binary: Path | None = None,
         oplog_mb: int | None = None,
+        directory: PrivateDirectory | None = None,
     ) -> None:
         """Start a server with an empty database and wait until it takes writes.
 
@@ -47,12 +48,13 @@ class MongoServer(Server):
         it is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second.
         ``replica_set=None``: a plain server, without change streams and transactions. ``cache_gb``: memory of the
         storage engine, at least 0.25. ``parameters``: server parameters. ``binary``: a ``mongod`` in place of the
-        wheel's. ``oplog_mb``: how much of its history it keeps. Raises ConfigurationError and UnreachableError.
+        wheel's. ``oplog_mb``: how much of its history it keeps. ``directory``: where its files are; if omitted, in a
+        new one that goes with it. Raises ConfigurationError and UnreachableError.
         """
-        super().__init__()
+        super().__init__(directory)
         self.replica_set = replica_set
         self.user = "admin" if auth else None
-        self.password = secrets.token_hex(16) if auth else None
+        self.password = self._directory.secret("password") if auth else None
         self._fast = fast
         with self._removed_on_error():
             self._binary = self._directory.bring(binary or binaries.mongod(), "mongod")
@@ -60,7 +62,8 @@ class MongoServer(Server):
             self._data = self._directory.subdirectory("data")
             self._options = [f"--wiredTigerCacheSizeGB={cache_gb}"]
             if auth and replica_set:
-                self._options.append(f"--keyFile={self._directory.write('key', secrets.token_hex(64))}")
+                self._directory.secret("key", 64)
+                self._options.append(f"--keyFile={self._directory.path / 'key'}")
             elif auth:
                 self._options.append("--auth")
             if replica_set:
@@ -99,6 +102,10 @@ class MongoServer(Server):
         """Make the replica set and the user; the server lets a local client do so as long as it has no users."""
         try:
             with self._client() as client:
+                if self._directory.complete:
+                    if self.replica_set:
+                        self._wait_for_primary(client)
+                    return
                 if self.replica_set:
                     client.admin.command("replSetInitiate", self._members())
                     self._wait_for_primary(client)

@@ -1,6 +1,5 @@
 """A PostgreSQL server of one's own."""
 
-import secrets
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from migrator.embedded import binaries
+from migrator.embedded.directory import PrivateDirectory
 from migrator.embedded.server import START_SECONDS, Command, Server, run, start_failure
 
 PORT_TAKEN = "Address already in use"
@@ -51,35 +51,37 @@ class PostgresServer(Server):
         fast: bool = False,
         settings: Mapping[str, str] | None = None,
         bin_dir: Path | None = None,
+        directory: PrivateDirectory | None = None,
     ) -> None:
         """Start a server with an empty cluster (UTF-8, C collation) and wait until it takes connections.
 
         ``version``: 18 or 16 from the wheel, another one from Debian's place for it. ``fast``, for tests and the demo
         only: nothing waits for the disk, so that a crash of the machine may lose everything (one of the server does
         not). ``settings``: server settings. ``bin_dir``: a folder with ``initdb`` and ``postgres`` in place of the
-        wheel's. Raises ConfigurationError and UnreachableError.
+        wheel's. ``directory``: where its files are; if omitted, in a new one that goes with it. Raises
+        ConfigurationError and UnreachableError.
         """
-        super().__init__()
+        super().__init__(directory)
         self.version = version
         self.user = "postgres"
-        self.password = secrets.token_hex(16)
+        self.password = self._directory.secret("password")
         self._fast = fast
         self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings or {})
         with self._removed_on_error():
-            directory = self._directory
             # a folder of the caller's is used in place: what lies beside it may be a whole system
-            self._bin = bin_dir or directory.bring(binaries.postgres(version), "installation") / "bin"
-            copied = self._bin.is_relative_to(directory.path)
-            self._environment = binaries.postgres_environment(directory) if copied else {}
-            self._data = directory.subdirectory("data")
-            self._make_cluster()
+            self._bin = bin_dir or self._directory.bring(binaries.postgres(version), "installation") / "bin"
+            copied = self._bin.is_relative_to(self._directory.path)
+            self._environment = binaries.postgres_environment(self._directory) if copied else {}
+            self._data = self._directory.subdirectory("data")
+            if not self._directory.complete:
+                self._make_cluster()
             self._start_anywhere()
 
     def _make_cluster(self) -> None:
         options = [
             f"--pgdata={self._data}",
             f"--username={self.user}",
-            f"--pwfile={self._directory.write('password', self.password)}",
+            f"--pwfile={self._directory.path / 'password'}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
             "--no-locale",

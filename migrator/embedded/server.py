@@ -140,7 +140,7 @@ class Process:
             "env": _clean_environment(directory.path, command.environment),
             "log": str(self._log),
             "owner": os.getpid(),
-            "remove": str(directory.path),
+            "remove": None if directory.kept else str(directory.path),
         }
         self._guardian = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARDIAN), json.dumps(order)],
@@ -216,16 +216,20 @@ ATTEMPTS = 10  # ports tried
 
 
 class Server(ABC):
-    """A server that belongs to this process; a context manager that removes it with all its data."""
+    """A server that belongs to this process; a context manager that removes it with all its data.
+
+    In a kept directory the data stay, and so does the port.
+    """
 
     name: ClassVar[str]
     death_signal: ClassVar[int]  # ends it at once with all it started; the data may need recovery
     stop_signal: ClassVar[int]  # ends it in good order
 
-    def __init__(self) -> None:
-        """Make the directory of the server; a subclass starts it, in the block of `_removed_on_error`."""
-        self._directory = PrivateDirectory.create(unprivileged())
+    def __init__(self, directory: PrivateDirectory | None) -> None:
+        """Take the directory, or make one; a subclass starts the server, in the block of `_removed_on_error`."""
+        self._directory = directory or PrivateDirectory.create(unprivileged())
         self._owner = os.getpid()
+        self._closed = False
         self._process: Process | None = None
         self.port = 0
 
@@ -266,9 +270,17 @@ class Server(ABC):
             raise
 
     def _start_anywhere(self) -> None:
+        kept = self._directory.path / "port"
+        if self._directory.complete:
+            self.port = int(kept.read_text())
+            if not self._start():
+                raise UnreachableError(f"{self.name} cannot start again: another process has port {self.port}")
+            return
         for _ in range(ATTEMPTS):
             self.port = free_port()
             if self._start():
+                if self._directory.kept:
+                    self._directory.write(kept.name, str(self.port))
                 return
         raise UnreachableError(f"{self.name} found every port taken, {ATTEMPTS} tried")
 
@@ -333,10 +345,14 @@ class Server(ABC):
         return self
 
     def close(self) -> None:
-        """End the server and remove its data; a second call, or one in a forked child, does nothing."""
-        if os.getpid() != self._owner or not self._directory.path.exists():
+        """End the server and remove its data; a second call, or one in a forked child, does nothing.
+
+        In a kept directory: end it in good order, and keep the data.
+        """
+        if os.getpid() != self._owner or self._closed:
             return
-        self._end(self.death_signal)
+        self._closed = True
+        self._end(self.stop_signal if self._directory.kept else self.death_signal)
         self._directory.remove()
 
     def __exit__(self, *_: object) -> None:

@@ -233,20 +233,11 @@ def on_dask(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
 
 def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     """Start both servers; they are the data of the extra."""
-    script = config.parent / "servers.py"
-    script.write_text(
-        "import sys\n"
-        "from migrator.embedded.mongo import MongoServer\n"
-        "from migrator.embedded.postgres import PostgresServer\n"
-        "from migrator.errors import MigratorError\n"
-        "try:\n"
-        "    with MongoServer(fast=True), PostgresServer(fast=True):\n"
-        "        pass\n"
-        "except MigratorError as error:\n"
-        "    print(error, file=sys.stderr)\n"
-        "    sys.exit(error.exit_status)\n"
-    )
-    return here.run(str(script), program="python")
+    place = ("--dir", str(config.parent / "servers"))
+    try:
+        return here.run("servers", "start", *place)
+    finally:
+        here.run("servers", "stop", "--remove", *place)
 
 
 def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess.CompletedProcess[str]:
