@@ -8,17 +8,18 @@ converter does not lead back exactly.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from operator import attrgetter
+from functools import lru_cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 
 import msgspec
 
 from migrator import cron
-from migrator.cron import CronError, ZoneError
-from migrator.records import Lock, Record, attach_extra, remainder_of
+from migrator.cron import CronError
+from migrator.records import Record, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters, tables
+from migrator.sources.mapping.converters import Reader, Writer, value_at
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of
 from migrator.sources.mapping.table_measures import tenant_sql
@@ -37,14 +38,13 @@ from migrator.sources.profile import (
     Skipped,
 )
 from migrator.sources.shapes import Shape, paths_of_type, read, text
-from migrator.sources.tenants import tenant_of
+from migrator.sources.tenants import first_said, tenant_of
 from migrator.values import identity, jsonb, times
 
 UNEVALUABLE: Final = "unevaluable-cron"
-UNKNOWN_ZONE: Final = "unknown-zone"
 NO_TRIGGER: Final = "no-trigger"
-_NOTHING: Final = object()
-"""In place of the value of a field: the field is not written."""
+_NULL: Final = object()
+"""In place of the value of a field: null is written."""
 
 
 def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
@@ -74,74 +74,192 @@ def load_order(mapping: SourceMapping) -> tuple[str, ...]:
 
 
 def _referred(one: Mapped) -> set[str]:
-    fields = (field for shape in one.shapes() for field in shape.fields)
-    return {field.collection for field in fields if field.collection} - {one.name}
+    fields = (field for shape in one.shapes() for field in shape.every)
+    return {field.collection for field in fields if field.collection and not field.loose} - {one.name}
 
 
 class _Place:
     """A path at which a field is read."""
 
-    def __init__(self, field: Field, path: str, attribute: str) -> None:
+    def __init__(self, codec: "Codec", field: Field, path: str, attribute: str) -> None:
         here = msgspec.structs.replace(field, path=path)
         self.path = path
         self.get = _getter(attribute)
-        self.names = tuple(path.split("."))
-        self.targets = tuple((*tables.split(column), converters.reader(here, column)) for column in field.columns)
+        self.targets = _targets(codec, here)
 
 
 class _Step:
-    """One field of a collection, ready to be read and written."""
+    """A field that is found in another way than by its name alone, or that fills several columns."""
 
-    def __init__(self, field: Field, attributes: Mapping[str, str]) -> None:
-        self.field = field
-        self._places = tuple(_Place(field, path, attributes[path]) for path in (field.path, *field.also))
-        self._is_raw = field.converter == "json" and field.shape is not None
-        self.first = tables.split(field.columns[0]) if field.columns else ("", "")
-        """Table and column that the field is written from."""
-        self.names = self._places[0].names
-        self.write = None if _is_unwritten(field) else converters.writer(field)
-        self.none = converters.none_of(field)
-        """What is written for a column that holds nothing."""
+    def __init__(self, codec: "Codec", field: Field, attributes: Mapping[str, str]) -> None:
+        self._finding = "alias" if field.finding is None else field.finding
+        self._places = tuple(_Place(codec, field, path, attributes[path]) for path in (field.path, *field.also))
 
-    def held(self, row: Any) -> Any:  # noqa: ANN401 - the value of a column, or of a member of it
-        """Return what a row holds for the field."""
-        column, member = tables.split(self.first[1])
-        held = getattr(row, column)
-        if not member or held is None:
-            return held
-        members = jsonb.decode(held)
-        return members.get(member) if isinstance(members, dict) else None
-
-    def written(self, rows: Mapping[str, Any], tenant: str) -> Any:  # noqa: ANN401 - the value of a field
-        """Return what is written for the field, or ``_NOTHING``. ``rows``: table to row."""
-        table, column = self.first
-        if self.write is None or table not in rows:
-            return _NOTHING
-        held, field = self.held(rows[table]), self.field
-        if held is None:
-            return self.none if self.none is not None or field.nulls else _NOTHING
-        if held == field.default and not field.written:
-            return _NOTHING
-        if (table, column) == ("locks", "key"):
-            held = held.removeprefix(f"{tenant}/")
-        if field.local and field.converter == "time":
-            zone = rows[table].timezone
-            if zone is None:
-                return _NOTHING
-            held = times.wall_clock(held, cron.zone(zone)[0])
-        value = held if tables.split(column)[1] else self.write(held)
-        return _NOTHING if value is None else value
-
-    def find(self, found: Shape, document: Document, notes: list[Note]) -> tuple[Any, _Place]:
-        """Return the value of the field and where it stands; None and its own path if nothing is there."""
-        own = self._places[0]
+    def read(self, found: Shape, reading: Reading) -> None:
+        """Fill the columns of the field from the first path that holds something."""
         for place in self._places:
             value = place.get(found)
-            if value is not None:
-                if place is not own:
-                    notes.append(Note("alias", place.path))
-                return (_at(document, place.names) if self._is_raw else value), place
-        return None, own
+            if value is None:
+                continue
+            if place is not self._places[0] and self._finding:
+                reading.notes.append(Note(self._finding, place.path))
+            for table, column, convert in place.targets:
+                converted = value if convert is None else convert(value, reading)
+                if converted is None:
+                    continue
+                name, member = tables.split(column)
+                if member:
+                    reading.columns[table].setdefault(name, {})[member] = converted
+                else:
+                    reading.columns[table][column] = converted
+            return
+
+
+def _targets(codec: "Codec", field: Field) -> tuple[tuple[str, str, Reader | None], ...]:
+    """Return table, column and reader of each column that a field fills; an own id is read, and fills none."""
+    if field.converter == "own-id":
+        return (("", "", converters.reader(field, "")),)
+    readers = [(*tables.split(column), codec.reader(field, column)) for column in field.columns]
+    if field.local:
+        return tuple((table, column, _in_zone(field.path, convert)) for table, column, convert in readers)
+    return tuple(readers)
+
+
+def _in_zone(path: str, convert: Reader | None) -> Reader:
+    """Return the reader that gives the trigger the zone of the source, in which a BSON date is a local time."""
+
+    def read(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a field's value
+        zone = reading.context.zone
+        if zone is None:
+            raise Rejected("no-zone", path, "the setting source.zone, since the value was meant in local time")
+        reading.columns["triggers"]["timezone"] = zone
+        if isinstance(value, datetime):
+            try:
+                value = times.instant_of(value, cron.zone(zone)[0])
+            except OverflowError:
+                raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
+        return value if convert is None else convert(value, reading)
+
+    return read
+
+
+class _Part:
+    """Fields that are read and written together."""
+
+    def __init__(self, codec: "Codec", name: str, fields: Sequence[Field]) -> None:
+        self.shape, self.attributes = _shape_of(name, fields)
+        self.keys = frozenset(field.path.partition(".")[0] for field in fields)
+        self._read = msgspec.structs.astuple
+        flat: dict[str, tuple[str, str, Reader | None] | None] = dict.fromkeys(self.shape.__struct_fields__)
+        steps: list[_Step] = []
+        for field in fields:
+            if field.converter == "tenant":
+                continue
+            attribute = self.attributes[field.path]
+            targets = _targets(codec, field)
+            if "." in attribute or field.also or len(targets) > 1 or any(map(tables.member_of, field.columns)):
+                steps.append(_Step(codec, field, self.attributes))
+            elif targets:
+                [flat[attribute]] = targets
+        self._flat = tuple(flat.values())
+        """For each attribute of the shape, in its order: table, column and reader of a field with one of each."""
+        self._steps = tuple(steps)
+        members = [
+            column.rpartition(".")[0] for field in fields for column in field.columns if tables.member_of(column)
+        ]
+        self._shared = tuple(map(tables.split, dict.fromkeys(members)))
+        """Tables and jsonb columns of which each field fills a member."""
+
+    def read(self, found: Shape, reading: Reading) -> None:
+        """Fill the columns of the fields."""
+        columns = reading.columns
+        for value, place in zip(self._read(found), self._flat, strict=True):
+            if value is None or place is None:
+                continue
+            table, column, convert = place
+            converted = value if convert is None else convert(value, reading)
+            if converted is not None:
+                columns[table][column] = converted
+        for step in self._steps:
+            step.read(found, reading)
+        for table, column in self._shared:
+            if column in columns[table]:
+                columns[table][column] = jsonb.encode(columns[table][column])
+
+
+class _Writer:
+    """Writes fields from the columns of rows."""
+
+    def __init__(self, mapped: Mapped, fields: Sequence[Field]) -> None:
+        owner = mapped.tables[0]
+        columns: dict[str, list[str]] = {table: [] for table in mapped.tables}
+        self._functions: list[Callable[[Rows], Any]] = []
+        entries: list[tuple[tuple[str, str], str, tuple[str, ...], Writer | None]] = []
+        for field in fields:
+            table, column, write = owner, "", None
+            if field.write is not None:
+                table, column = "", str(len(self._functions))
+                self._functions.append(field.write)
+            elif field.converter in ("tenant", "own-id"):
+                column = "tenant_id" if field.converter == "tenant" else "source_id"
+                write = converters.writer(field) if field.converter == "own-id" else None
+            elif field.columns and not _is_unwritten(field):
+                table, column = tables.split(field.columns[0])
+                write = _unless_default(None if field.written else field.default, converters.writer(field))
+                function = _function_of(field, write)
+                if function is not None:
+                    table, column, write = "", str(len(self._functions)), None
+                    self._functions.append(function)
+            else:
+                continue
+            if table:
+                columns[table].append(column)
+            *parents, name = field.path.split(".")
+            entries.append(((table, column), name, tuple(parents), write))
+        self._getters = tuple((tables.RECORDS[table], _values(names)) for table, names in columns.items() if names)
+        self._is_plain = not self._functions and all(table in ("", owner) for (table, _), *_ in entries)
+        flat = [(table, name) for table, names in columns.items() for name in names]
+        flat += [("", str(index)) for index in range(len(self._functions))]
+        positions = [flat.index(place) for place, *_ in entries]
+        self._pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else tuple
+        self._entries = tuple(entry[1:] for entry in entries)
+        self._nothing = (None,) * len(entries)
+
+    def write(self, rows: Rows, document: Document) -> None:
+        """Add the fields to the document, without those of which the columns hold nothing."""
+        values = self._getters[0][1](rows[0]) if self._is_plain else self._pick(self._gathered(rows))
+        if values == self._nothing:
+            return
+        for value, (name, parents, write) in zip(values, self._entries, strict=True):
+            if value is None:
+                continue
+            written = value if write is None else write(value)
+            if written is None:
+                continue
+            if written is _NULL:
+                written = None
+            if parents:
+                _place(document, parents, name, written)
+            else:
+                document[name] = written
+
+    def _gathered(self, rows: Rows) -> list[Any]:
+        values: list[Any] = []
+        for record, get in self._getters:
+            row = next((row for row in rows if type(row) is record), None)
+            values += get(None) if row is None else get(row)
+        values += [function(rows) for function in self._functions]
+        return values
+
+
+def _values(columns: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the function that reads these columns of a row; of no row, each is None."""
+    nothing = (None,) * len(columns)
+    if len(columns) == 1:
+        [column] = columns
+        return lambda row: nothing if row is None else (getattr(row, column),)
+    get = attrgetter(*columns)
+    return lambda row: nothing if row is None else get(row)
 
 
 def _is_unwritten(field: Field) -> bool:
@@ -149,17 +267,62 @@ def _is_unwritten(field: Field) -> bool:
     return field.path == "_id" or (field.converter == "reference" and not field.prefix)
 
 
+def _unless_default(default: object, write: Writer | None) -> Writer | None:
+    """Return the writer that leaves out the default."""
+    if default is None:
+        return write
+    return lambda value: None if value == default else value if write is None else write(value)
+
+
+def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | None:
+    """Return the function that writes a field for which the value of its column does not suffice; None for others."""
+    table, column = tables.split(field.columns[0])
+    name, member = tables.split(column)
+    if field.columns[0] == "locks.key":
+        return _resource
+    is_local = field.local and field.converter == "time"
+    none = _NULL if field.nulls else converters.none_of(field)
+    if not member and not is_local and none is None:
+        return None
+    record = tables.RECORDS[table]
+
+    def written(rows: Rows) -> Any:  # noqa: ANN401 - the value of a field
+        row: Any = next((row for row in rows if type(row) is record), None)
+        if row is None:
+            return None
+        held = getattr(row, name)
+        if member and held is not None:
+            members = jsonb.decode(held)
+            held = members.get(member) if isinstance(members, dict) else None
+        if held is None:
+            return none
+        if is_local:
+            if row.timezone is None:
+                return None
+            held = times.wall_clock(held, cron.zone(row.timezone)[0])
+        return held if member or write is None else write(held)
+
+    return written
+
+
+def _resource(rows: Rows) -> str:
+    """Return the key of a lock without the tenant."""
+    row: Any = rows[0]
+    key: str = row.key
+    return key.removeprefix(f"{row.tenant_id}/")
+
+
 class _Choice:
     """A column whose value is chosen by what other fields hold."""
 
     def __init__(self, column: str, cases: Sequence[Case]) -> None:
-        self.table, self.column = tables.split(column)
+        self.column = tables.split(column)[1]
         self._cases = tuple((one.field.split(".") if one.field else (), one.equals, one.value) for one in cases)
 
     def value(self, document: Document) -> Any:  # noqa: ANN401 - a value of the column
         """Return the value of the first case that applies; None if no case does."""
         for names, equals, value in self._cases:
-            held = _at(document, names) if names else True
+            held = value_at(document, names) if names else True
             if held is not None and (equals is None or _is_equal(held, equals)):
                 return value
         return None
@@ -169,33 +332,69 @@ def _is_equal(held: object, value: object) -> bool:
     return held == value and isinstance(held, bool) == isinstance(value, bool)
 
 
+class _Table:
+    """One table that documents feed, and what its rows have besides what is read."""
+
+    def __init__(self, mapping: SourceMapping, mapped: Mapped, name: str) -> None:
+        fields = [field for field in mapped.every if any(tables.split(one)[0] == name for one in field.columns)]
+        types = tables.types_of(name)
+        self.name = name
+        self.record = tables.RECORDS[name]
+        self.keeps_uuid = _keeps_uuids(mapping, mapped, name)
+        self.constants = {tables.split(one)[1]: value for one, value in mapped.constants.items() if _is_of(one, name)}
+        self.given = self.constants | {
+            tables.split(one)[1]: field.default
+            for field in fields
+            if field.default is not None
+            for one in field.columns
+            if _is_of(one, name)
+        }
+        """Constants and defaults."""
+        self.parents = tuple(
+            (column, parent)
+            for column, parent in tables.TARGETS.items()
+            if parent in mapped.tables and parent != name and types.get(column) == "uuid"
+        )
+        self.needed = tuple(
+            (column, *_missing(fields, f"{name}.{column}")) for column in sorted(tables.needed_columns(name))
+        )
+
+
+def _is_of(column: str, table: str) -> bool:
+    return tables.split(column)[0] == table
+
+
+def _missing(fields: Sequence[Field], column: str) -> tuple[str, str]:
+    """Return the path of the first field that fills a column, and what is expected there."""
+    field = next((field for field in fields if column in field.columns), None)
+    if field is None:
+        return "", f"a value for {column}"
+    return field.path, "a value" if field.required else f"a value for {column}"
+
+
 class Codec:
     """Decodes and encodes the documents of one collection of a mapping that ``file`` has checked."""
 
     def __init__(self, mapping: SourceMapping, mapped: Mapped) -> None:
-        self._mapped = mapped
+        self._mapping, self._mapped = mapping, mapped
         self._source = f"{mapping.name}/{mapped.name}"
-        self._keeps = {table: first_feeding(mapping, table) == mapped.name for table in mapped.tables}
-        self.shape, attributes = _shape_of(mapped)
-        every = tuple(_Step(field, attributes) for field in mapped.fields)
-        self._steps = every
-        self._read_steps = tuple(step for step in every if step.field.converter not in ("tenant", "own-id"))
-        self._own_ids = tuple(step for step in every if step.field.converter == "own-id")
-        self._tenant = next((step for step in every if step.field.converter == "tenant"), None)
-        self._choices = tuple(_Choice(column, cases) for column, cases in mapped.choices.items())
-        columns = [tables.split(column) for field in mapped.fields for column in field.columns]
-        self._shared = {(table, tables.split(name)[0]) for table, name in columns if "." in name}
-        """Tables and jsonb columns of which each field fills a member."""
-        self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
-        self._targets = {
-            step.field.path: _parent_id(mapping, step) for step in every if step.field.converter == "reference"
+        self._tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
+        self._part = _Part(self, mapped.name, mapped.fields)
+        self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
+        self._writers = tuple(_Writer(mapped, fields) for fields in (mapped.fields, mapped.further) if fields)
+        attributes = self._part.attributes
+        self._tenant = next((field for field in mapped.fields if field.converter == "tenant"), None)
+        self._read_tenant = None if self._tenant is None else _getter(attributes[self._tenant.path])
+        self._choices = {
+            table: tuple(_Choice(column, cases) for column, cases in mapped.choices.items() if _is_of(column, table))
+            for table in mapped.tables
         }
+        self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
+        self._may_fail = "triggers" in mapped.tables and (bool(self._dialect) or mapped.tables[0] != "triggers")
+        """A trigger is evaluated, unless it is a row of our own that a store checked."""
+        self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
         self._present = {
             table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
-        }
-        self._constants = {
-            table: {name: value for where, name, value in _constants(mapped) if where == table}
-            for table in mapped.tables
         }
 
     def decode(self, document: Document, context: Context) -> Decoded:
@@ -203,60 +402,38 @@ class Codec:
 
         Raises ``Rejected`` for a document that must be quarantined, ``Skipped`` for a lock that had expired.
         """
+        mapped, part = self._mapped, self._part
         if "_id" not in document:
             raise Rejected("missing-field", "_id", "a value")
-        found = read(document, self.shape)
+        if mapped.admit is not None:
+            mapped.admit(document, context)
+        found = read(document, part.shape)
         notes: list[Note] = []
         tenant = self._tenant_of(found, document, context, notes)
-        for step in self._own_ids:
-            own, place = step.find(found, document, notes)
-            if own is not None and own != document["_id"]:
-                notes.append(Note("id-mismatch", place.path))
-        reading = Reading(tenant, {table: {} for table in self._mapped.tables}, notes)
-        self._fill(found, document, reading, context)
-        self._evaluate(reading)
-        made = [table for table in self._mapped.tables if self._is_made(table, found, reading)]
-        source_id = identity.source_id(document["_id"])
-        ids = {
-            table: identity.row_id(table, tenant, self._mapped.name, source_id, keep_uuid=self._keeps[table])
-            for table in made
-        }
-        rows = tuple(self._row(table, reading, ids, tenant_id=tenant, source_id=source_id) for table in made)
-        if self._mapped.expects_trigger and "triggers" not in {*made, *reading.unusable}:
+        reading = Reading(document, tenant, context, {table: {} for table in mapped.tables}, notes)
+        part.read(found, reading)
+        further = self._further
+        if further is not None and not further.keys.isdisjoint(document):
+            further.read(read(document, further.shape), reading)
+        self._choose(mapped.tables[0], reading)
+        if mapped.derive is not None:
+            mapped.derive(document, reading, context)
+        if self._may_fail:
+            self._evaluate(reading)
+        rows = self._rows(found, reading)
+        if mapped.tables[0] == "locks":
+            lock: Any = rows[0]
+            context.skip_expired_lock(lock.expires_at)
+        if mapped.expects_trigger and "triggers" not in {*(row.table for row in rows), *reading.unusable}:
             notes.append(Note(NO_TRIGGER, ""))
-        if isinstance(rows[0], Lock):
-            context.skip_expired_lock(rows[0].expires_at)
         return Decoded(rows, (*notes, *reading.unusable.values()))
-
-    def _fill(self, found: Shape, document: Document, reading: Reading, context: Context) -> None:
-        for step in self._read_steps:
-            self._read(step, found, document, reading, context)
-        for table, column in self._shared:
-            if column in reading.columns[table]:
-                reading.columns[table][column] = jsonb.encode(reading.columns[table][column])
-        for choice in self._choices:
-            value = choice.value(document)
-            if value is not None:
-                reading.columns[choice.table][choice.column] = value
-        if self._mapped.derive is not None:
-            self._mapped.derive(document, reading, context)
 
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
-        by_table: dict[str, Any] = {row.table: row for row in rows}
         owner: Any = rows[0]
-        document: Document = {"_id": identity.parse_source_id(owner.source_id)}
-        for step in self._steps:
-            if step is self._tenant:
-                _place(document, step.names, owner.tenant_id)
-                continue
-            if step.field.converter == "own-id":
-                if type(document["_id"]) is str:
-                    _place(document, step.names, document["_id"])
-                continue
-            value = step.written(by_table, owner.tenant_id)
-            if value is not _NOTHING:
-                _place(document, step.names, value)
+        document: Document = {"_id": identity.parse_source_id(owner.source_id or "")}
+        for writer in self._writers:
+            writer.write(rows, document)
         if self._mapped.respell is not None:
             self._mapped.respell(rows, document)
         return document
@@ -267,112 +444,107 @@ class Codec:
         when = self._mapped.when
         if when is not None and when.path == "_id":
             return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
-        return all(row.table in self._mapped.tables for row in rows) and all(
-            getattr(row, column) == value for row in rows for column, value in self._constants[row.table].items()
+        constants = {table.name: table.constants for table in self._tables}
+        return all(row.table in constants for row in rows) and all(
+            getattr(row, column) == value for row in rows for column, value in constants[row.table].items()
         )
 
-    def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
-        if self._tenant is None:
-            return tenant_of(None, context, [], path="")
-        value, place = self._tenant.find(found, document, notes)
-        return tenant_of(value, context, notes, path=place.path)
+    def reader(self, field: Field, column: str) -> Reader | None:
+        """Return the function that reads a field for a column; the value as it is if there is none."""
+        if field.converter == "reference":
+            return _reference_reader(self._mapping, field, column)
+        return converters.reader(field, column)
 
-    def _read(self, step: _Step, found: Shape, document: Document, reading: Reading, context: Context) -> None:
-        """Fill the columns of one field."""
-        field, notes = step.field, reading.notes
-        value, place = step.find(found, document, notes)
-        if field.local and value is not None:
-            value = _in_zone(value, place.path, context, reading)
-        for table, column, convert in place.targets:
-            converted = value
-            if value is not None and field.converter == "reference":
-                converted = self._targets[field.path](reading.tenant, value, place.path)
-            elif value is not None and convert is not None:
-                try:
-                    converted = convert(value, notes)
-                except ZoneError:
-                    reading.unusable[table] = Note(UNKNOWN_ZONE, place.path)
-                    continue
-            name, member = tables.split(column)
-            if converted is not None:
-                reading.filled.add(table)
-            if converted is not None and member:
-                reading.columns[table].setdefault(name, {})[member] = converted
-            elif converted is not None:
-                reading.columns[table][column] = converted
-            elif field.default is not None:
-                reading.columns[table][column] = field.default
+    def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
+        field = self._tenant
+        if field is None or self._read_tenant is None:
+            return tenant_of(None, context, [], path="")
+        value = self._read_tenant(found)
+        if field.shape is Any and value is not None and type(value) is not str:
+            raise Rejected("wrong-type", field.path, "string")
+        for path in field.also if first_said(value) is None else ():
+            other = value_at(document, path.split("."))
+            if isinstance(other, str) and first_said(other) is not None:
+                if field.finding != "":
+                    notes.append(Note("alias", path) if field.finding is None else Note(field.finding, field.path))
+                return tenant_of(other, context, notes, path=path if field.finding is None else field.path)
+        return tenant_of(value, context, notes, path=field.path)
+
+    def _choose(self, table: str, reading: Reading) -> None:
+        """Fill the columns that are chosen by what fields hold."""
+        for choice in self._choices[table]:
+            value = choice.value(reading.document)
+            if value is not None:
+                reading.columns[table].setdefault(choice.column, value)
 
     def _evaluate(self, reading: Reading) -> None:
         """Mark a trigger whose cron line cannot be evaluated: it would never fire."""
-        trigger = reading.columns.get("triggers", {})
+        trigger = reading.columns["triggers"]
         line = trigger.get("cron_expression")
         if line is None or "triggers" in reading.unusable:
             return
-        held = self._constants["triggers"] | trigger
+        table = next(one for one in self._tables if one.name == "triggers")
+        zone = trigger.get("timezone", table.given.get("timezone"))
         dialect = trigger.setdefault("cron_dialect", self._dialect)
         try:
-            cron.validate(dialect, line, held.get("timezone"))
+            cron.validate(dialect, line, zone)
         except CronError:
             del trigger["cron_dialect"]
-            reading.unusable["triggers"] = Note(UNEVALUABLE, self._path_of("triggers", "cron_expression"))
+            reading.unusable["triggers"] = Note(UNEVALUABLE, self._paths.get("triggers.cron_expression", ""))
+
+    def _rows(self, found: Shape, reading: Reading) -> Rows:
+        """Return the rows: always one of the first table, and of each other one for which something was found."""
+        if reading.unusable:
+            note = reading.unusable.get(self._tables[0].name)
+            if note is not None:
+                raise Rejected("unknown-value", note.path, "a cron line and a zone that can be evaluated")
+        tenant, source_id = reading.tenant, identity.source_id(reading.document["_id"])
+        made = self._tables
+        if len(made) > 1:
+            made = (made[0], *(table for table in made[1:] if self._is_made(table.name, found, reading)))
+            for table in made[1:]:
+                self._choose(table.name, reading)
+        ids = {
+            table.name: identity.row_id(table.name, tenant, self._mapped.name, source_id, keep_uuid=table.keeps_uuid)
+            for table in made
+        }
+        return tuple(self._row(table, reading, ids, source_id) for table in made)
 
     def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
-        """Tell whether the document makes a row of a table; it always makes one of the first."""
-        unusable = reading.unusable.get(table)
-        if table == self._mapped.tables[0]:
-            if unusable is not None:
-                raise Rejected("unknown-value", unusable.path, "a cron line and a zone that can be evaluated")
-            return True
-        if unusable is not None:
+        """Tell whether the document makes a row of a table after the first."""
+        if table in reading.unusable:
             return False
         if table in self._present:
             return any(get(found) is not None for get in self._present[table])
         if table == "triggers":
             return not tables.CAUSES.keys().isdisjoint(reading.columns[table])
-        return table in reading.filled
+        return bool(reading.columns[table])
 
-    def _row(self, table: str, reading: Reading, ids: Mapping[str, Any], **origin: str) -> Record:
-        columns = self._constants[table] | reading.columns[table]
-        for column, parent in tables.TARGETS.items():
-            if parent in ids and parent != table and column in tables.types_of(table):
+    def _row(self, table: _Table, reading: Reading, ids: dict[str, Any], source_id: str) -> Record:
+        name = table.name
+        columns: dict[str, Any] = {
+            "id": ids[name],
+            "tenant_id": reading.tenant,
+            "source": self._source,
+            "source_id": source_id,
+            **table.given,
+            **reading.columns[name],
+        }
+        ids[name] = columns["id"]
+        for column, parent in table.parents:
+            if parent in ids:
                 columns.setdefault(column, ids[parent])
-        if table == "locks" and "key" in columns:
-            columns["key"] = f"{origin['tenant_id']}/{columns['key']}"
+        if name == "locks" and "key" in columns:
+            columns["key"] = f"{reading.tenant}/{columns['key']}"
             columns["lock_id"] = identity.lock_id(columns["key"])
-        for column in tables.needed_columns(table):
+        for column, path, expected in table.needed:
             if columns.get(column) is None:
-                raise Rejected("missing-field", self._path_of(table, column), f"a value for {table}.{column}")
-        if table == "triggers":
+                raise Rejected("missing-field", path, expected)
+        if name == "triggers":
             tables.complete_trigger(columns)
-        elif table == "runs" and not tables.complete_run(columns):
-            reading.notes.append(Note("finished-before-started", self._path_of("runs", "finished_at")))
-        return tables.TABLES[table](id=ids[table], source=self._source, **origin, **columns)
-
-    def _path_of(self, table: str, column: str) -> str:
-        """Return the path of the first field that fills a column; empty if a constant does, or nothing."""
-        name = f"{table}.{column}"
-        return next((step.field.path for step in self._steps if name in step.field.columns), "")
-
-
-def _in_zone(value: Any, path: str, context: Context, reading: Reading) -> Any:  # noqa: ANN401 - a field's value
-    """Give the trigger the zone of the source; return the instant of a local time, any other value as it is."""
-    if context.zone is None:
-        raise Rejected("no-zone", path, "the setting source.zone, since the value was meant in local time")
-    reading.columns["triggers"]["timezone"] = context.zone
-    if not isinstance(value, datetime):
-        return value
-    try:
-        return times.instant_of(value, cron.zone(context.zone)[0])
-    except OverflowError:
-        raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
-
-
-def _at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any value of a document
-    value: Any = document
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+        elif name == "runs" and not tables.complete_run(columns):
+            reading.notes.append(Note("finished-before-started", self._paths.get("runs.finished_at", "")))
+        return table.record(**columns)
 
 
 class _Kinds:
@@ -401,7 +573,7 @@ class _Kinds:
 
 
 def _applies(when: When, document: Document) -> bool:
-    held = _at(document, when.path.split("."))
+    held = value_at(document, when.path.split("."))
     if when.present is not None and (held is not None) != when.present:
         return False
     if when.equals is not None and not _is_equal(held, when.equals):
@@ -413,23 +585,27 @@ def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
     codec = _Kinds(mapping, mapped) if mapped.kinds else Codec(mapping, mapped)
     shapes = mapped.shapes()
     fed = tuple(dict.fromkeys(table for shape in shapes for table in shape.tables))
-    fields = [field for shape in shapes for field in shape.fields]
+    fields = [field for shape in shapes for field in shape.every]
+    measures = mapped.measures
+    if measures is None:
+        measures = () if mapped.kinds else tuple(measures_of(mapped))
     return Collection(
         name=mapped.name,
-        tables=tuple(tables.TABLES[table] for table in fed),
+        tables=tuple(tables.RECORDS[table] for table in fed),
         decode=codec.decode,
         encode=codec.encode,
         references=tuple(_references(fields)),
         after=tuple(sorted(_referred(mapped))),
         tenant_expression=_tenant_expression(fields),
-        measures=() if mapped.kinds else tuple(measures_of(mapped)),
+        measures=measures,
         tenant_sql=tenant_sql(fields),
         key=mapped.key,
         attach=attach_extra,
         remainder=remainder_of,
         unique=tables.UNIQUE.get(fed[0], ()),
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
-        known=frozenset(path for shape in (*shapes, *mapped.kinds.values()) for path in _known(shape)),
+        known=frozenset(path for shape in (mapped, *mapped.kinds.values()) for path in _known(shape)),
+        derived=mapped.transient,
     )
 
 
@@ -442,9 +618,9 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
     for (place, collection), same in found.items():
         table, column = tables.split(place)
         yield Reference(
-            record=tables.TABLES[table],
+            record=tables.RECORDS[table],
             column=column,
-            target=tables.TABLES[tables.TARGETS[column]],
+            target=tables.RECORDS[tables.TARGETS[column]],
             required=column in tables.needed_columns(table),
             collection=collection,
             named=partial(_named, fields=tuple(same)),
@@ -454,25 +630,26 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
 
 
 def _named(document: Document, fields: Sequence[Field]) -> str | None:
+    """Return the source id of the document that a reference names; the text of one is taken as it stands."""
     for field in fields:
         for path in (field.path, *field.also):
-            value = _at(document, path.split("."))
-            if value is not None:
-                if field.trim and isinstance(value, str):
-                    value = value.strip() or None
-                return None if value is None else identity.source_id(value)
+            value = value_at(document, path.split("."))
+            if value is not None and (not field.prefix or isinstance(value, str)):
+                return identity.source_id(value)
     return None
 
 
 def _tenant_expression(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - a MongoDB expression
-    paths = [f"${path}" for field in fields if field.converter == "tenant" for path in (field.path, *field.also)]
+    tenants = [field for field in fields if field.converter == "tenant"]
+    paths = list(dict.fromkeys(f"${path}" for field in tenants for path in (field.path, *field.also)))
     return aggregates.tenant(*paths[1:], field=paths[0]) if paths else None
 
 
 def _known(mapped: Mapped) -> Iterator[str]:
     yield "_id"
     yield from mapped.derived_paths
-    for field in mapped.fields:
+    yield from mapped.transient
+    for field in mapped.every:
         for path in (field.path, *field.also):
             yield from _beginnings(path)
             yield from (f"{path}.{name}" for name in converters.inner_paths(field))
@@ -492,40 +669,47 @@ def _beginnings(path: str) -> Iterator[str]:
     yield from (".".join(names[:count]) for count in range(1, len(names) + 1))
 
 
-def first_feeding(mapping: SourceMapping, table: str) -> str:
-    """Return the first collection that feeds a table: its documents keep the UUIDs of their ``_id``."""
-    feeding = (one.name for one in mapping.collections for shape in one.shapes() if table in shape.tables)
-    return next(feeding, "")
+def _keeps_uuids(mapping: SourceMapping, mapped: Mapped, table: str) -> bool:
+    """Tell whether the rows of a table keep the UUIDs of the documents' ``_id``."""
+    return mapped.name == _first_feeding(mapping, table) if mapped.keeps_uuids is None else mapped.keeps_uuids
 
 
-def _parent_id(mapping: SourceMapping, step: _Step) -> Callable[[str, Any, str], Any]:
-    """Return the function from a tenant, a reference and its path to the id of the row that is referred to."""
-    field = step.field
-    table = tables.TARGETS[step.first[1]]
-    keep_uuid = first_feeding(mapping, table) == field.collection
+def _first_feeding(mapping: SourceMapping, table: str) -> str:
+    """Return the collection whose documents keep their UUIDs: the first with this first table, else with this table."""
+    shapes = [(one.name, shape.tables) for one in mapping.collections for shape in one.shapes()]
+    first = (name for name, fed in shapes if fed[:1] == (table,))
+    return next(first, next((name for name, fed in shapes if table in fed), ""))
 
-    def parent_id(tenant: str, value: object, path: str) -> Any:  # noqa: ANN401 - a UUID, or None
+
+def _reference_reader(mapping: SourceMapping, field: Field, column: str) -> Reader:
+    """Return the function from a reference to the id of the row that is referred to."""
+    table, collection, path = tables.TARGETS[tables.split(column)[1]], field.collection, field.path
+    keep_uuid = _first_feeding(mapping, table) == collection
+
+    @lru_cache(maxsize=16_384)
+    def id_of(tenant: str, value: str) -> Any:  # noqa: ANN401 - a UUID
+        return identity.row_id(table, tenant, collection, identity.source_id(value), keep_uuid=keep_uuid)
+
+    def read_text(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a UUID, or None
+        if type(value) is not str:
+            raise Rejected("wrong-type", path, "string" if field.shape is None else "text, not code")
+        named = text(value, path) if field.trim else value
+        return None if named is None else id_of(reading.tenant, named)
+
+    def read_any(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a UUID, or None
+        if type(value) is str:
+            return read_text(value, reading)
         if isinstance(value, list):
             raise Rejected("wrong-type", path, "the _id of a document")
-        if field.trim and isinstance(value, str):
-            value = text(value, path)
-            if value is None:
-                return None
-        return identity.row_id(table, tenant, field.collection, identity.source_id(value), keep_uuid=keep_uuid)
+        return identity.row_id(table, reading.tenant, collection, identity.source_id(value), keep_uuid=keep_uuid)
 
-    return parent_id
+    return read_text if field.prefix else read_any
 
 
-def _constants(mapped: Mapped) -> Iterator[tuple[str, str, Any]]:
-    for column, value in mapped.constants.items():
-        table, name = tables.split(column)
-        yield table, name, value
-
-
-def _place(document: Document, names: Sequence[str], value: object) -> None:
-    for name in names[:-1]:
-        document = document.setdefault(name, {})
-    document[names[-1]] = value
+def _place(document: Document, parents: Sequence[str], name: str, value: object) -> None:
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[name] = value
 
 
 def _getter(attribute: str) -> Callable[[Any], Any]:
@@ -543,18 +727,21 @@ def _getter(attribute: str) -> Callable[[Any], Any]:
     return read_inner
 
 
-def _shape_of(mapped: Mapped) -> tuple[type[Shape], dict[str, str]]:
+def _shape_of(collection: str, fields: Sequence[Field]) -> tuple[type[Shape], dict[str, str]]:
     """Return the shape of the documents, and the attribute path of each field in it."""
     tree: dict[str, Any] = {}
-    for field in mapped.fields:
+    paths = {field.path for field in fields}
+    for field in fields:
         for path in (field.path, *field.also):
+            if any(other in paths for other in _beginnings(path.rpartition(".")[0])):
+                continue  # a further path of the tenant, inside a field whose shape checks it
             *parents, name = path.split(".")
             place = tree
             for parent in parents:
                 place = place.setdefault(parent, {})
             place[name] = msgspec.structs.replace(field, path=path)
     attributes: dict[str, str] = {}
-    return _struct_of(mapped.name, tree, "", attributes), attributes
+    return _struct_of(collection, tree, "", attributes), attributes
 
 
 def _struct_of(name: str, tree: Mapping[str, Any], prefix: str, attributes: dict[str, str]) -> type[Shape]:
@@ -565,7 +752,8 @@ def _struct_of(name: str, tree: Mapping[str, Any], prefix: str, attributes: dict
         names[attribute] = key
         if isinstance(inner, Field):
             attributes[inner.path] = f"{prefix}{attribute}"
-            fields.append((attribute, converters.shape_of(inner), None))
+            default = msgspec.NODEFAULT if inner.required else None
+            fields.append((attribute, converters.shape_of(inner), default))
         else:
             struct = _struct_of(f"{name}.{key}", inner, f"{prefix}{attribute}.", attributes)
             fields.append((attribute, struct | None, None))

@@ -6,7 +6,7 @@ raises ``Rejected`` for a value that the column cannot hold. What a writer does 
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, cast, get_args, get_origin
@@ -17,17 +17,30 @@ from bson.binary import UUID_SUBTYPE, Binary
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
+from migrator.cron import ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.mapping import tables
-from migrator.sources.mapping.language import MILLISECONDS, Field
-from migrator.sources.profile import Note, Rejected
-from migrator.sources.shapes import Moment, Shape, indexed, ordered_reader, plain, text, unknown_value
+from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
+from migrator.sources.profile import Document, Note, Rejected
+from migrator.sources.shapes import (
+    Moment,
+    Shape,
+    choice,
+    indexed,
+    instant,
+    ordered_reader,
+    plain,
+    text,
+    unknown_value,
+)
 from migrator.values import identity, jsonb, table_row
 from migrator.values.times import format_iso, format_javascript, to_bson
 
-Reader: TypeAlias = Callable[[Any, list[Note]], Any]
-"""From the value of a field, and a list that it adds findings to."""
+Reader: TypeAlias = Callable[[Any, Reading], Any]
+"""From the value of a field, and what was read of the document so far, to which it may add findings."""
 Writer: TypeAlias = Callable[[Any], Any]
+
+UNKNOWN_ZONE: Final = "unknown-zone"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = int | float | None
@@ -60,6 +73,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "id-text": Any,
     "own-id": Any,
     "uuid": Any,
+    "column": Any,
 }
 """Converter to the type of a field, as ``shapes.read`` checks it; the others depend on more of the field."""
 
@@ -92,7 +106,7 @@ def shape_of(field: Field) -> Any:  # noqa: ANN401 - an annotation
     """Return the type of a field, as ``shapes.read`` checks it."""
     match field.converter:
         case _ if field.shape is not None:
-            found = field.shape | None
+            found = field.shape if field.required or field.shape is Any else field.shape | None
         case "words" if field.type is not None:
             found = _NUMBER
         case "time":
@@ -103,7 +117,7 @@ def shape_of(field: Field) -> Any:  # noqa: ANN401 - an annotation
             found = _members(dict.fromkeys(field.members, str | int | None)) | None
         case _:
             found = SHAPES[field.converter]
-    return found
+    return str if field.required and found == str | None else found
 
 
 def _members(kinds: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type made at run time
@@ -123,8 +137,10 @@ def inner_paths(field: Field) -> tuple[str, ...]:
 def reader(field: Field, column: str) -> Reader | None:
     """Return the function that reads a field for this column (``table.column``); None: the value as it is.
 
-    It returns None for a value that stands for none.
+    It returns None for a value that stands for none. The type of a number with a shape has its bounds.
     """
+    if field.converter == "number" and field.shape is not None:
+        return None
     return _READERS[field.converter](field, column)
 
 
@@ -133,47 +149,74 @@ def none_of(field: Field) -> Any:  # noqa: ANN401 - a number of some BSON type
     return None if field.none is None else _NUMBERS[field.type or "int"](field.none)
 
 
-def writer(field: Field) -> Writer:
-    """Return the function that writes a field from its first column; it returns None for what is not written."""
+def writer(field: Field) -> Writer | None:
+    """Return the function that writes a field from its first column; None: the value as it is.
+
+    It returns None for what is not written.
+    """
     return _WRITERS[field.converter](field)
-
-
-def _unchanged(value: Any) -> Any:  # noqa: ANN401 - any value
-    return value
 
 
 def _text_reader(field: Field, column: str) -> Reader:
     checked, path = indexed if column in tables.INDEXED else plain, field.path
     if not field.trim:
-        return lambda value, _notes: checked(value, path)
+        return lambda value, _reading: checked(value, path)
 
-    def read(value: str, _notes: list[Note]) -> str | None:
+    def read(value: str, _reading: Reading) -> str | None:
         trimmed = text(value, path)
-        return None if trimmed is None else checked(trimmed, path)
+        return trimmed if trimmed is None or checked is plain else checked(trimmed, path)
 
     return read
 
 
 def _texts_reader(field: Field, column: str) -> Reader:
     checked, path = indexed if column in tables.INDEXED else plain, f"{field.path}[]"
-    return lambda value, _notes: tuple(checked(item, path) for item in value)
+    return lambda value, _reading: tuple(checked(item, path) for item in value)
 
 
-def _zone_reader(field: Field, _column: str) -> Reader:
-    def read(value: str, notes: list[Note]) -> str:
-        zone = resolve(plain(value, field.path))
+def _zone_reader(field: Field, column: str) -> Reader:
+    table, path = tables.split(column)[0], field.path
+
+    def read(value: str, reading: Reading) -> str | None:
+        try:
+            zone = resolve(plain(value, path))
+        except ZoneError:
+            reading.unusable[table] = Note(UNKNOWN_ZONE, path)
+            return None
         if zone != value:
-            notes.append(Note("mapped-zone", field.path))
+            reading.notes.append(Note("mapped-zone", path))
         return zone
 
     return read
 
 
+def _own_id_reader(field: Field, _column: str) -> Reader:
+    def read(value: object, reading: Reading) -> None:
+        if value != reading.document["_id"]:
+            reading.notes.append(Note("id-mismatch", field.path))
+
+    return read
+
+
+def _own_id_writer(_field: Field) -> Writer:
+    """Write the ``_id`` from the source id if it is a text."""
+
+    def write(source_id: str) -> str | None:
+        if not source_id.startswith("{"):
+            return source_id
+        value = identity.parse_source_id(source_id)
+        return value if type(value) is str else None
+
+    return write
+
+
 def _version_reader(field: Field, _column: str) -> Reader:
-    def read(value: str, notes: list[Note]) -> str | None:
+    def read(value: str, reading: Reading) -> str | None:
+        if value == field.expected:
+            return value
         version = text(value, field.path)
         if version is not None and version != field.expected:
-            notes.append(Note("unknown-schema-version", field.path))
+            reading.notes.append(Note("unknown-schema-version", field.path))
         return version
 
     return read
@@ -184,17 +227,18 @@ def _words_reader(field: Field, column: str) -> Reader:
     checked = indexed if column in tables.INDEXED else plain
     word_of = _spelled if field.type is not None else partial(plain, path=path)
     written = set(written_words(words).values())
+    unknown = "unknown-word" if field.finding is None else field.finding
 
-    def read(value: Any, notes: list[Note]) -> Any:  # noqa: ANN401 - a word, or a number
+    def read(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a word, or a number
         word = word_of(value)
         found = words.get(word)
         if found is None:
             if not keep:
                 raise unknown_value(path, tuple(words))
-            notes.append(Note("unknown-word", path))
+            reading.notes.append(Note(unknown, path))
             return checked(value, path)
-        if word not in written:
-            notes.append(Note("alias", path))
+        if word not in written and unknown:
+            reading.notes.append(Note("alias", path))
         return found
 
     return read
@@ -224,7 +268,7 @@ def _time_reader(field: Field, _column: str) -> Reader | None:
     unit, path = field.encoding.removesuffix("-text"), field.path
     is_text = unit != field.encoding
 
-    def read(value: Any, _notes: list[Note]) -> datetime:  # noqa: ANN401 - a number, or a text of one
+    def read(value: Any, _reading: Reading) -> datetime:  # noqa: ANN401 - a number, or a text of one
         if is_text and not _digits(value):
             raise Rejected("bad-date", path, "milliseconds since 1970 as a text of digits")
         try:
@@ -235,7 +279,7 @@ def _time_reader(field: Field, _column: str) -> Reader | None:
     return read
 
 
-def _read_table_time(field: Field, value: object, _notes: list[Note]) -> datetime:
+def _read_table_time(field: Field, value: object, _reading: Reading) -> datetime:
     if not isinstance(value, Binary) or value.subtype != table_row.TIME:
         raise Rejected("wrong-type", field.path, f"a {field.encoding}")
     try:
@@ -250,7 +294,7 @@ def _read_table_time(field: Field, value: object, _notes: list[Note]) -> datetim
 
 
 def _uuid_reader(field: Field, _column: str) -> Reader:
-    def read(value: object, _notes: list[Note]) -> str:
+    def read(value: object, _reading: Reading) -> str:
         if isinstance(value, Binary) and value.subtype == UUID_SUBTYPE and len(value) == _UUID_BYTES:
             return str(UUID(bytes=bytes(value)))
         raise Rejected("wrong-type", field.path, "a UUID")
@@ -279,7 +323,7 @@ def _id_time_reader(field: Field, column: str) -> Reader:
     table, name = tables.split(column)
     needed = name in tables.needed_columns(table)
 
-    def read(value: object, _notes: list[Note]) -> datetime | None:
+    def read(value: object, _reading: Reading) -> datetime | None:
         if isinstance(value, ObjectId):
             return value.generation_time.astimezone(UTC)
         if needed:
@@ -291,7 +335,9 @@ def _id_time_reader(field: Field, column: str) -> Reader:
 
 def _id_text_reader(field: Field, column: str) -> Reader:
     checked, path = indexed if column in tables.INDEXED else plain, field.path
-    return lambda value, _notes: checked(str(value) if isinstance(value, ObjectId) else identity.source_id(value), path)
+    return lambda value, _reading: checked(
+        str(value) if isinstance(value, ObjectId) else identity.source_id(value), path
+    )
 
 
 def _number_reader(field: Field, column: str) -> Reader:
@@ -301,14 +347,14 @@ def _number_reader(field: Field, column: str) -> Reader:
     factor = MILLISECONDS[field.unit] if is_duration else field.factor
     rounds, none = is_duration or factor != 1, field.none
 
-    def read(value: float, notes: list[Note]) -> int | None:
+    def read(value: float, reading: Reading) -> int | None:
         if value == none:
             return None
         scaled = value * factor + add
         if not least <= scaled <= most or scaled >= _LARGEST_DOUBLE:
             if not clamp or scaled != scaled:  # noqa: PLR0124 - only NaN is not itself
                 raise Rejected("out-of-range", path, f"a number from {least} to {most}")
-            notes.append(Note("clamped", path))
+            reading.notes.append(Note("clamped", path))
             return least if scaled < least else most
         whole = round(scaled)
         if whole != scaled and not rounds:
@@ -337,7 +383,7 @@ def _period_reader(field: Field, column: str) -> Reader:
     factors = {word: MILLISECONDS[unit] for word, unit in field.words.items()}
     path, of_number, of_unit = field.path, f"{field.path}.{field.number}", f"{field.path}.{field.unit_from}"
 
-    def read(value: Any, _notes: list[Note]) -> int | None:  # noqa: ANN401 - the struct of ``shape_of``
+    def read(value: Any, _reading: Reading) -> int | None:  # noqa: ANN401 - the struct of ``shape_of``
         number: float | None = value.m0
         unit: str | None = value.m1
         if number is None and unit is None:
@@ -370,7 +416,7 @@ def _period_writer(field: Field) -> Writer:
 
 
 def _cron_fields_reader(_field: Field, _column: str) -> Reader:
-    def read(value: Any, _notes: list[Note]) -> str | None:  # noqa: ANN401 - the struct of ``shape_of``
+    def read(value: Any, _reading: Reading) -> str | None:  # noqa: ANN401 - the struct of ``shape_of``
         held = msgspec.structs.astuple(value)
         if all(one is None for one in held):
             return None
@@ -390,10 +436,59 @@ def _cron_fields_writer(field: Field) -> Writer:
     return write
 
 
-def _json_reader(_field: Field, column: str) -> Reader | None:
+def _json_reader(field: Field, column: str) -> Reader | None:
+    path = field.path.split(".")
     if tables.member_of(column):
         return None  # encoded with the other members
-    return lambda value, _notes: jsonb.encode(value)
+    if field.respelled:
+        return _respelling_reader(field)
+    if field.shape is None:
+        return lambda value, _reading: jsonb.encode(value)
+    if len(path) == 1:
+        [name] = path
+        return lambda _value, reading: jsonb.encode(reading.document[name])
+    return lambda _value, reading: jsonb.encode(value_at(reading.document, path))
+
+
+def _respelling_reader(field: Field) -> Reader:
+    path = field.path.split(".")
+
+    def read(_value: object, reading: Reading) -> bytes:
+        value = value_at(reading.document, path)
+        items = value if isinstance(value, list) else [value]
+        spelled = [_respelled(item, field.respelled) for item in items]
+        if field.finding != "":
+            inner = f"{field.path}[]" if isinstance(value, list) else field.path
+            changed = {
+                name
+                for name in field.respelled
+                for item, other in zip(items, spelled, strict=True)
+                if other is not item
+            }
+            reading.notes.extend(Note("alias", f"{inner}.{name}") for name in sorted(changed))
+        return jsonb.encode(spelled if isinstance(value, list) else spelled[0])
+
+    return read
+
+
+def _respelled(item: Any, words: Mapping[str, Mapping[str, str]]) -> Any:  # noqa: ANN401 - whatever the document held
+    """Return a document whose words are spelled as the table says, where it has them; itself if it has none."""
+    if not isinstance(item, dict):
+        return item
+    found = {
+        name: spellings[item[name]]
+        for name, spellings in words.items()
+        if isinstance(item.get(name), str) and item[name] in spellings
+    }
+    return {**item, **found} if found else item
+
+
+def value_at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any value of a document
+    """Return what a document holds at a path; None if nothing is there."""
+    value: Any = document
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _json_writer(field: Field) -> Writer:
@@ -406,7 +501,7 @@ def _json_writer(field: Field) -> Writer:
 
 
 def _json_text_reader(_field: Field, _column: str) -> Reader:
-    def read(value: object, _notes: list[Note]) -> bytes | None:
+    def read(value: object, _reading: Reading) -> bytes | None:
         if type(value) is not str:
             return None
         try:
@@ -423,6 +518,53 @@ def _json_text_writer(field: Field) -> Writer:
     return lambda value: json.dumps(
         jsonb.decode(value), ensure_ascii=field.spaced, separators=separators, sort_keys=True
     )
+
+
+def _column_reader(field: Field, column: str) -> Reader:
+    """Read a value of the column's own type: strictly, as nobody else writes such fields."""
+    path, kind = field.path, tables.type_of(column)
+    checked = indexed if column in tables.INDEXED else plain
+    items = f"{path}[]"
+    readers: Mapping[str, Reader] = {
+        "jsonb": lambda value, _reading: jsonb.encode(value),
+        "timestamptz": lambda value, _reading: instant(value, path),
+        "bool": lambda value, _reading: _typed(value, bool, path, "bool"),
+        "text[]": lambda value, _reading: tuple(
+            checked(_typed(item, str, items, "string"), items) for item in _typed(value, list, path, "array")
+        ),
+        "text": lambda value, _reading: checked(_typed(value, str, path, "string"), path),
+    }
+    if field.words:
+        return lambda value, _reading: choice(_typed(value, str, path, "string"), field.words, path)
+    if kind in readers:
+        return readers[kind]
+    least, most = tables.bounds_of(column)
+
+    def read(value: object, _reading: Reading) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Rejected("wrong-type", path, "int")
+        if not least <= value <= most:
+            raise Rejected("out-of-range", path, f"int from {least} to {most}")
+        return int(value)
+
+    return read
+
+
+def _typed(value: Any, kind: type, path: str, expected: str) -> Any:  # noqa: ANN401 - a value of that type
+    if type(value) is not kind:
+        raise Rejected("wrong-type", path, expected)
+    return value
+
+
+def _column_writer(field: Field) -> Writer | None:
+    match tables.type_of(field.columns[0]):
+        case "jsonb":
+            return jsonb.decode
+        case "timestamptz":
+            return to_bson
+        case "text[]":
+            return list
+    return None
 
 
 _NUMBERS: Final[Mapping[str, Callable[[float], Any]]] = {
@@ -449,9 +591,12 @@ _READERS: Final[Mapping[str, Callable[[Field, str], Reader | None]]] = {
     "uuid": _uuid_reader,
     "json": _json_reader,
     "json-text": _json_text_reader,
-} | dict.fromkeys(("flag", "reference"), lambda _field, _column: None)
+    "own-id": _own_id_reader,
+    "column": _column_reader,
+    "flag": lambda _field, _column: None,
+}
 
-_WRITERS: Final[Mapping[str, Callable[[Field], Writer]]] = {
+_WRITERS: Final[Mapping[str, Callable[[Field], Writer | None]]] = {
     "words": _words_writer,
     "time": _time_writer,
     "number": _number_writer,
@@ -463,4 +608,6 @@ _WRITERS: Final[Mapping[str, Callable[[Field], Writer]]] = {
     "json": _json_writer,
     "json-text": _json_text_writer,
     "reference": lambda field: lambda value: field.prefix + identity.hex_of(value),
-} | dict.fromkeys(("text", "cron", "zone", "version", "flag", "tenant", "own-id"), lambda _field: _unchanged)
+    "own-id": _own_id_writer,
+    "column": _column_writer,
+} | dict.fromkeys(("text", "cron", "zone", "version", "flag", "tenant", "id-time"), lambda _field: None)

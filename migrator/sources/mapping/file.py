@@ -86,12 +86,12 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "period": ("number", "unit_from"),
     "cron-fields": ("members",),
     "version": ("expected",),
-    "uuid": ("also",),
 }
 """Converter to the options that it cannot do without."""
 _LISTS: Final = ("also", "members")
 _NOT_OF_THE_ID: Final = ("tenant", "own-id", "reference", "version", "period", "cron-fields")
 
+_CONVERTERS: Final = tuple(one for one in get_args(Converter) if one != "column")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
     "unit": get_args(Unit),
@@ -311,8 +311,8 @@ class _Reading:
         before = len(self.mistakes)
         columns = self._columns(options.get("to", []), fed, key, where)
         named = options.get("as", _converter_of(columns[0], options) if columns else "tenant")
-        if named not in get_args(Converter):
-            self._wrong(key, f"{where}unknown converter {named}{nearest(str(named), get_args(Converter))}")
+        if named not in _CONVERTERS:
+            self._wrong(key, f"{where}unknown converter {named}{nearest(str(named), _CONVERTERS)}")
         if len(self.mistakes) > before:
             return None
         if (named in ("tenant", "own-id")) == bool(columns):

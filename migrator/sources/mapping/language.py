@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from migrator.sources.profile import Context, Document, Note, Rows
+from migrator.sources.profile import Context, Document, Measure, Note, Rows
 
 Converter: TypeAlias = Literal[
     "text",
@@ -34,6 +34,7 @@ Converter: TypeAlias = Literal[
     "own-id",
     "uuid",
     "version",
+    "column",
 ]
 """How the value of a field and the value of a column follow from each other.
 
@@ -44,7 +45,8 @@ a number in some unit, stored in milliseconds. ``period``: a document of a numbe
 ``cron-fields``: a document that holds the fields of a cron line. ``zone``: the name of a time zone. ``reference``: the
 ``_id`` of a document of another collection. ``tenant``: the tenant. ``id-time``: the time in an ObjectId. ``id-text``:
 the ``_id`` as a text. ``own-id``: the ``_id`` once more. ``uuid``: a UUID, stored as text. ``version``: the version of
-the document's form.
+the document's form. ``column`` (in Python alone): a value of the type of its column, as a store writes it that keeps
+its rows in MongoDB.
 """
 
 Encoding: TypeAlias = Literal[
@@ -66,13 +68,17 @@ MILLISECONDS: Mapping[str, float] = MappingProxyType(
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One field of a document, and what it fills."""
+    """One field of a document, and what it fills.
+
+    A mapping in Python may leave out the columns: then the field is read for ``Mapped.derive`` alone. Of the options,
+    those from ``finding`` on are for mappings in Python.
+    """
 
     path: str
     """Names of the members down to the field, with dots between them: ``options.retries``. Arrays are not entered."""
     columns: tuple[str, ...] = ()
-    """``table.column``, one or more; the first is the one that the field is written from. The tenant and the own id
-    have none. ``table.column.member``: a member of the object that a jsonb column holds; several fields share it."""
+    """``table.column``, one or more; the first is the one that the field is written from. ``table.column.member``: a
+    member of the object that a jsonb column holds; several fields share it."""
     converter: Converter
     also: tuple[str, ...] = ()
     """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
@@ -125,8 +131,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``version`` alone: the version that is known; another one is counted (finding ``unknown-schema-version``)."""
     collection: str = ""
     """``reference`` alone: the collection whose document is named."""
+    finding: str | None = None
+    """Counted in place of ``unknown-word``, or of ``alias`` for a further path; empty: neither is counted."""
+    required: bool = False
+    """A document in which it is absent or null is rejected."""
     prefix: str = ""
-    """``reference``: written as this and the 32 digits of the row's id. Omitted: not written, and so remainder."""
+    """``reference``: the ``_id`` is a text, and is written as this and the 32 digits of the row's id. Omitted: it is
+    not written, and so remainder."""
     loose: bool = False
     """``reference``: the column holds the computed id, whether or not such a row is stored."""
     shared: bool = False
@@ -134,6 +145,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     shape: Any = None
     """The type that the field must have, as ``shapes.read`` checks it. ``json``: a ``Shape`` (or a list of one), whose
     members are written in the order of its declaration. Omitted: what the converter reads."""
+    respelled: Mapping[str, Mapping[str, str]] = {}
+    """``json``: member to the spellings of its words that are replaced (finding ``alias``)."""
+    write: Callable[[Rows], Any] | None = None
+    """What is written, from the rows; None is not written. Omitted: what the converter makes of the first column."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,19 +163,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Reading(msgspec.Struct):
     """What was read of one document so far: a ``Mapped.derive`` adds to it."""
 
+    document: Document
     tenant: str
+    context: Context
     columns: dict[str, dict[str, Any]]
-    """Table to column to value."""
+    """Table to column to value; constants and defaults are not in it. A table after the first gets a row if a column
+    was read or derived."""
     notes: list[Note]
-    filled: set[str] = msgspec.field(default_factory=set)
-    """Tables of which a field filled a column; a default does not count."""
-    unusable: dict[str, Note] = msgspec.field(default_factory=dict)
+    unusable: dict[str, Note] = {}
     """Tables that cannot have the row that the document describes, and why."""
 
     def fill(self, table: str, **columns: Any) -> None:  # noqa: ANN401 - values of columns
         """Fill columns of a table, which makes the document's row of it."""
         self.columns[table].update(columns)
-        self.filled.add(table)
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +214,10 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Of a kind: its documents make no rows; they are counted as skipped."""
     expects_trigger: bool = False
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
+    further: tuple[Field, ...] = ()
+    """Fields that few documents have; read only if one of them is there, and written after all others."""
+    admit: Callable[[Document, Context], None] | None = None
+    """Raises ``Skipped`` or ``Rejected`` for documents that make no rows, before anything else is read."""
     derive: Callable[[Document, Reading, Context], None] | None = None
     """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
     respell: Callable[[Rows, Document], None] | None = None
@@ -207,6 +226,18 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Of a table of PostgreSQL: as ``Collection.key``."""
     derived_paths: tuple[str, ...] = ()
     """Paths of fields that ``derive`` reads: the census knows them."""
+    transient: Mapping[str, type] = {}
+    """As ``Collection.derived``."""
+    measures: tuple[Measure, ...] | None = None
+    """The aggregates; None: those that follow from the fields."""
+    keeps_uuids: bool | None = None
+    """Whether the ids of rows keep the UUIDs of their documents' ``_id``; None: if the collection is the first with
+    this first table."""
+
+    @property
+    def every(self) -> tuple[Field, ...]:
+        """All fields."""
+        return (*self.fields, *self.further)
 
     def shapes(self) -> "tuple[Mapped, ...]":
         """Return the kinds that make rows, or the collection itself if it has none."""

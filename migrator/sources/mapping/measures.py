@@ -142,7 +142,7 @@ def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB
 
 def _default_of(table: str, column: str) -> Any:  # noqa: ANN401 - a value of the column
     """Return what a column holds if nothing is given for it."""
-    field = next(one for one in msgspec.structs.fields(tables.TABLES[table]) if one.name == column)
+    field = next(one for one in msgspec.structs.fields(tables.RECORDS[table]) if one.name == column)
     return None if field.required or field.default is msgspec.NODEFAULT else field.default
 
 
