@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from migrator import cron
-from migrator.config import SourceSettings
+from migrator.config import SourceSettings, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping.file import load_mapping
 from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
@@ -37,10 +36,7 @@ def load_profile(name: str) -> Profile:
     installed = {point.name: point.value for point in entry_points(group=GROUP)}
     place = installed.get(name, name)
     if ":" not in place:
-        known = (*NAMES, *sorted(installed))
-        nearest = get_close_matches(name, known, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "known are " + ", ".join(known)
-        raise ConfigurationError(f"unknown source profile {name!r}; {hint}")
+        raise ConfigurationError(f"unknown source profile {name!r}{nearest(name, (*NAMES, *sorted(installed)))}")
     module, _, attribute = place.partition(":")
     try:
         found = getattr(import_module(module), attribute)
@@ -130,9 +126,8 @@ def _check_names(known: Iterable[str], names: Mapping[str, str], profile: str) -
     for collection, name in names.items():
         where = f"source.collections.{collection}"
         if collection not in known:
-            nearest = get_close_matches(collection, known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"it has: {', '.join(known)}"
-            raise ConfigurationError(f"{where}: profile {profile} has no collection of this name; {hint}")
+            hint = nearest(collection, known)
+            raise ConfigurationError(f"{where}: profile {profile} has no collection of this name{hint}")
         if not is_collection_name(name):
             raise ConfigurationError(f"{where}: expected {COLLECTION_NAME}")
     taken: dict[str, str] = {}

@@ -1,9 +1,9 @@
 """The areas of verification in the order of the report, and what a call may say of them."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
+from migrator.config import nearest
 from migrator.errors import UsageError
 
 AREAS: Final[dict[str, str]] = {
@@ -40,10 +40,8 @@ def require_known(names: Iterable[str], option: str) -> None:
     """Refuse an area that does not exist; raises ``UsageError`` with the nearest name."""
     for name in names:
         if name not in AREAS:
-            near = difflib.get_close_matches(name, AREAS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(AREAS)}"
             gap = "" if option.endswith(ACCEPT_PREFIX) else " "
-            raise UsageError(f"{option}{gap}{name}: no such area; {hint}")
+            raise UsageError(f"{option}{gap}{name}: no such area{nearest(name, AREAS)}")
 
 
 def split_fail_on(fail_on: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,6 +14,7 @@ from tests.bad_input.case import QUARANTINE, SECRET, Case
 from tests.bad_input.command_line import COMMAND_LINE
 from tests.bad_input.configuration import CONFIGURATION
 from tests.bad_input.files import FILES
+from tests.bad_input.mappings import MAPPINGS
 from tests.bad_input.places import Places
 from tests.bad_input.servers import MONGODB, POSTGRESQL
 from tests.conftest import NEWEST, Clusters
@@ -24,6 +25,7 @@ LISTS = {
     "MongoDB": MONGODB,
     "PostgreSQL": POSTGRESQL,
     "files": FILES,
+    "mappings": MAPPINGS,
 }
 ROWS = [pytest.param(one, id=f"{where}: {one.wrong}") for where, rows in LISTS.items() for one in rows]
 

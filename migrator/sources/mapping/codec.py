@@ -16,7 +16,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import CronError
-from migrator.records import Record, attach_extra, remainder_of
+from migrator.records import Record, Trigger, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.converters import Reader, Writer, value_at
@@ -439,11 +439,19 @@ class Codec:
         return document
 
     def could_make(self, rows: Rows) -> bool:
-        """Tell whether documents of this kind can have made these rows, by the tables, the ``_id`` and constants."""
+        """Tell whether documents of this kind can have made these rows.
+
+        It follows from the ``_id`` if the kind is told by it, else from the tables, from what makes a trigger fire, and
+        from the constants.
+        """
         owner: Any = rows[0]
         when = self._mapped.when
         if when is not None and when.path == "_id":
             return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
+        filled = {column for field in self._mapped.every for column in field.columns}
+        causes = {kind for column, kind in tables.CAUSES.items() if f"triggers.{column}" in filled}
+        if any(isinstance(row, Trigger) and row.kind not in causes for row in rows):
+            return False
         constants = {table.name: table.constants for table in self._tables}
         return all(row.table in constants for row in rows) and all(
             getattr(row, column) == value for row in rows for column, value in constants[row.table].items()

@@ -34,7 +34,7 @@ from migrator.sources.shapes import (
     unknown_value,
 )
 from migrator.values import identity, jsonb, table_row
-from migrator.values.times import format_iso, format_javascript, to_bson
+from migrator.values.times import format_iso, format_javascript, parse_iso, to_bson
 
 Reader: TypeAlias = Callable[[Any, Reading], Any]
 """From the value of a field, and what was read of the document so far, to which it may add findings."""
@@ -270,13 +270,22 @@ def _time_reader(field: Field, _column: str) -> Reader | None:
 
     def read(value: Any, _reading: Reading) -> datetime:  # noqa: ANN401 - a number, or a text of one
         if is_text and not _digits(value):
-            raise Rejected("bad-date", path, "milliseconds since 1970 as a text of digits")
+            return _instant(value, path)
         try:
             return _EPOCH + timedelta(**{unit: int(value) if is_text else value})
         except (OverflowError, ValueError):
             raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
 
     return read
+
+
+def _instant(value: str, path: str) -> datetime:
+    """Read the other spelling of ``milliseconds-text``, which older releases of a scheduler may have written."""
+    try:
+        return parse_iso(plain(value, path))
+    except ValueError:
+        expected = "milliseconds since 1970 as a text of digits, or an ISO 8601 text with an offset"
+        raise Rejected("bad-date", path, expected) from None
 
 
 def _read_table_time(field: Field, value: object, _reading: Reading) -> datetime:

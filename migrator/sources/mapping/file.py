@@ -97,6 +97,8 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": get_args(Unit),
     "type": get_args(NumberType),
 }
+LARGEST: Final = 1_000_000
+"""Bytes of a mapping file."""
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
@@ -117,11 +119,9 @@ def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
     Its version is a number made from its content, so that a copy is not resumed under another mapping. Raises
     ``ConfigurationError`` with every mistake of the file, each with its line.
     """
+    text = _read(path)
     try:
-        text = path.read_text(encoding="utf-8")
         tree = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"the mapping {path} is not TOML: {lowered(str(error))}") from None
     except RecursionError:
@@ -135,6 +135,20 @@ def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
             f"the mapping {path} cannot be used\n" + "\n".join(f"{path}:{line}: {message}" for line, message in placed)
         )
     return profile_of_mapping(mapping, _version(mapping))
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; one that is no regular file could have no end, and a large one is no mapping."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigurationError(f"cannot read the mapping {path}: expected a regular file")
+        if path.stat().st_size > LARGEST:
+            raise ConfigurationError(f"the mapping {path} is too large: expected at most {LARGEST:,} bytes")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"cannot read the mapping {path}: byte {error.start} is not UTF-8") from None
 
 
 def _version(mapping: SourceMapping) -> int:

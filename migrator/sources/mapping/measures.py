@@ -133,7 +133,8 @@ def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB
     if field.converter == "id-time":
         return {"$cond": [{"$eq": [{"$type": source}, "objectId"]}, {"$toLong": {"$toDate": source}}, None]}
     if field.encoding == "milliseconds-text":
-        return {"$convert": {"input": source, "to": "long", "onError": None, "onNull": None}}
+        other = aggregates.milliseconds(source)
+        return {"$convert": {"input": source, "to": "long", "onError": other, "onNull": None}}
     if field.encoding in ("date", "iso", "iso-z", "timestamp", "timestamptz"):
         return aggregates.milliseconds(source)
     micros = {"$round": [{"$multiply": [aggregates.number(source), _MICROSECONDS[field.encoding]]}, 0]}

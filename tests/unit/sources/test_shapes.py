@@ -207,15 +207,15 @@ def test_profiles_are_found_by_name() -> None:
     assert [load_profile(name).name for name in NAMES] == list(NAMES)
     with pytest.raises(ConfigurationError, match="did you mean stellaops"):
         load_profile("stelaops")
-    with pytest.raises(ConfigurationError, match="known are stellaops, agenda"):
-        load_profile("quartz")
+    with pytest.raises(ConfigurationError, match="known: stellaops, agenda"):
+        load_profile("xyzzy")
 
 
 @pytest.mark.parametrize(
     ("collections", "sentence"),
     [
         ({"rnus": "x"}, "source.collections.rnus: profile stellaops has no collection of this name; did you mean runs"),
-        ({"quartz": "x"}, "source.collections.quartz: profile stellaops has no collection of this name; it has: sched"),
+        ({"quartz": "x"}, "source.collections.quartz: profile stellaops has no collection of this name; known: sched"),
         ({"runs": ""}, "source.collections.runs: expected the name of a collection of MongoDB: not empty"),
         ({"runs": "$x"}, "source.collections.runs: expected the name of a collection of MongoDB"),
         ({"runs": "a\0b"}, "source.collections.runs: expected the name of a collection of MongoDB"),
