@@ -65,10 +65,10 @@ def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agend
 
 
 def test_the_gate_asks_a_property_of_the_source() -> None:
-    assert {name: load_profile(name).reverse_sync for name in NAMES} == {"stellaops": True, "agenda": False}
+    assert [name for name in NAMES if load_profile(name).reverse_sync] == ["stellaops"]
 
 
-@pytest.mark.parametrize("profile", NAMES)
+@pytest.mark.parametrize("profile", ["stellaops", "agenda"])
 def test_a_parallel_run_that_cannot_be_compared_is_refused(
     profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
