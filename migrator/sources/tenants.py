@@ -15,7 +15,7 @@ def tenant_of(
 ) -> str:
     """Return the tenant of a document: its own, else its selector's, else the configured one; never a trimmed text.
 
-    Raises ``Rejected`` where there is none at all.
+    ``path``: of the field that names it; empty: no field does. Raises ``Rejected`` where there is none at all.
     """
     if value and _is_said(plain(value, path)):
         return _usable(value, path)
@@ -25,7 +25,10 @@ def tenant_of(
     if context.default_tenant:
         notes.append(Note("tenant-defaulted", path))
         return context.default_tenant
-    raise Rejected("no-tenant", path, "a tenant, or the setting default_tenant")
+    expected = "a tenant, or the setting default_tenant"
+    raise Rejected(
+        "no-tenant", path, expected if path else "the setting default_tenant, since these documents name no tenant"
+    )
 
 
 def first_said(*values: str | None) -> str | None:

@@ -1,70 +1,126 @@
 """Agenda 4, 5 and 6, hokify's fork and Pulse: schedulers for Node that keep their jobs in MongoDB.
 
-One profile serves all of them. A job document is definition, state and last run in one; ``variants`` tells which
-library wrote it. ``docs/sources-agenda.md`` says where each field goes.
+One mapping serves all of them: a field that a library does not know is never there. Node writes an integer beyond 32
+bits as a double, so every number here may be one. ``docs/sources-agenda.md`` says where each field goes.
 """
 
 from functools import partial
+from typing import Any
 
-from migrator.records import ExecutionLog, Run, Schedule, Trigger, WorkerRecord, attach_extra, remainder_of
-from migrator.sources.agenda import jobs, logs, names, origin
+import msgspec
+
+from migrator import states
+from migrator.records import ExecutionLog, Run, Schedule, WorkerRecord
+from migrator.sources.agenda import jobs, logs, workers
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
-from migrator.sources.agenda.shapes import Job, Log
-from migrator.sources.profile import Closing, Collection, Profile, Reference
-from migrator.sources.shapes import known_paths
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import Converter, Field, Mapped, SourceMapping
+from migrator.sources.profile import Closing, Reference
+from migrator.sources.shapes import Int32
+
+NAME = "agenda"
+JOBS = "agendaJobs"
+"""Default name of the collection of Agenda 4, 5 and 6 and of hokify's fork."""
+PULSE_JOBS = "pulseJobs"
+LOGS = "agenda_logs"
+
+_NUMBER = int | float
 
 
-def _jobs(name: str, *, keep_uuid: bool) -> Collection:
-    return Collection(
+def _derived(converter: Converter, *paths: str, shape: Any = None) -> tuple[Field, ...]:  # noqa: ANN401 - an annotation
+    """Return fields of one type, from several of which columns follow."""
+    return tuple(Field(path=path, converter=converter, shape=shape) for path in paths)
+
+
+def _context(path: str, converter: Converter = "text", shape: Any = None) -> Field:  # noqa: ANN401 - an annotation
+    """Return a field that has no column of its own: the context of the line holds it under its own name."""
+    return Field(path=path, columns=(f"execution_logs.context.{path}",), converter=converter, shape=shape)
+
+
+_JOB_FIELDS = (
+    Field(path="_id", columns=("schedules.created_at",), converter="id-time"),
+    Field(path="name", columns=("schedules.handler_name",), converter="text", required=True),
+    Field(path="lastModifiedBy", columns=("schedules.updated_by", "runs.worker_id"), converter="text"),
+    *_derived("text", "type", "failReason", "repeatTimezone", "repeatAt"),
+    *_derived("time", *jobs.TIMES, "debounceStartedAt"),
+    *_derived("json", "data", "result", "startDate", "endDate"),
+    *_derived("json", "priority", "failCount", "progress", "runCount", "finishedCount", shape=_NUMBER),
+    *_derived("json", "repeatInterval", shape=str | _NUMBER),
+    *_derived("json", "skipDays", shape=str | list[_NUMBER]),
+    *_derived("flag", "disabled", "shouldSaveResult", "fork"),
+    *_derived("json", "attempts", shape=Int32),
+    *_derived("json", "backoff", shape=jobs.Backoff),
+)
+_LOG_FIELDS = (
+    Field(
+        path="level",
+        columns=("execution_logs.level",),
+        converter="words",
+        words={word: word for word in states.LOG_LEVELS},
+        required=True,
+    ),
+    *(_context(path) for path in ("event", "jobId", "jobName")),
+    Field(path="message", columns=("execution_logs.message",), converter="text"),
+    *(_context(path, "json", _NUMBER) for path in ("duration", "retryDelay", "retryAttempt")),
+    _context("error"),
+    _context("failCount", "json", _NUMBER),
+    Field(path="timestamp", columns=("execution_logs.logged_at",), converter="time", required=True),
+    _context("agendaName"),
+    _context("meta", "json", dict[str, Any]),
+)
+
+
+def _jobs(name: str) -> Mapped:
+    return Mapped(
         name=name,
-        tables=(Schedule, Trigger, Run),
-        decode=partial(jobs.decode, collection=name, keep_uuid=keep_uuid),
-        encode=jobs.encode,
+        tables=("schedules", "triggers", "runs"),
+        fields=_JOB_FIELDS,
+        constants={"schedules.handler_type": "function"},
+        present={"runs": ("lastRunAt", "lockedAt")},
+        derive=partial(jobs.derive, collection=name, keep_uuid=name == JOBS),
+        respell=jobs.respell,
         measures=JOB_MEASURES,
-        attach=attach_extra,
-        remainder=remainder_of,
-        known=known_paths(Job),
     )
 
 
-def _logs(name: str, jobs_name: str) -> Collection:
-    return Collection(
-        name=name,
-        tables=(ExecutionLog,),
-        decode=partial(logs.decode, collection=name, jobs=jobs_name),
-        encode=logs.encode,
-        references=(
-            Reference(record=ExecutionLog, column="run_id", target=Run, collection=jobs_name, named=logs.job_named),
-            Reference(
-                record=ExecutionLog, column="schedule_id", target=Schedule, collection=jobs_name, named=logs.job_named
+_MAPPED = profile_of_mapping(
+    SourceMapping(
+        name=NAME,
+        documents="4.4.0, 5.0.0, 6.2.6, hokify 6.3.0, Pulse 1.6.8",
+        collections=(
+            _jobs(JOBS),
+            _jobs(PULSE_JOBS),
+            Mapped(
+                name=LOGS,
+                tables=("execution_logs",),
+                fields=_LOG_FIELDS,
+                derive=partial(logs.refer, jobs=JOBS),
+                measures=LOG_MEASURES,
             ),
         ),
-        after=(jobs_name,),
-        measures=LOG_MEASURES,
-        attach=attach_extra,
-        remainder=remainder_of,
-        known=known_paths(Log),
-    )
-
-
-_JOB_COLLECTIONS = (names.JOBS, names.PULSE_JOBS)
-
-PROFILE = Profile(
-    name=names.NAME,
+    ),
     version=1,
+)
+_REFERENCES = tuple(
+    Reference(record=ExecutionLog, column=column, target=target, collection=JOBS, named=logs.job_named)
+    for column, target in (("run_id", Run), ("schedule_id", Schedule))
+)
+
+PROFILE = msgspec.structs.replace(
+    _MAPPED,
     collections=(
-        _jobs(names.JOBS, keep_uuid=True),
-        _jobs(names.PULSE_JOBS, keep_uuid=False),
-        _logs(names.LOGS, names.JOBS),
+        *_MAPPED.collections[:2],
+        msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,)),
     ),
     closing=(
         Closing(
             record=WorkerRecord,
             pipelines=(
-                *((name, origin.distinct("lastModifiedBy")) for name in _JOB_COLLECTIONS),
-                (names.LOGS, origin.distinct("agendaName")),
+                (JOBS, workers.distinct("lastModifiedBy")),
+                (PULSE_JOBS, workers.distinct("lastModifiedBy")),
+                (LOGS, workers.distinct("agendaName")),
             ),
-            make=origin.derive_workers,
+            make=workers.derive_workers,
         ),
     ),
 )

@@ -132,9 +132,34 @@ def put_off(document: Mapping[str, Any], name: str) -> bool:
     return not BY_NAME[name].completes and "lastRunAt" in document and document["lastRunAt"] is None
 
 
+def complete(fields: dict[str, Any], variant: Variant, facts: Mapping[str, Any], *, repeats: bool) -> None:
+    """Add the fields that the library writes even where there is nothing to say."""
+    if variant.saves_result:
+        fields["shouldSaveResult"] = facts.get("shouldSaveResult", False)
+    expected = set(variant.always)
+    if repeats:
+        expected |= variant.repeating
+    if fields.get("lastRunAt") is not None:
+        expected |= variant.started
+    if "skipImmediate" in facts:
+        expected.add("lastRunAt")
+    for name in expected:
+        fields.setdefault(name, None)
+
+
+def order(variant: Variant, facts: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the known fields in the order in which the library writes them in such a job, without ``_id``."""
+    form: Form = "single" if facts.get("type") == "single" else "unique" if "unique" in facts else "created"
+    set_first: tuple[str, ...] = ()
+    if variant.completes:
+        repeat = ("repeatInterval", "repeatTimezone") if fields.get("repeatInterval") is not None else ()
+        set_first = (*repeat, *(name for name in ("repeatAt", "disabled") if fields.get(name) is not None))
+    return _order(variant.name, form, set_first, never_run="skipImmediate" in facts)
+
+
 @lru_cache(maxsize=256)
-def order(name: str, form: Form, set_first: tuple[str, ...], *, never_run: bool) -> tuple[str, ...]:
-    """Return the fields in the order in which the library writes them, without ``_id``; then all other known fields.
+def _order(name: str, form: Form, set_first: tuple[str, ...], *, never_run: bool) -> tuple[str, ...]:
+    """Return the fields in the library's order, then all other known fields.
 
     ``set_first`` are those that the program set before it saved an inserted job, where the library completes the rest.
     ``never_run`` is for a job whose first run was put off: it then has a null ``lastRunAt`` from the beginning.

@@ -388,4 +388,4 @@ def test_a_profile_in_python_is_found_by_its_place() -> None:
         with pytest.raises(ConfigurationError, match=why):
             profile_of(SourceSettings(profile=place))
     with pytest.raises(ConfigurationError, match=r"expected a migrator\.sources\.profile\.Profile"):
-        profile_of(SourceSettings(profile="migrator.sources.agenda:names"))
+        profile_of(SourceSettings(profile="migrator.sources.agenda:jobs"))

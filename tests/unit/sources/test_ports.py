@@ -5,25 +5,35 @@ from collections import Counter
 
 import pytest
 
-from tests.ports import PROFILES, RECORDED, Line, digest, outcomes, recorded, show, structure
+from tests.ports import PROFILES, RECORDED, digest, outcomes, recorded, show, structure
 
 LINES = {profile: recorded(profile) for profile in PROFILES}
 COLLECTIONS = [
     (profile, collection) for profile, lines in LINES.items() for collection in dict.fromkeys(one[0] for one in lines)
 ]
-EXCEPTIONS: dict[tuple[str, Line], str] = {}
-"""Profile and line whose outcomes are to be others than before, and why."""
+_NAN = "JSON has null in place of NaN, and a null member is not written: the remainder adds the field, not corrects it"
+_NAN_FIELDS = [
+    f"field/{base}/{name}" for base in (0, 1) for name in ("duration", "failCount", "retryAttempt", "retryDelay")
+]
+EXCEPTIONS = {
+    "agenda agenda_logs tenant changes/4 38": _NAN,
+    **{f"agenda agenda_logs tenant {field} 19": _NAN for field in _NAN_FIELDS},
+}
+"""Documents that become something else than before, and why."""
 
 
 @pytest.mark.parametrize(("profile", "collection"), COLLECTIONS)
 def test_a_document_becomes_what_it_became_before(profile: str, collection: str) -> None:
-    different = [
+    found = {
         f"{profile} {line.key} {number}"
         for line, digests in LINES[profile].items()
-        if line.collection == collection and (profile, line) not in EXCEPTIONS
+        if line.collection == collection
         for number, (before, facts) in enumerate(zip(digests, outcomes(profile, line), strict=True))
         if digest(line, facts) != before
-    ]
+    }
+    expected = {case for case in EXCEPTIONS if case.startswith(f"{profile} {collection} ")}
+    assert expected <= found, "an exception that is none"
+    different = sorted(found - expected)
     if different:
         first = different[:5]
         named = " ".join(f"'{case}'" for case in first)

@@ -1,12 +1,11 @@
 """The profile as a whole: its collections, what the census knows, and the workers of the closing pass."""
 
-import pickle
 from pathlib import Path
 
 from migrator.records import WorkerRecord
 from migrator.sources import load_profile
 from migrator.sources.agenda import PROFILE
-from migrator.sources.agenda.origin import derive_workers
+from migrator.sources.agenda.workers import derive_workers
 from migrator.values import jsonb
 from migrator.values.copy_format import codec
 from tests.agenda_documents import REAL, real, travel
@@ -26,11 +25,6 @@ def test_the_census_knows_every_field_of_the_real_documents() -> None:
         known = PROFILE.by_name()[collection].known
         for raw in real(folder, collection):
             assert set(travel(raw, collection).document) <= known
-
-
-def test_a_worker_process_can_be_handed_the_functions() -> None:
-    for collection in PROFILE.collections:
-        assert pickle.loads(pickle.dumps(collection.decode)).keywords["collection"] == collection.name
 
 
 def test_an_instance_becomes_one_worker_however_often_it_is_named() -> None:
