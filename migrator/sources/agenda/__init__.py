@@ -86,7 +86,7 @@ def _jobs(name: str) -> Mapped:
 _MAPPED = profile_of_mapping(
     SourceMapping(
         name=NAME,
-        documents="4.4.0, 5.0.0, 6.2.6, hokify 6.3.0, Pulse 1.6.8",
+        documents="Agenda 4.4.0, 5.0.0 and 6.2.6, hokify 6.3.0, Pulse 1.6.8",
         collections=(
             _jobs(JOBS),
             _jobs(PULSE_JOBS),
