@@ -40,6 +40,7 @@ BATCH = 500
 
 REASONS: Final = (
     "bad-date",
+    "bad-pickle",
     DUPLICATE_ID,
     DUPLICATE_KEY,
     "missing-field",
@@ -49,6 +50,7 @@ REASONS: Final = (
     "nul-in-tenant",
     ORPHAN,
     "out-of-range",
+    "refused-import",
     "too-long",
     UNDECODABLE,
     "unknown-type",

@@ -33,10 +33,18 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     ),
     "finished-before-started": SourcePolicy("a run that ends before it begins", "loaded as it is, without a duration"),
     "id-mismatch": SourcePolicy("an id that differs from _id", "the row is found by _id; the remainder keeps the id"),
+    "jitter-dropped": SourcePolicy(
+        "a trigger that fires up to some seconds later, at random",
+        "it fires on time; the trigger's source_spec says it",
+    ),
     "mapped-zone": SourcePolicy(
         "a Windows name of a time zone", "mapped by the published table; the remainder keeps it"
     ),
     "negative-stats": SourcePolicy("statistics below zero", _KEPT),
+    "next-run-mismatch": SourcePolicy(
+        "a next run that differs inside and outside of the pickle",
+        "the one outside is stored, as the scheduler reads it",
+    ),
     "no-trigger": SourcePolicy(
         "a document without anything that makes it fire", "the schedule is loaded without a trigger"
     ),
@@ -47,6 +55,10 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     "tenant-from-selector": SourcePolicy("a tenant that only the selector has", "the selector's tenant is used"),
     "unevaluable-cron": SourcePolicy(
         "a cron text that no dialect can evaluate", "the schedule is loaded without a trigger; the remainder keeps it"
+    ),
+    "unevaluable-trigger": SourcePolicy(
+        "a kind of trigger that the target cannot evaluate",
+        "the schedule is loaded without a trigger; its metadata say it",
     ),
     "unknown-cause": SourcePolicy("a cause of a run that is not in the list of known ones", "the text is kept"),
     "unknown-schema-version": SourcePolicy("a version of the document's schema that is not known", _KEPT),

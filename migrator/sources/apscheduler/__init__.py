@@ -1,0 +1,29 @@
+"""APScheduler 3: a scheduler for Python that keeps its jobs as pickles (``MongoDBJobStore``).
+
+A pickle is read without being unpickled: nothing of it is imported and nothing is called.
+``docs/sources-apscheduler.md`` says where each member goes, and what is refused.
+"""
+
+from migrator.records import Schedule, Trigger, attach_extra, remainder_of
+from migrator.sources.apscheduler import jobs
+from migrator.sources.apscheduler.aggregates import MEASURES
+from migrator.sources.profile import Collection, Profile
+
+PROFILE = Profile(
+    name=jobs.NAME,
+    version=1,
+    collections=(
+        Collection(
+            name=jobs.JOBS,
+            tables=(Schedule, Trigger),
+            decode=jobs.decode,
+            encode=jobs.encode,
+            measures=MEASURES,
+            attach=attach_extra,
+            remainder=remainder_of,
+            known=frozenset({"_id", "next_run_time", "job_state"}),
+        ),
+    ),
+    documents="3.6.3, 3.10.4 (pytz) and 3.11.3 (zoneinfo), pickle protocols 0 to 5",
+)
+"""The profile, with the library's own name of the collection; ``[source] collections`` maps it to a deployment's."""
