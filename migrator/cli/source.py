@@ -1,6 +1,6 @@
 """Commands about sources: list, show, draft, check."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ from migrator.exit_status import mask
 from migrator.pipeline.source_check import check_source
 from migrator.pipeline.source_draft import draft_mapping
 from migrator.sources import installed_sources, profile_of, shipped_mapping
-from migrator.sources.profile import Profile
+from migrator.sources.profile import MONGODB, Profile
 
 
 @click.group()
@@ -23,20 +23,36 @@ def source_group() -> None:
 @source_group.command("list")
 @common_options
 def list_command(config: str | None, *, as_json: bool) -> None:
-    """List the sources that [source] profile can name; asks no server."""
+    """List the sources that [source] profile can name; asks no server.
+
+    Says of each whether its changes can be followed (tail), whether its writers can be moved and come back (cutover,
+    rollback), and in which versions its documents were seen.
+    """
     load(config)
     found = list(installed_sources())
     fields = [
-        {"name": name, "collections": [one.name for one in profile.collections]}
-        | {"reverse_sync": profile.reverse_sync, "parallel_run": profile.names_slots}
+        {
+            "name": name,
+            "documents": profile.documents,
+            "servers": profile.servers,
+            "tail": MONGODB in profile.servers,
+            "cutover": profile.reverse_sync,
+            "rollback": profile.reverse_sync,
+            "parallel_run": profile.names_slots,
+            "collections": [one.name for one in profile.collections],
+        }
         for name, profile in found
     ]
-    lines = [
-        f"{name:<16} {len(profile.collections):>2} collections; "
-        f"{'cutover and rollback' if profile.reverse_sync else 'no cutover: nothing can be written back into it'}"
-        for name, profile in found
-    ]
-    show(fields, lines, as_json=as_json)
+    show(fields, _list_lines(found), as_json=as_json)
+
+
+def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
+    """Yield a line for each source: what it can do, and in what its documents were seen."""
+    width = max(len(name) for name, _ in found)
+    yield f"{'source':<{width}}  tail  cutover  rollback  documents"
+    for name, profile in found:
+        tail, back = (("no", "yes")[able] for able in (MONGODB in profile.servers, profile.reverse_sync))
+        yield f"{name:<{width}}  {tail:<4}  {back:<7}  {back:<8}  {profile.documents or '-'}"
 
 
 @source_group.command("show")

@@ -59,6 +59,7 @@ def sample_lines(found: SourceSample) -> Iterator[str]:
             for reason in reasons:
                 where = f" at {reason.path}" if reason.path else ""
                 yield f"{one.collection}: {verb}: {reason.kind}{where}: {_documents(reason.documents)}"
+        yield from (f"{one.collection}: skipped: {why}: {_documents(count)}" for why, count in one.skipped.items())
         for word in one.words:
             what = f"the word {word.word!r}" if word.word else "words (--show-values lists them)"
             yield f"{one.collection}: no mapping for {what} at {word.path}: {_documents(word.documents)}"

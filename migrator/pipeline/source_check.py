@@ -19,6 +19,7 @@ from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
 from migrator.sources import context_of
+from migrator.sources.mapping import tables
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.document import type_name
@@ -30,7 +31,7 @@ UNKNOWN_VALUE = "unknown-value"
 
 
 class ExampleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of an example; columns that are null are left out."""
+    """A row of an example, without the columns that the tool fills, and without those that hold their default."""
 
     table: str
     columns: dict[str, str]
@@ -178,9 +179,9 @@ def _example(collection: Collection, outcome: DocumentOutcome, *, values: bool) 
             ExampleRow(
                 table=row.table,
                 columns={
-                    name: _column(value) if values else type_name(value)
-                    for name in row.__struct_fields__
-                    if (value := getattr(row, name)) is not None and name != "extra"
+                    one.name: _column(value) if values else _type(value)
+                    for one in msgspec.structs.fields(row)
+                    if (value := getattr(row, one.name)) != one.default and one.name not in tables.FILLED_BY_THE_TOOL
                 },
             )
             for row in rows
@@ -191,6 +192,10 @@ def _example(collection: Collection, outcome: DocumentOutcome, *, values: bool) 
         },
         remainder=tuple(entry.path for entry in entries(outcome.loadable.remainder)),
     )
+
+
+def _type(value: object) -> str:
+    return "json" if isinstance(value, bytes) else type_name(value)
 
 
 def _column(value: object) -> str:

@@ -32,6 +32,14 @@ _DEFAULTS: Final = {"schedules.status": "scheduled", "runs.state": "queued", "ex
 """Column that may not be null to the constant that is proposed where no field was found for it."""
 
 
+_FROM_THE_ID: Final = {
+    "locks": ("locks.key", "string", ""),
+    "schedules": ("schedules.name", "string", ""),
+    "runs": ("runs.created_at", "objectId", ', as = "id-time"'),
+}
+"""Table to a column that must be filled, to the type of an ``_id`` that can fill it, and the option for that."""
+
+
 class _Sampled(msgspec.Struct, frozen=True):
     """A collection to be described."""
 
@@ -124,6 +132,7 @@ class _Draft:
         self._references = dict(self._refer())
         self._fed = self._feed()
         self._second = self._second_times()
+        self._id = self._id_line()
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the section."""
@@ -227,8 +236,18 @@ class _Draft:
         path = next((by_column[column] for column in known if column in by_column), None)
         return {} if path is None else {path: CREATED}
 
+    def _id_line(self) -> tuple[str, str] | None:
+        """Return the column that the ``_id`` can fill, and its line, if no field fills that column."""
+        field = self._fields.get("_id")
+        column, kind, converter = _FROM_THE_ID.get(self._table, ("", "", ""))
+        if field is None or field.types.keys() != {kind} or self._fills(column) or column in self._second.values():
+            return None
+        return column, f'_id = {{ to = "{column}"{converter} }}  # {field.described}'
+
     def _field_lines(self) -> Iterator[str]:
         covered: set[str] = set()
+        if self._id is not None:
+            yield self._id[1]
         for path, field in self._fields.items():
             if path == "_id" or any(path.startswith(f"{outer}.") for outer in covered):
                 continue
@@ -249,7 +268,8 @@ class _Draft:
             return f'{_key(path)} = {{ as = "tenant" }}  # {field.described}'
         if path in self._references:
             column, collection = self._references[path]
-            return f'{_key(path)} = {{ to = "{column}", collection = "{collection}" }}  # {field.described}'
+            options = [f'to = "{column}"', f'collection = "{collection}"', *self._nulls(field)]
+            return f"{_key(path)} = {{ {', '.join(options)} }}  # {field.described}"
         place = self._placed.get(path)
         if place is None:
             return None
@@ -274,7 +294,12 @@ class _Draft:
             note = "" if unit else "; the unit is a guess"
         if place.want in ("number", "duration") and field.kind != "int":
             options.append(f'type = "{field.kind}"')
-        return options, note
+        return options + self._nulls(field), note
+
+    def _nulls(self, field: SampledField) -> list[str]:
+        """Return the option for a field that every document has, and some as null."""
+        nulls = field.types["null"]
+        return ["nulls = true"] if nulls and field.documents == self._sampled.documents else []
 
     def _unplaced(self, path: str) -> Iterator[str]:
         """Yield comments about a field without a column, and about the times inside it."""
@@ -311,7 +336,7 @@ class _Draft:
     def _missing(self) -> Iterator[str]:
         """Yield lines for columns that may not be null, and that no field was found for."""
         filled = {place.column for place in self._placed.values()} | {column for column, _ in self._references.values()}
-        filled |= set(self._second.values())
+        filled |= {*self._second.values(), *(self._id or ())[:1]}
         for table in self._fed:
             for column in sorted(tables.needed_columns(table)):
                 name = f"{table}.{column}"

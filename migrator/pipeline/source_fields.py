@@ -1,5 +1,6 @@
 """What a sample of documents holds at each field path: types, words, times, cron lines."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -32,6 +33,8 @@ DIALECTS: Final = ("debian", "cronos", "agenda", "croner", "robfig", "quartz")
 """Dialects that a draft proposes, the first that takes most lines; none needs a library."""
 _SINCE_1970: Final = (("seconds", 5e8, 5e9), ("milliseconds", 5e11, 5e12), ("microseconds", 5e14, 5e15))
 """Encoding of a number, and the numbers that are times of the years 1985 to 2128 by it."""
+_JAVASCRIPT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+"""A time as JavaScript writes it."""
 _NUMBERS: Final = frozenset({"int", "long", "double"})
 
 
@@ -52,7 +55,7 @@ class SampledField:
         self.numbers: list[float] = []
         self.text_lists = 0
         """Arrays that hold texts alone."""
-        self._iso = self._line_count = 0
+        self._iso = self._zulu = self._line_count = 0
 
     def add(self, value: Any) -> None:  # noqa: ANN401 - any BSON value
         """Count the value of one more document."""
@@ -62,6 +65,7 @@ class SampledField:
             if len(value) <= LONGEST_WORD and len(self.words) <= MAX_WORDS:
                 self.words[value] += 1
             self._iso += _is_iso(value)
+            self._zulu += _JAVASCRIPT.fullmatch(value) is not None
             self._add_line(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             self.numbers.append(float(value))
@@ -111,7 +115,7 @@ class SampledField:
         if self.kind == "date":
             return "date"
         if self.kind == "string" and self._iso > TIME_SHARE * self.types["string"]:
-            return "iso"
+            return "iso-z" if 2 * self._zulu > self._iso else "iso"
         if self.kind in _NUMBERS and self.numbers:
             for name, least, most in _SINCE_1970:
                 if sum(least <= number <= most for number in self.numbers) > TIME_SHARE * len(self.numbers):

@@ -1,0 +1,49 @@
+"""README's support matrix: what ``migrator source list --json`` says of each source."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from migrator.cli import cli
+from migrator.sources import NAMES
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+HEAD = ("| source | versions | documents | tail | cutover | rollback |", "|---|---|---|---|---|---|")
+OWN = "| [your own](docs/new-source.md), described in a mapping file |"
+MODELLED = re.compile(r":? ?modelled(?: on public documents)?:? ?")
+FIRST_LINES = 10
+
+
+def sources() -> list[dict[str, object]]:
+    called = CliRunner().invoke(cli, ["source", "list", "--json"], catch_exceptions=False)
+    listed: list[dict[str, object]] = json.loads(called.output)
+    return [one for one in listed if one["name"] in NAMES]
+
+
+def row(one: dict[str, object]) -> str:
+    versions = MODELLED.sub("", str(one["documents"])) or "-"
+    seen = "modelled" if MODELLED.search(str(one["documents"])) else "real" if one["documents"] else "-"
+    answers = ["yes" if one[key] else "no" for key in ("tail", "cutover", "rollback")]
+    return "| " + " | ".join([f"`{one['name']}`", versions, seen, *answers]) + " |"
+
+
+def test_the_support_matrix_is_what_the_sources_say() -> None:
+    rows = [row(one) for one in sources()]
+    text = README.read_text(encoding="utf-8")
+    [table] = re.findall(r"^\| source \|.*\n(?:\|.*\n)+", text, flags=re.MULTILINE)
+    own = [line for line in table.splitlines() if line.startswith(OWN)]
+    expected = "\n".join((*HEAD, *rows, *own)) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        README.write_text(text.replace(table, expected), encoding="utf-8")
+        table = expected
+    assert table == expected, "README.md is not current; UPDATE_GOLDEN=1 writes it anew"
+    assert len(own) == 1
+
+
+def test_the_support_matrix_begins_at_the_top() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert HEAD[0] in lines[:FIRST_LINES]
+    assert "MongoDB 6.0" in README.read_text(encoding="utf-8")
