@@ -1,9 +1,7 @@
 """The commands of the page about Celery's sources, run as they stand on the documents of the library."""
 
-import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from tests.acceptance.test_readme import is_like, session
-from tests.copying import uri_of
+from tests.copying import run, uri_of
 from tests.real_documents import real_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sources-celery.md").read_text(encoding="utf-8")
@@ -33,11 +31,10 @@ def test_the_session_of_the_page_is_a_real_one(
         configuration = configuration.replace(shown, real)
     (tmp_path / "config.toml").write_text(configuration, encoding="utf-8")
     (tmp_path / "config.toml").chmod(0o600)
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     (block,) = re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
     for command, shown in session(block):
-        done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
-        )
-        assert done.returncode == 0, done.stderr
-        assert is_like(shown, done.stdout), f"{command}\n{done.stdout}\n{done.stderr[-2000:]}"
+        program, *arguments = shlex.split(command)
+        assert program == "migrator"
+        status, out, said = run(*arguments, cwd=tmp_path)
+        assert status == 0, said
+        assert is_like(shown, out), f"{command}\n{out}\n{said[-2000:]}"

@@ -73,7 +73,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str, Document]:
     return profile, collection, made(document)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(changed())
 def test_a_changed_document_is_quarantined_or_comes_back(case: tuple[str, str, Document]) -> None:
     profile, name, document = case
