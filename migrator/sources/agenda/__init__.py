@@ -48,7 +48,7 @@ _JOB_FIELDS = (
     *_derived("json", "repeatInterval", shape=str | _NUMBER),
     *_derived("json", "skipDays", shape=str | list[_NUMBER]),
     *_derived("flag", "disabled", "shouldSaveResult", "fork"),
-    *_derived("json", "attempts", shape=Int32),
+    Field(path="attempts", columns=("schedules.max_retries",), converter="number", shape=Int32),
     *_derived("json", "backoff", shape=jobs.Backoff),
 )
 _LOG_FIELDS = (

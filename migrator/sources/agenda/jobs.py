@@ -122,7 +122,7 @@ def derive(document: Document, reading: Reading, _context: Context, *, collectio
     disabled = document.get("disabled") is True
     status = moments.schedule_status(disabled=disabled, can_fire=trigger is not None)
     facts = _facts(document, moments, run, variant)
-    attempts, backoff = document.get("attempts"), document.get("backoff")
+    backoff = document.get("backoff")
     name, label = document["name"], _label(document["_id"], reading.tenant, collection, keep_uuid=keep_uuid)
     reading.fill(
         "schedules",
@@ -131,7 +131,6 @@ def derive(document: Document, reading: Reading, _context: Context, *, collectio
         status=status,
         payload=jsonb.encode(document["data"]) if "data" in document else None,
         priority=_priority(document.get("priority"), reading.notes),
-        max_retries=None if attempts is None else int(attempts),
         retry_delay_ms=None if backoff is None else _whole(backoff["delay"], "backoff.delay"),
         retry_strategy=None if backoff is None else choice(backoff["type"], _BACKOFFS, "backoff.type"),
         metadata=jsonb.encode(facts) if facts else None,
@@ -372,7 +371,6 @@ def _definition(schedule: Schedule, facts: Mapping[str, Any]) -> Document:
     return {
         "priority": None if schedule.priority is None else (schedule.priority - 50) // 2,
         "disabled": None if schedule.enabled else True,
-        "attempts": schedule.max_retries,
         "backoff": None if schedule.retry_strategy is None else backoff,
         **{name: facts[name] for name in _PLAIN if name in facts},
         **{name: _date(parse_iso(facts[name])) for name in _DATES if name in facts},
