@@ -246,6 +246,8 @@ class _Draft:
 
     def _field_lines(self) -> Iterator[str]:
         covered: set[str] = set()
+        if self._tenant is None:
+            yield "# no field looks like a tenant: set [source] default_tenant in config.toml"
         if self._id is not None:
             yield self._id[1]
         for path, field in self._fields.items():

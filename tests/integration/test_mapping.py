@@ -235,6 +235,7 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
         "# tries is kept in the remainder (array 30); an array makes no rows",
         "# job is kept in the remainder (string 30); no reference: its values are no _id of another collection",
         '_id = { to = "runs.created_at", as = "id-time" }',
+        "# no field looks like a tenant: set [source] default_tenant in config.toml",
     }
     for chosen, message in (({"plans": "schedule"}, "did you mean schedules"), ({"a$b": "runs"}, "collection 'a[$]b'")):
         with pytest.raises(UsageError, match=message):

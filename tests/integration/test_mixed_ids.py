@@ -75,7 +75,7 @@ def test_every_id_of_a_mapped_source_is_copied_and_found_again(
         source=SourceSettings(mapping=str(mapping), default_tenant="house"),
         mongo=MongoSettings(uri=mongo_server.uri, database=mongo_database.name),
         postgres=PostgresSettings(dsn=scheduler_dsn),
-        copy=CopySettings(chunk_documents=2),
+        copy=CopySettings(chunk_documents=5),
     )
     done = backfill(settings, Scope())
     assert (done.complete, done.documents, done.quarantined) == (True, 2 * len(IDS), 0)
