@@ -56,7 +56,8 @@ class SourceSessions:
 
     def name_of(self, collection: str) -> str:
         """Return the name of a collection of the profile in the source."""
-        return self.settings.source.collections.get(collection, collection)
+        default = self.profile.by_name()[collection].table if self.settings.source.in_postgres else ""
+        return self.settings.source.collections.get(collection, default or collection)
 
     def close(self) -> None:
         """Close what is open."""

@@ -187,7 +187,7 @@ class TableReader:
         self._tables.clear()
         with self._connected() as connection:
             for collection in profile.collections:
-                name = names.get(collection.name, collection.name)
+                name = names.get(collection.name, collection.table or collection.name)
                 surveyed = self._surveyed(connection, collection, name)
                 if surveyed is not None:
                     found.append(surveyed)

@@ -144,6 +144,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """MongoDB aggregation expression of the tenant text; null where the document has none."""
     tenant_sql: str = ""
     """The same as SQL over a row ``this`` of a source in PostgreSQL; empty: no row names one."""
+    table: str = ""
+    """Of a source in PostgreSQL: the name of the table unless the settings say another; empty: the collection's."""
     key: tuple[str, ...] = ()
     """Of a source in PostgreSQL: the unique columns, not null, by which rows are told apart; empty: the primary key."""
     inherited: Mapping[str, str] = MappingProxyType({})

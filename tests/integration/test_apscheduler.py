@@ -3,20 +3,29 @@
 import pickle
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.base import BaseScheduler
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from pymongo.database import Database
+from sqlalchemy import create_engine, text
 
+from migrator.config import CopySettings, PostgresSettings, Settings, SourceSettings
 from migrator.exit_status import QUARANTINE
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail
 from tests.apscheduler_documents import FILES, document, real
 from tests.copying import number, quarantine, run, settings_for, write_config
-from tests.tailing import compared
+from tests.tailing import compared, differences
 from tests.unit.sources.apscheduler.test_jobs import state
 from tests.unit.sources.apscheduler.test_pickles import LARGE, hostile
 
@@ -88,3 +97,47 @@ def test_hostile_pickles_are_quarantined_and_kept(
     kept = {key: raw for _, key, _, _, raw in quarantine(scheduler_dsn)}
     assert all(pickles[key] in bytes(raw) for key, raw in kept.items())
     assert compared(settings) == []
+
+
+class Still(BaseScheduler):  # type: ignore[misc] # the library has no types
+    """Computes next runs, and runs nothing."""
+
+    def shutdown(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
+        """Do nothing: nothing runs."""
+
+    def wakeup(self) -> None:
+        """Do nothing: no thread waits."""
+
+
+def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, scheduler_dsn: str) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(postgres_dsn))
+    scheduler = Still(timezone="UTC", jobstores={"default": SQLAlchemyJobStore(engine=engine)})
+    scheduler.start(paused=True)
+    for key, trigger in {
+        "cron": CronTrigger(day_of_week="mon-fri", hour=2, minute=30, timezone="Europe/Vienna"),
+        "interval": IntervalTrigger(seconds=90, timezone="UTC"),
+        "date": DateTrigger(datetime(2031, 6, 1, 9, 0, 0, 123457, tzinfo=UTC)),
+    }.items():
+        scheduler.add_job("time:sleep", trigger, args=[1], id=key, misfire_grace_time=30)
+    scheduler.add_job("time:sleep", "interval", hours=1, id="paused").pause()
+    with engine.begin() as connection:
+        hostile_row = {"id": "hostile", "state": b"cos\nsystem\n."}
+        connection.execute(text("INSERT INTO apscheduler_jobs VALUES (:id, NULL, :state)"), hostile_row)
+        connection.execute(text("CREATE TABLE jobs (nothing text)"))
+    settings = Settings(
+        source=SourceSettings(profile="apscheduler", uri=postgres_dsn, default_tenant="acme"),
+        postgres=PostgresSettings(dsn=scheduler_dsn),
+        copy=CopySettings(workers=1),
+    )
+    done = backfill(settings, Scope())
+    assert (done.documents, done.quarantined) == (5, 1)
+    assert [(key, reason) for _, key, reason, _, _ in quarantine(scheduler_dsn)] == [("hostile", "refused-import")]
+    assert number(scheduler_dsn, KEPT) == 0
+    found = check_parity(settings, Scope())
+    assert differences(found) == []
+    assert {one.measure for one in found.aggregates} >= {"next_run_time", "paused", "job_state.size"}
+    fire = "SELECT next_fire_at FROM scheduler.triggers WHERE source_id = 'date'"
+    assert number(scheduler_dsn, fire) == datetime(2031, 6, 1, 9, 0, 0, 123457, tzinfo=UTC)
+    scheduler.reschedule_job("cron", trigger="interval", minutes=5)
+    assert {one[1] for one in differences(check_parity(settings, Scope()))} >= {"cron"}
+    engine.dispose()

@@ -1,4 +1,7 @@
-"""APScheduler 3: a scheduler for Python that keeps its jobs as pickles (``MongoDBJobStore``).
+"""APScheduler 3: a scheduler for Python that keeps its jobs as pickles.
+
+A document of its ``MongoDBJobStore`` and a row of its ``SQLAlchemyJobStore`` hold the same: an id, the next run and a
+pickle.
 
 A pickle is read without being unpickled: nothing of it is imported and nothing is called.
 ``docs/sources-apscheduler.md`` says where each member goes, and what is refused.
@@ -7,14 +10,16 @@ A pickle is read without being unpickled: nothing of it is imported and nothing 
 from migrator.records import Schedule, Trigger, attach_extra, remainder_of
 from migrator.sources.apscheduler import jobs
 from migrator.sources.apscheduler.aggregates import MEASURES
-from migrator.sources.profile import Collection, Profile
+from migrator.sources.profile import MONGODB, POSTGRESQL, Collection, Profile
 
 PROFILE = Profile(
     name=jobs.NAME,
     version=1,
+    servers=(MONGODB, POSTGRESQL),
     collections=(
         Collection(
             name=jobs.JOBS,
+            table="apscheduler_jobs",
             tables=(Schedule, Trigger),
             decode=jobs.decode,
             encode=jobs.encode,
@@ -24,6 +29,6 @@ PROFILE = Profile(
             known=frozenset({"_id", "next_run_time", "job_state"}),
         ),
     ),
-    documents="3.6.3, 3.10.4 (pytz) and 3.11.3 (zoneinfo), pickle protocols 0 to 5",
+    documents="3.6.3, 3.10.4 (pytz) and 3.11.3 (zoneinfo), pickle protocols 0 to 5; SQLAlchemyJobStore",
 )
 """The profile, with the library's own name of the collection; ``[source] collections`` maps it to a deployment's."""

@@ -17,17 +17,25 @@ _OF_TRIGGER: Final = (
 _KEPT: Final = "(schedules.metadata ->> 'next_run_time')::numeric"
 
 MEASURES: Final = (
-    Measure("next_run_time", "time", _NEXT_RUN, f"trunc(round(coalesce({_OF_TRIGGER}, {_KEPT}), 6) * 1000)::bigint"),
+    Measure(
+        "next_run_time",
+        "time",
+        _NEXT_RUN,
+        f"trunc(round(coalesce({_OF_TRIGGER}, {_KEPT}), 6) * 1000)::bigint",
+        "trunc(round(this.next_run_time::numeric, 6) * 1000)::bigint",
+    ),
     Measure(
         "paused",
         "group",
         {"$cond": [{"$eq": [{"$ifNull": ["$next_run_time", None]}, None]}, "true", "false"]},
         "(status = 'paused')::text",
+        "(this.next_run_time IS NULL)::text",
     ),
     Measure(
         "job_state.size",
         "sum",
         {"$binarySize": "$job_state"},
         "length(decode(schedules.metadata ->> 'job_state', 'base64'))::numeric",
+        "length(this.job_state)",
     ),
 )
