@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from bson.int64 import Int64
+from bson.objectid import ObjectId
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.config import Settings
+from migrator.config import Settings, SourceSettings
 from migrator.cutover import cutover, fence
 from migrator.cutover.gates import GateOptions, evaluate
 from migrator.embedded.mongo import MongoServer
@@ -29,6 +32,9 @@ from tests.ordinary_user import hand_over, ordinary_folder
 from tests.stellaops_documents import CANONICAL, fresh
 
 APPLICATION = "application"
+ACME = Path(__file__).parent / "fixtures_data" / "mappings" / "acme.toml"
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
 COMPARABLE = msgspec.structs.replace(load_profile("stellaops"), names_slots=True)
 """A source whose parallel run can be compared; no shipped one is."""
 
@@ -46,9 +52,11 @@ class Scene:
         profile: str = "stellaops",
     ) -> None:
         self.server, self.database, self.dsn, self.folder, self.user = server, database, dsn, folder, user
+        self.profile = profile
         base = settings_for(database, dsn, profile=profile)
+        mapping = {"acme": str(ACME)}.get(profile, profile if profile.endswith(".toml") else None)
         self.settings = Settings(
-            source=base.source,
+            source=base.source if mapping is None else SourceSettings(mapping=mapping, default_tenant="house"),
             mongo=type(base.mongo)(uri=server.uri, database=database.name),
             postgres=base.postgres,
             copy=base.copy,
@@ -90,10 +98,30 @@ def _stellaops(database: Database[Any]) -> None:
 
 def _agenda(database: Database[Any]) -> None:
     for folder, collection in REAL:
-        database[collection].insert_many([documents.decode(raw) for raw in real(folder, collection)])
+        found = [documents.decode(raw) for raw in real(folder, collection)]
+        for one in found:
+            if one.get("nextRunAt") is not None:
+                one["nextRunAt"] = FAR  # so that nothing is overdue, whatever the day
+        database[collection].insert_many(found)
 
 
-DOCUMENTS = {"stellaops": _stellaops, "agenda": _agenda}
+def _acme(database: Database[Any]) -> None:
+    jobs = [
+        {"_id": ObjectId(), "org": "north", "title": f"job {number}", "cron": "30 2 * * *", "zone": "Europe/Vienna"}
+        | {"active": True, "state": "on", "options": {"retries": number, "colour": "red"}, "created": SINCE}
+        for number in range(6)
+    ]
+    runs = [
+        {"_id": number, "org": "north", "job": jobs[number % 6]["_id"], "status": "ok", "legacy": {"host": number}}
+        | {"queued": "2026-11-22T12:00:00+00:00", "begun": Int64(1795348800000), "ended": Int64(1795348801500)}
+        for number in range(12)
+    ]
+    database["jobs"].insert_many(jobs)
+    database["history"].insert_many(runs)
+
+
+DOCUMENTS = {"stellaops": _stellaops, "agenda": _agenda, "acme": _acme}
+"""Source → what inserts its documents."""
 
 
 @contextmanager
@@ -102,11 +130,12 @@ def scene(
 ) -> Iterator[Scene]:
     """Yield a scene over a handful of documents; everything of it is removed afterwards.
 
-    ``user``: of the other programs; two scenes on one server need two.
+    ``profile``: also the path of a mapping for the documents of ``acme``. ``user``: of the other programs; two scenes
+    on one server need two.
     """
     with MongoClient[dict[str, Any]](server.uri) as client:
         database = client[name]
-        DOCUMENTS[profile](database)
+        DOCUMENTS.get(profile, _acme)(database)
         client.admin.command("createUser", user, pwd="secret", roles=[{"role": "readWrite", "db": name}])
         try:
             yield Scene(server, database, dsn, folder, user, profile)

@@ -13,6 +13,7 @@ from migrator.pipeline.source_check import check_source
 from migrator.pipeline.source_draft import draft_mapping
 from migrator.sources import installed_sources, profile_of, shipped_mapping
 from migrator.sources.profile import MONGODB, Profile
+from migrator.sources.write_back import WriteBack, write_back
 
 
 @click.group()
@@ -36,8 +37,8 @@ def list_command(config: str | None, *, as_json: bool) -> None:
             "documents": profile.documents,
             "servers": profile.servers,
             "tail": MONGODB in profile.servers,
-            "cutover": profile.reverse_sync,
-            "rollback": profile.reverse_sync,
+            "cutover": not write_back(profile).faults,
+            "rollback": not write_back(profile).faults,
             "parallel_run": profile.names_slots,
             "collections": [one.name for one in profile.collections],
         }
@@ -51,7 +52,7 @@ def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
     width = max(len(name) for name, _ in found)
     yield f"{'source':<{width}}  tail  cutover  rollback  documents"
     for name, profile in found:
-        tail, back = (("no", "yes")[able] for able in (MONGODB in profile.servers, profile.reverse_sync))
+        tail, back = (("no", "yes")[able] for able in (MONGODB in profile.servers, not write_back(profile).faults))
         yield f"{name:<{width}}  {tail:<4}  {back:<7}  {back:<8}  {profile.documents or '-'}"
 
 
@@ -61,16 +62,22 @@ def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
 def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     """Show the collections, tables and known fields of a SOURCE.
 
-    A source that is shipped as a mapping file is shown as that file, which can be copied and changed. SOURCE is a name,
+    A source that is shipped as a mapping file is shown as that file, which can be copied and changed. The last lines
+    say whether a cutover can be rolled back, and what would have no place in MongoDB. SOURCE is a name,
     package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
     profile = profile_of(_chosen(load(config).source, source))
-    fields = [
+    collections = [
         {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
         for one in profile.collections
     ]
+    found = write_back(profile)
+    fields = {"collections": collections, "cutover": not found.faults, "faults": found.faults, "losses": found.losses}
     mapping = shipped_mapping(source)
-    lines = mapping.read_text(encoding="utf-8").splitlines() if mapping.is_file() else _profile_lines(profile)
+    if mapping.is_file():
+        lines = [*mapping.read_text(encoding="utf-8").splitlines(), *(f"# {one}" for one in _cutover_lines(found))]
+    else:
+        lines = [*_profile_lines(profile), *_cutover_lines(found)]
     show(fields, lines, as_json=as_json)
 
 
@@ -153,3 +160,14 @@ def _profile_lines(profile: Profile) -> Iterator[str]:
         tables = ", ".join(record.table for record in one.tables)
         yield f"{one.name} -> {tables}"
         yield from (f"  {path}" for path in sorted(one.known))
+
+
+def _cutover_lines(found: WriteBack) -> Iterator[str]:
+    if found.faults:
+        yield "a cutover is refused, because it could not be rolled back:"
+        yield from (f"  {one}" for one in found.faults)
+        return
+    yield "a cutover can be rolled back"
+    if found.losses:
+        yield "these have no place in MongoDB, and are exported by a rollback:"
+        yield from (f"  {one}" for one in found.losses)

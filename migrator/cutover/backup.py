@@ -255,6 +255,14 @@ def export_columns(target: Connection, folder: Path, places: Iterable[str]) -> N
         _export_lines(target, folder / f"lost.{place}.jsonl", statement)
 
 
+def export_created(target: Connection, folder: Path, tables: Iterable[str]) -> None:
+    """Export the rows of tables that were created on PostgreSQL, for which documents have no place."""
+    make_folder(folder, exist_ok=True)
+    for table in tables:
+        statement = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE source IS NULL")
+        _export_lines(target, folder / f"lost.{table}.jsonl", statement.format(sql.Identifier("scheduler", table)))
+
+
 def _export_tables(target: Connection, folder: Path, parts: Iterable[tuple[Any, ...]]) -> dict[str, int]:
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)

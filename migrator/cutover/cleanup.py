@@ -11,7 +11,7 @@ from psycopg import sql
 from pymongo.errors import PyMongoError
 
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.cutover import reverse_sync, rollback_gaps
+from migrator.cutover import reverse_sync
 from migrator.cutover.backup import RESTORE_PREFIX
 from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
@@ -122,7 +122,7 @@ def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
 
 def _reverse_sync_fields(sessions: Sessions) -> Iterator[str]:
     """Yield the fields that the reverse sync has written into collections of the application, and what removes them."""
-    if not rollback_gaps.applies(sessions.profile):
+    if not sessions.profile.kept_by_store:
         return
     triggers, schedules = sessions.name_of(names.TRIGGERS), sessions.name_of(names.SCHEDULES)
     marked = {COPY_OF: names.SCHEDULES}

@@ -35,7 +35,7 @@ BEGIN
     END IF;
     INSERT INTO migration.outbox (table_name, row_id, source, source_id)
         VALUES (TG_TABLE_NAME, seen ->> 'id', seen ->> 'source',
-            coalesce(seen ->> 'source_id', seen #>> '{{payload,_id}}'));
+            coalesce(seen ->> 'source_id', seen #>> '{{payload,_id}}', seen ->> 'schedule_id'));
     RETURN NULL;
 END
 $body$
@@ -49,7 +49,8 @@ class ChangedRow(msgspec.Struct, frozen=True):
     row_id: str
     source: str | None
     source_id: str | None
-    """Of a table without the column ``source``: the ``_id`` in the payload, as text."""
+    """Of a table without the column ``source``: the ``_id`` in the payload, as text. Of a row that was created on
+    PostgreSQL: the id of its schedule, if it has one."""
 
 
 def open_outbox(connection: Connection) -> None:

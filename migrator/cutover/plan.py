@@ -71,7 +71,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),
             ready=not gates.unmet(list(found)),
-            rollback_words=rollback_gaps.PLAN_TEXT if rollback_gaps.applies(sessions.profile) else "",
+            rollback_words=rollback_gaps.plan_words(sessions.profile),
         )
 
 

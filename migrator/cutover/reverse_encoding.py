@@ -58,6 +58,8 @@ class DocumentWrite(msgspec.Struct, frozen=True):
     document: Document | None
     lost: tuple[tuple[str, str], ...] = ()
     """(table, column) of what was written since and has no place in such a document."""
+    kept: bool = False
+    """The document stays as it is: what was written since has no place in it at all."""
 
 
 class ReverseSyncError(MigratorError):
@@ -253,7 +255,7 @@ def _collection_writes(
     collection = wanted[0].collection
     if collection.tables[0] is Trigger:
         context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
-    there = _current_outcomes(sessions, context, collection, [one.key for one in wanted])
+    there = current_outcomes(sessions, context, collection, [one.key for one in wanted])
     writes = []
     ids: dict[type[Record], set[str]] = {record: set() for record in collection.tables}
     for one in wanted:
@@ -313,7 +315,7 @@ def _states_triggers(collection: Collection) -> bool:
     return collection is PLACES[Schedule][0].collection
 
 
-def _current_outcomes(
+def current_outcomes(
     sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]
 ) -> dict[bytes, DocumentOutcome]:
     """Return the rows that the existing documents decode to now, by their ``_id``."""
@@ -355,6 +357,16 @@ def _encode_document(
         return document, _lost_columns(collection, context, document, stored, every)
     if outcome.decoded is None or outcome.loadable is None:
         raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
+    document, changed = patched(collection, outcome, stored)
+    return document, _lost_columns(collection, context, document, stored, changed)
+
+
+def patched(
+    collection: Collection, outcome: DocumentOutcome, stored: Rows
+) -> tuple[Document, Mapping[tuple[type[Record], str], set[str]]]:
+    """Return a document with the fields replaced that follow from changed columns, and the columns of each row."""
+    assert outcome.decoded is not None  # noqa: S101 - the caller has seen to it
+    assert outcome.loadable is not None  # noqa: S101 - as above
     made = {(type(row.record), str(_id(row.record))): row for row in outcome.loadable.rows}
     read = {(type(row), str(_id(row))): row for row in outcome.decoded.rows}
     now: list[Record] = []
@@ -369,14 +381,24 @@ def _encode_document(
         head, tail = kind.serialize(row)
         changed[place] = set(kind.differing((made[place].head, made[place].tail), head + tail)) - PROVENANCE
         now.append(msgspec.structs.replace(read[place], **{name: getattr(row, name) for name in changed[place]}))
-    before, after = collection.encode(outcome.decoded.rows), collection.encode(tuple(now))
     document = dict(outcome.decoded.document)
-    for name in [*before, *after]:
-        if name not in after:
+    _patch(document, collection.encode(outcome.decoded.rows), collection.encode(tuple(now)))
+    return document, changed
+
+
+def _patch(document: Document, before: Document, after: Document) -> None:
+    """Replace the fields that differ; of documents inside the document, only the members that differ."""
+    for name in dict.fromkeys([*before, *after]):
+        old, new, held = before.get(name), after.get(name), document.get(name)
+        if isinstance(old, dict) and isinstance(held, dict) and (isinstance(new, dict) or name not in after):
+            document[name] = inner = dict(held)
+            _patch(inner, old, new or {})
+            if not inner and name not in after:
+                del document[name]
+        elif name not in after:
             document.pop(name, None)
-        elif name not in before or documents.encode({"": before[name]}) != documents.encode({"": after[name]}):
-            document[name] = after[name]
-    return document, _lost_columns(collection, context, document, stored, changed)
+        elif name not in before or documents.encode({"": old}) != documents.encode({"": new}):
+            document[name] = new
 
 
 def _lost_columns(

@@ -8,7 +8,7 @@ documents to a majority. After a kill, the next call carries the same rows again
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -29,6 +29,7 @@ from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import outbox
 from migrator.cutover.journal import latest
+from migrator.cutover.reverse_documents import Documents, encode_documents, rows_without_document
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
     ReverseSyncError,
@@ -42,17 +43,20 @@ from migrator.pipeline.extract import OWN_COLLECTION
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions, run_with_sessions
+from migrator.pipeline.tail import backlog
 from migrator.pipeline.tail.applier import Applier
 from migrator.records import Record, SourcedRecord, Trigger
-from migrator.sources.profile import Context
+from migrator.sources.profile import Context, Profile
 from migrator.sources.stellaops.names import SCHEDULES
 from migrator.store.epoch import KEY
 from migrator.store.mongo.places import PLACES
+from migrator.store.queue import SCRATCH
 from migrator.values import document as documents
 from migrator.values.identity import source_id, stable_hash64
 
 BATCH_NOTES: Final = 1_000
 """Rows carried at a time."""
+ALL_DOCUMENTS: Final = 2**31
 TRANSACTION_BYTES: Final = 24 * 1024 * 1024
 """Approximate size of a transaction of MongoDB. An entry of the oplog holds 16 MB; a transaction may need several."""
 POLL_S: Final = 0.2
@@ -134,17 +138,18 @@ class _ReverseSync:
             return ReverseSyncResult()
         assert self._context is not None  # noqa: S101 - set when it began
         sessions.forget()
-        writes = encode_changes(sessions, self._context, noted)
-        for part in _transactions(writes):
+        writes = _encoded(sessions, self._context, noted)
+        for part in _transactions(one for one in writes if not one.kept):
             fault_points.reach(fault_points.BEFORE_REVERSE_WRITE)
             self._write(sessions, part)
         fault_points.reach(fault_points.AFTER_REVERSE_WRITE)
-        _record_lost_columns(sessions.target, writes)
+        _record_losses(sessions.target, writes)
         outbox.delete(sessions.target, ids)
         fault_points.reach(fault_points.AFTER_REVERSE_DROP)
-        removed = sum(write.document is None for write in writes)
+        removed = sum(write.document is None and not write.kept for write in writes)
+        written = sum(write.document is not None for write in writes)
         lost = Counter(place for write in writes for place in write.lost)
-        return ReverseSyncResult(documents=len(writes) - removed, removed=removed, notes=len(ids), lost=dict(lost))
+        return ReverseSyncResult(documents=written, removed=removed, notes=len(ids), lost=dict(lost))
 
     def end(self) -> None:
         """Release the lock; a lost connection has released it already."""
@@ -209,6 +214,11 @@ def lost_columns(target: Connection) -> dict[str, int]:
     return {} if found is None else dict(found.detail.get("lost", {}))
 
 
+def lost_rows(target: Connection, profile: Profile) -> dict[str, int]:
+    """Return table → rows created on PostgreSQL that no document holds, or of which documents hold one per schedule."""
+    return {} if profile.kept_by_store else rows_without_document(target, profile)
+
+
 def check_written(sessions: Sessions, since: datetime) -> int:
     """Compare the documents of rows that were created or changed since an instant with what they must be.
 
@@ -223,8 +233,8 @@ def check_written(sessions: Sessions, since: datetime) -> int:
         noted = _written_since(sessions.target, record, since)
         for first in range(0, len(noted), BATCH_NOTES):
             sessions.forget()
-            writes = encode_changes(sessions, context, noted[first : first + BATCH_NOTES])
-            wrong = [write for write in writes if not _is_written(sessions, write)]
+            writes = _encoded(sessions, context, noted[first : first + BATCH_NOTES])
+            wrong = [write for write in writes if not write.kept and not _is_written(sessions, write)]
             if wrong:
                 places = ", ".join(f"{one.collection} {source_id(one.key)}" for one in wrong[:5])
                 raise ReverseSyncError(f"{len(wrong)} documents are not equal to their rows: {places}")
@@ -232,16 +242,25 @@ def check_written(sessions: Sessions, since: datetime) -> int:
     return checked
 
 
-def _written_since(target: Connection, record: type[Record], since: datetime) -> list[outbox.ChangedRow]:
+def _encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.ChangedRow]) -> list[DocumentWrite]:
+    encode = encode_changes if sessions.profile.kept_by_store else encode_documents
+    return encode(sessions, context, noted)
+
+
+def _written_since(target: Connection, record: type[Record], since: datetime | None) -> list[outbox.ChangedRow]:
+    """Return the rows that were created on PostgreSQL, and those changed since an instant, if one is given."""
     columns = set(record.__struct_fields__)
     if "source" not in columns:
         return []  # rows are only added to the table; each is a document of its own
-    changed = sql.SQL(" OR updated_at >= %s") if "updated_at" in columns else sql.SQL("")
+    is_timed = since is not None and "updated_at" in columns
+    changed = sql.SQL(" OR updated_at >= %s") if is_timed else sql.SQL("")
+    named = sql.SQL("coalesce(source_id, schedule_id::text)" if "schedule_id" in columns else "source_id")
     rows = target.execute(
-        sql.SQL("SELECT id::text, source, source_id FROM {} WHERE source IS NULL{} ORDER BY id").format(
-            sql.Identifier("scheduler", record.table), changed
-        ),
-        (since,) if "updated_at" in columns else (),
+        sql.SQL(
+            "SELECT id::text, source, {} FROM {} WHERE (source IS NULL{}) AND NOT starts_with(tenant_id, {})"
+            " ORDER BY id"
+        ).format(named, sql.Identifier("scheduler", record.table), changed, sql.Literal(SCRATCH)),
+        (since,) if is_timed else (),
     )
     return [outbox.ChangedRow(record.table, *row) for row in rows]
 
@@ -255,7 +274,13 @@ def _is_written(sessions: Sessions, write: DocumentWrite) -> bool:
     return bytes(raw.raw) == documents.encode(write.document)  # type: ignore[attr-defined] # a raw document
 
 
-def _record_lost_columns(target: Connection, writes: Iterable[DocumentWrite]) -> None:
+def _record_losses(target: Connection, writes: Sequence[DocumentWrite]) -> None:
+    """Count what has no place in documents, and name these: after a rollback their rows are read again."""
+    named: dict[str, list[str]] = {}
+    for one in writes:
+        if one.lost:
+            named.setdefault(one.collection, []).append(source_id(one.key))
+    backlog.add(target, named)
     counts = Counter(f"{table}.{column}" for write in writes for table, column in write.lost)
     for place, count in counts.items():
         target.execute(
@@ -273,6 +298,9 @@ def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
     ``restored``: the source is as it was before the cutover, so that those documents do not exist. Nothing is deleted
     here: these are extra rows, which the parity check finds, and its repair removes.
     """
+    if not sessions.profile.kept_by_store:
+        _delete_created(sessions, restored=restored)
+        return
     collections = sessions.profile.by_name()
     for record in outbox.TRACKED_RECORDS:
         place = PLACES[record][0] if record in PLACES else None
@@ -293,6 +321,39 @@ def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
         own = sessions.profile.source_of(SCHEDULES)
         rows = sessions.target.execute("SELECT source_id FROM scheduler.triggers WHERE source = %s", (own,)).fetchall()
         Applier(sessions, plan).apply({SCHEDULES: [row[0] for row in rows]})
+
+
+def _delete_created(sessions: Sessions, *, restored: bool) -> None:
+    """Delete the rows that were created on PostgreSQL, and load those that their documents make.
+
+    A document may stand for several of them, and gives its rows other ids. What no document holds was exported.
+    """
+    plan = latest_plan(sessions.target)
+    named: dict[str, set[str]] = {}
+    if plan is not None and not restored:
+        created = [
+            one
+            for record in outbox.TRACKED_RECORDS
+            for one in _written_since(sessions.target, record, None)
+            if one.source is None
+        ]
+        sessions.forget()
+        found = Documents(sessions, plan_context(plan))
+        found.name(created)
+        named = {name: set(ids) for name, ids in found.named().items()}
+        for name, ids in backlog.take(sessions.target, list(sessions.profile.by_name()), ALL_DOCUMENTS).items():
+            named.setdefault(name, set()).update(ids)
+    for record in reversed(outbox.TRACKED_RECORDS):
+        if issubclass(record, SourcedRecord):
+            sessions.target.execute(
+                sql.SQL("DELETE FROM {} WHERE source IS NULL AND NOT starts_with(tenant_id, %s)").format(
+                    sql.Identifier("scheduler", record.table)
+                ),
+                (SCRATCH,),
+            )
+    if plan is not None and named:
+        sessions.forget()
+        Applier(sessions, plan).apply(named)
 
 
 def _assign_stated_triggers(sessions: Sessions) -> None:

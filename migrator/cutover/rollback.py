@@ -12,6 +12,7 @@ and continues.
 """
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -82,7 +83,9 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
         if level != 3:  # noqa: PLR2004 - a level; it carries nothing
-            gap_texts = list(gap_lines(find_gaps(target, profile_of(settings.source))))
+            profile = profile_of(settings.source)
+            gap_texts = list(gap_lines(find_gaps(target, profile)))
+            gap_texts += _lost_lines(reverse_sync.lost_columns(target) | reverse_sync.lost_rows(target, profile))
             gates += [Gate(name="written back", passed=None, words=words) for words in gap_texts]
         if level == 3:  # noqa: PLR2004 - a level
             gates.append(_backup_gate(settings, found))
@@ -200,10 +203,23 @@ def _run_steps_before(
         detail["documents"] = _check(sessions, journal.cutover.began_at)
     # now: after the rollback, rows no longer say that they were created on PostgreSQL
     journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
-    lost = reverse_sync.lost_columns(sessions.target)
-    if lost:
-        backup.export_columns(sessions.target, folder, lost)
-    return carried, lost
+    columns, rows = (
+        reverse_sync.lost_columns(sessions.target),
+        reverse_sync.lost_rows(sessions.target, sessions.profile),
+    )
+    if columns:
+        backup.export_columns(sessions.target, folder, columns)
+    if rows:
+        backup.export_created(sessions.target, folder, rows)
+        journal.note(lost=columns | rows)
+    return carried, columns | rows
+
+
+def _lost_lines(lost: Mapping[str, int]) -> Iterator[str]:
+    """Yield what no document holds, by table and column or by table alone."""
+    for place, count in lost.items():
+        noun = "values" if "." in place else "rows"
+        yield f"not in any document: {place}, {count:,} {noun}"
 
 
 def _level_conflict(journal: Journal, level: Level) -> str:

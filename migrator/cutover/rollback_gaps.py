@@ -5,20 +5,24 @@ it, or refuses its document. So people must know which schedules these are, befo
 """
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from migrator.connections.postgres import Connection
+from migrator.cutover import reverse_documents
 from migrator.cutover.reverse_encoding import stated_trigger, stored_rows, triggers_by_schedule
 from migrator.records import Schedule, Trigger
-from migrator.sources.profile import Profile
+from migrator.sources import write_back
+from migrator.sources.profile import Context, Profile
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.schedules import is_carried
 from migrator.states import SCHEDULE_FIRING
 from migrator.store.queue import SCRATCH
 
 MAX_LISTED: Final = 5
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 BATCH: Final = 1_000
 PLAN_TEXT: Final = (
     "after a rollback the old application fires only one cron line of each schedule, without bounds;"
@@ -37,19 +41,20 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """Some of them, as ``_id``s of their documents."""
 
 
-def applies(profile: Profile) -> bool:
-    """Return whether documents of the source state the rules of schedules, so that a rule may have no place there."""
-    return profile.name == names.NAME
+def plan_words(profile: Profile) -> str:
+    """Return what a rollback of a source could not give to the old application, whatever is written meanwhile."""
+    if profile.kept_by_store:
+        return PLAN_TEXT
+    return "; ".join(("after a rollback these have no place in MongoDB", *write_back.write_back(profile).losses))
 
 
 def find_gaps(target: Connection, profile: Profile) -> list[Gap]:
     """Return what PostgreSQL holds now that the old application would not fire, whenever it was written."""
-    if not applies(profile):
-        return []
     found: dict[str, list[str]] = {}
     for schedule, triggers in _active_schedules(target):
-        for words in _reasons(schedule, triggers):
-            found.setdefault(words, []).append(str(schedule.source_id or f"{names.SCHEDULE_PREFIX}{schedule.id.hex}"))
+        reasons = _reasons(schedule, triggers) if profile.kept_by_store else _unstated(profile, schedule, triggers)
+        for words in reasons:
+            found.setdefault(words, []).append(_key_of(profile, schedule))
     return [
         Gap(words=words, schedules=len(ids), ids=tuple(sorted(ids)[:MAX_LISTED]))
         for words, ids in sorted(found.items())
@@ -80,6 +85,27 @@ def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigg
         of = triggers_by_schedule(target, [key[0] for key in keys])
         for schedule in stored_rows(target, Schedule, some).values():
             yield schedule, of.get((schedule.tenant_id, schedule.id), [])
+
+
+def _key_of(profile: Profile, schedule: Schedule) -> str:
+    home = write_back.holder(profile, Schedule)
+    if profile.kept_by_store or home is None:
+        return str(schedule.source_id or f"{names.SCHEDULE_PREFIX}{schedule.id.hex}")
+    return str(write_back.key_of(home, schedule))
+
+
+def _unstated(profile: Profile, schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
+    """Yield why the old application would not fire a schedule as PostgreSQL does, by triggers of no document."""
+    collections = profile.by_name()
+    name = (schedule.source or "").rpartition("/")[2]
+    home = collections.get(name) if schedule.source is not None else write_back.holder(profile, Schedule)
+    if home is None or Trigger not in home.tables:
+        return
+    context = Context(as_of=_EPOCH, default_tenant=schedule.tenant_id)
+    waiting = [one for one in triggers if one.kind != "one_time" or one.next_fire_at is not None]
+    stated = reverse_documents.stated_trigger(profile, context, home, schedule, waiting)
+    kinds = {one.kind for one in waiting if one is not stated}
+    yield from (f"would not fire for a trigger of kind {kind}: its document states another, or none" for kind in kinds)
 
 
 def _reasons(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from migrator.cutover import fence
 from migrator.cutover.journal import database_time
 from migrator.pipeline.tail.positions import OplogHistory
 from migrator.sources.profile import Profile
+from migrator.sources.write_back import write_back
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +91,11 @@ Answer: TypeAlias = tuple[bool | None, str]
 
 def reverse_sync(profile: Profile) -> Answer:
     """Whether a cutover of this source could be rolled back. It is refused if it could not."""
-    if profile.reverse_sync:
+    found = write_back(profile)
+    if not found.faults:
         return True, f"profile {profile.name}: changes in PostgreSQL can be written back to MongoDB"
-    words = "has no tested reverse sync, so a cutover could not be rolled back and is refused"
-    return False, f"profile {profile.name} {words}; backfill, tail and parity work for this source"
+    words = "cannot be written back to MongoDB, so a cutover could not be rolled back and is refused"
+    return False, f"profile {profile.name}: changes in PostgreSQL {words}: {'; '.join(found.faults)}"
 
 
 def replica_set(source: MongoDatabase) -> Answer:

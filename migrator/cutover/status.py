@@ -15,6 +15,7 @@ from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.processes import Arrivals
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, unfinished_level, window_end
 from migrator.sources import profile_of
+from migrator.sources.write_back import write_back
 from migrator.store.postgres import parallel_run
 
 RUN = "migrator cutover run"
@@ -139,7 +140,7 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
         return None
     words = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
-    leads_on = (TAIL,) if profile_of(settings.source).reverse_sync else ()
+    leads_on = (TAIL,) if not write_back(profile_of(settings.source)).faults else ()
     return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
 
 

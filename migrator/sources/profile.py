@@ -104,12 +104,32 @@ class Reference(msgspec.Struct, frozen=True):
     """Document → source id of the document that it refers to; if omitted, the computed id alone decides."""
     shared: bool = False
     """May lead to a row of the tenant ``*``, where the own tenant has no such row."""
+    path: str = ""
+    """Field path at which a document holds the ``_id`` that it refers to: the reverse sync writes it there. Empty:
+    ``encode`` writes the reference, or nothing does."""
     prefix: str = ""
     """With it and the digits of its id ``encode`` spells a row whose id does not follow from a UUID in its ``_id``."""
 
     def id_in(self, tenant: str, source_id: str) -> UUID:
         """Return the id that the row of the document ``source_id`` has if that document is of ``tenant``."""
         return identity.row_id(self.target.table, tenant, self.collection, source_id)
+
+
+class RunHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored about the runs of one schedule, for documents that hold the last run alone."""
+
+    last: Record | None = None
+    """The run that began last."""
+    last_failed: Record | None = None
+    """The run that failed last."""
+    waiting: datetime | None = None
+    """The earliest time at which a run that no worker has begun may begin."""
+    begun: int = 0
+    """Runs that began in PostgreSQL."""
+    finished: int = 0
+    """Runs that completed in PostgreSQL."""
+    failed: int = 0
+    """Runs that failed in PostgreSQL."""
 
 
 class Measure(msgspec.Struct, frozen=True):
@@ -160,6 +180,13 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
     reference_paths: frozenset[str] = frozenset()
     """Field paths of references: a text kept there in the remainder does not make a document unclean."""
+    new_documents: bool = True
+    """Rows that were created in PostgreSQL become documents here. False: the library alone writes such documents."""
+    new_key: Callable[[Record], Any] | None = None
+    """Row created in PostgreSQL → ``_id`` of its document; if omitted, the text of the row's UUID."""
+    adapt: Callable[[Rows, Rows, RunHistory], Rows] | None = None
+    """(stored rows of a document, rows that the document makes now, runs of its schedule) → the rows as a document of
+    this source makes them, before they are encoded by the reverse sync. Rows that nobody changed stay as they are."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
     derived: Mapping[str, type] = MappingProxyType({})
@@ -201,12 +228,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...] = (MONGODB,)
     """Where its data may be: ``mongodb``, ``postgresql``, or both."""
     closing: tuple[Closing, ...] = ()
-    reverse_sync: bool = False
-    """Rows that PostgreSQL changed or added can be written back into documents of this source, and tests go there and
-    back. A cutover of any other source is refused, since it could not be rolled back."""
     documents: str = ""
     """What its documents were seen in: versions of the scheduler with real documents, or "modelled on public
     documents"."""
+    kept_by_store: bool = False
+    """Our own store for MongoDB keeps its rows in these collections, so that each row has a document there
+    (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""
     names_slots: bool = False
     """Every run of the old scheduler names the slot it was fired for (``scheduled_at``), so that a parallel run can be
     compared slot by slot. A parallel run of any other source is refused."""

@@ -11,7 +11,7 @@ Rollback level 2: all revisions of a scratch database are undone with rows insid
 
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -25,11 +25,12 @@ from migrator.connections.postgres import Connection, open_target, target_connec
 from migrator.cutover import backup, config_file, outbox, reverse_sync
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, close_cached
-from migrator.records import ALL
+from migrator.records import ALL, Record, Run, Schedule
 from migrator.schema import revisions
 from migrator.schema.catalogue import differences
 from migrator.schema.security import Roles
-from migrator.sources.stellaops import names
+from migrator.sources import profile_of, write_back
+from migrator.sources.profile import Profile
 from migrator.values import identity
 from migrator.values.document import split
 from migrator.verify import timing
@@ -89,8 +90,11 @@ def _as_toml(settings: Settings) -> str:
 
 
 WRITTEN_TEXT: Final = "written by the rehearsal of the rollback"
-WRITTEN_COLUMNS: Final = {"schedules": "description", "runs": "error"}
-"""Table → the column that is written."""
+WRITTEN_COLUMNS: Final[Mapping[type[Record], tuple[str, ...]]] = {
+    Schedule: ("description", "name", "handler_name"),
+    Run: ("error",),
+}
+"""Record → columns of which the first that its documents hold is written."""
 ROWS_PER_TABLE: Final = 5
 TOOL_COLLECTIONS: Final = frozenset({reverse_sync.FENCE_COLLECTION})
 """The tool's own collection."""
@@ -115,6 +119,8 @@ def rehearse_reverse_sync(
 
     ``carry`` replaces the reverse sync: how a fault is injected.
     """
+    profile = profile_of(settings.source)
+    schedules = {one.name for one in write_back.homes(profile, Schedule)}
     with ExitStack() as closing:
         sessions = Sessions(settings)
         closing.callback(sessions.close)
@@ -125,15 +131,13 @@ def rehearse_reverse_sync(
         with target_connection(place.settings) as target:
             outbox.open_outbox(target)
             before = _documents(place.source)
-            written = _write_rows(target)
+            written = _write_rows(target, profile, settings.source.default_tenant or TENANT)
             carry(place.settings)
             close_cached()
             left, _ = outbox.backlog(target)
         after = _documents(place.source)
     changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
-    born = {
-        one for one in after.keys() - before.keys() if one[0] == names.SCHEDULES and _holds_written_text(after[one])
-    }
+    born = {one for one in after.keys() - before.keys() if one[0] in schedules and _holds_written_text(after[one])}
     silent = [one for one in written if one not in after or not _holds_written_text(after[one])]
     wrong = [f"{left} outbox entries were not written"] * bool(left)
     wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(silent)]
@@ -145,22 +149,34 @@ def rehearse_reverse_sync(
     )
 
 
-def _write_rows(target: Connection) -> set[DocumentKey]:
+def _write_rows(target: Connection, profile: Profile, tenant: str) -> set[DocumentKey]:
     """Update some rows, insert one, and return the documents of the updated rows."""
     written: set[DocumentKey] = set()
-    for table, column in WRITTEN_COLUMNS.items():
+    for record, columns in WRITTEN_COLUMNS.items():
+        column = columns[0] if profile.kept_by_store else _carried(profile, record, columns)
+        if column is None:
+            continue
+        table = record.table
         rows = target.execute(
             f"UPDATE scheduler.{table} SET {column} = %s WHERE id IN (SELECT id FROM scheduler.{table}"  # noqa: S608 - of the list above
-            " WHERE source LIKE %s ORDER BY id LIMIT %s) RETURNING source, source_id",
-            (WRITTEN_TEXT, f"%/{table}", ROWS_PER_TABLE),
+            " WHERE source = ANY(%s) ORDER BY id LIMIT %s) RETURNING source, source_id",
+            (WRITTEN_TEXT, [profile.source_of(one.name) for one in write_back.homes(profile, record)], ROWS_PER_TABLE),
         ).fetchall()
         written |= {(source.rpartition("/")[2], key) for source, key in rows}
     target.execute(
-        "INSERT INTO scheduler.schedules (id, tenant_id, name, status, created_at, updated_at)"
-        " VALUES (gen_random_uuid(), 'rehearsal', %s, 'scheduled', now(), now())",
-        (WRITTEN_TEXT,),
+        "INSERT INTO scheduler.schedules (id, tenant_id, name, handler_name, status, created_at, updated_at)"
+        " VALUES (gen_random_uuid(), %s, %s, %s, 'scheduled', now(), now())",
+        (tenant, WRITTEN_TEXT, WRITTEN_TEXT),
     )
     return written
+
+
+def _carried(profile: Profile, record: type[Record], columns: Sequence[str]) -> str | None:
+    """Return the first of these columns that documents of a record hold; None if they hold none."""
+    if not write_back.homes(profile, record):
+        return None
+    carried = write_back.carried_columns(profile, record)
+    return next((one for one in columns if one in carried), None)
 
 
 def _documents(source: MongoDatabase) -> dict[DocumentKey, bytes]:

@@ -175,7 +175,10 @@ def test_the_parity_check_sees_that_a_mapping_was_changed(settings: Settings, tm
     backfill(settings, Scope())
     changed = tmp_path / "acme.toml"
     changed.write_text(
-        MAPPING.read_text(encoding="utf-8").replace('off = "paused"', 'off = "pending"'), encoding="utf-8"
+        MAPPING.read_text(encoding="utf-8")
+        .replace('off = "paused"', 'off = "pending"')
+        .replace('pending = "on", ', ""),
+        encoding="utf-8",
     )
     other = msgspec.structs.replace(settings, source=SourceSettings(mapping=str(changed), default_tenant="house"))
     outcome = check_parity(other, Scope(only=("jobs",)))
@@ -276,7 +279,13 @@ def test_a_database_without_a_collection_of_the_source_is_refused(settings: Sett
         draft_mapping(settings, ("a$b",), 10, "own")
 
 
-def test_a_cutover_of_a_mapped_source_is_refused(settings: Settings) -> None:
-    may, why = server_gates.reverse_sync(profile_of(settings.source))
+def test_a_cutover_of_a_mapped_source_is_refused_if_a_state_has_no_word(settings: Settings, tmp_path: Path) -> None:
+    assert server_gates.reverse_sync(profile_of(settings.source))[0]
+    other = tmp_path / "acme.toml"
+    other.write_text(MAPPING.read_text(encoding="utf-8").replace('cancelled = "done" }', "}").replace(", }", " }"))
+    may, why = server_gates.reverse_sync(profile_of(SourceSettings(mapping=str(other))))
     assert not may
-    assert why.startswith("profile acme has no tested reverse sync, so a cutover could not be rolled back")
+    assert why.endswith(
+        "cannot be written back to MongoDB, so a cutover could not be rolled back and is refused: jobs: a schedule in"
+        " the state cancelled cannot be written back: missing-field at state, expected a value for schedules.status"
+    )

@@ -73,8 +73,8 @@ def test_a_sound_copy_of_any_library_ends_green(
         name: one["outcome"] for name, one in checks.items() if one["outcome"]["status"] in ("failed", "unverified")
     }
     assert (wrong, status) == ({}, 0)
-    assert checks["cutover.rollback"]["outcome"]["status"] == "not-applicable"
-    assert "no reverse sync" in checks["cutover.rollback"]["outcome"]["reason"]
+    assert checks["cutover.rollback"]["outcome"]["status"] == "not-asked-for"
+    assert "--scratch-on-source" in checks["cutover.rollback"]["outcome"]["reason"]
 
 
 def verified(settings: Settings, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:

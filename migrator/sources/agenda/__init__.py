@@ -11,7 +11,7 @@ import msgspec
 
 from migrator import states
 from migrator.records import ExecutionLog, Run, Schedule, WorkerRecord
-from migrator.sources.agenda import jobs, logs, workers
+from migrator.sources.agenda import jobs, logs, workers, write_back
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Converter, Field, Mapped, SourceMapping
@@ -109,8 +109,11 @@ _REFERENCES = tuple(
 PROFILE = msgspec.structs.replace(
     _MAPPED,
     collections=(
-        *_MAPPED.collections[:2],
-        msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,)),
+        *(
+            msgspec.structs.replace(one, new_key=write_back.new_key, adapt=write_back.adapt)
+            for one in _MAPPED.collections[:2]
+        ),
+        msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,), new_documents=False),
     ),
     closing=(
         Closing(

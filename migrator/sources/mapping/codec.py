@@ -634,6 +634,7 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
             named=partial(_named, fields=tuple(same)),
             shared=same[0].shared,
             prefix=same[0].prefix,
+            path=same[0].path if not same[0].prefix and len({one.path for one in same}) == 1 else "",
         )
 
 

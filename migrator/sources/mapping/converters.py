@@ -253,7 +253,7 @@ def written_words(words: Mapping[str, Any]) -> dict[Any, str]:
 
 
 def _words_writer(field: Field) -> Writer:
-    written: dict[Any, Any] = written_words(field.words)
+    written: dict[Any, Any] = {**field.write_as, **written_words(field.words)}
     if field.type is not None:
         number = _NUMBERS[field.type]
         written = {value: number(int(word)) for value, word in written.items()}

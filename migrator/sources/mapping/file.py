@@ -33,7 +33,7 @@ from migrator.sources.profile import Profile
 Key = tuple[str, ...]
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("also", "words", "type", "keep", "default", "written", "nulls"),
+    "words": ("also", "words", "write_as", "type", "keep", "default", "written", "nulls"),
     "time": ("also", "encoding", "type", "local", "nulls"),
     "number": ("also", "type", "factor", "add", "clamp", "none", "default", "written", "nulls"),
     "duration": ("also", "unit", "type", "none", "default", "written", "nulls"),
@@ -403,6 +403,7 @@ class _Reading:
                 self._wrong(key, f"{where}{option}: expected one of {', '.join(choices)}")
         self._check_types(named, options, key, where)
         words = self._words(columns, named, options, key, where)
+        write_as = self._write_as(columns, words, options.get("write_as", {}), key, where)
         default = options.get("default")
         expected = _DEFAULTS.get(named)
         if default is not None and expected is not None and type(default) is not expected:
@@ -421,7 +422,9 @@ class _Reading:
             self._check_local(columns, options, key, where)
         given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
         given |= {name: tuple(options[name]) for name in _LISTS if isinstance(options.get(name), list)}
-        return Field(path=path, columns=columns, converter=named, words=words, default=default, **given)
+        return Field(
+            path=path, columns=columns, converter=named, words=words, write_as=write_as, default=default, **given
+        )
 
     def _check_types(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
         for option in _NEEDED.get(named, ()):
@@ -504,6 +507,23 @@ class _Reading:
                 self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
                 break
             self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
+
+    def _write_as(
+        self, columns: Sequence[str], words: Mapping[str, Any], given: object, key: Key, where: str
+    ) -> Mapping[str, str]:
+        """Return the words that are written for values of the column that no word stands for."""
+        if not isinstance(given, dict) or not all(isinstance(word, str) for word in given.values()):
+            self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}')
+            return {}
+        listed = tables.WORDS.get(columns[0]) if columns else None
+        for value, word in given.items():
+            if listed is not None and value not in listed:
+                self._wrong(key, f"{where}write_as: {columns[0]} has no word {value}{nearest(value, listed)}")
+            elif value in words.values():
+                self._wrong(key, f"{where}write_as: {value} has a word already")
+            if word not in words:
+                self._wrong(key, f"{where}write_as: {word} is not among the words{nearest(word, list(words))}")
+        return given
 
     def _units(self, options: Mapping[str, Any], key: Key, where: str) -> Mapping[str, Any]:
         units = get_args(Unit)

@@ -85,6 +85,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     words: Mapping[str, Any] = {}
     """``words``: the source's word to the target's, or to a number. Of several for one, the first is written, and
     another one is counted (finding ``alias``). ``period``: the source's word to a unit."""
+    write_as: Mapping[str, str] = {}
+    """``words``: a value of the column that no word stands for, to the word that is written for it. Never read."""
     keep: bool = False
     """``words``: another word stays as it is (finding ``unknown-word``)."""
     encoding: Encoding = "date"

@@ -20,7 +20,7 @@ from migrator.sources.stellaops import (
 PROFILE = Profile(
     name=names.NAME,
     version=1,
-    reverse_sync=True,
+    kept_by_store=True,
     collections=(
         schedules.COLLECTION,
         own.TRIGGERS,

@@ -1,14 +1,11 @@
 """Whether a schedule's cron text and time zone can be evaluated, and whether they say what a trigger does."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
 from migrator import cron
-from migrator.cron import timeline
+from migrator.cron import alike
 from migrator.cron.expression import CronError, ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.stellaops import names
@@ -40,34 +37,6 @@ def evaluate(line: str, zone_name: str | None) -> Evaluable:
     return Evaluable(zone=key, mapped=key is not None and key != zone_name)
 
 
-_SINCE: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_UNTIL: Final = datetime(2028, 1, 1, tzinfo=UTC)
-_FIRES: Final = 24
-_BEFORE_A_CHANGE: Final = timedelta(hours=30)
-
-
-@lru_cache(maxsize=4_096)
 def fires_alike(dialect: str, line: str, zone: str | None) -> bool:
-    """Tell whether a line fires in the source's dialect when it fires in this one.
-
-    Compared are the fires of two fixed years at their beginning and around each change of the zone's clock: not the
-    clock, so that the answer never depends on the day.
-    """
-    if evaluate(line, zone).fault is not None:
-        return False
-    if dialect == names.CRON_DIALECT:
-        return True
-    try:
-        return all(
-            cron.next_fires(dialect, line, zone, start, _FIRES)
-            == cron.next_fires(names.CRON_DIALECT, line, zone, start, _FIRES)
-            for start in (_SINCE, *_before_changes(zone))
-        )
-    except CronError:
-        return False
-
-
-def _before_changes(zone: str | None) -> Iterator[datetime]:
-    for stretch in timeline.forward(zone or "UTC", int(_SINCE.timestamp()), _UNTIL.year - 1):
-        if stretch.before != stretch.offset:
-            yield datetime.fromtimestamp(stretch.start, UTC) - _BEFORE_A_CHANGE
+    """Tell whether a line fires in the source's dialect when it fires in this one."""
+    return evaluate(line, zone).fault is None and alike.fires_alike(dialect, names.CRON_DIALECT, line, zone)

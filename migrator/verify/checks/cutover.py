@@ -9,6 +9,7 @@ from migrator.pipeline.sessions import close_cached, open_sessions
 from migrator.result import Measurement, Panel, not_applicable, not_asked_for, table_panel, unverified
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import profile_of
+from migrator.sources.write_back import write_back
 from migrator.store.postgres import epoch
 from migrator.verify import rehearsal
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
@@ -16,7 +17,7 @@ from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, r
 READINESS: Final = "Cutover readiness"
 MOMENTS: Final = "Key metrics before the cutover, at the cutover, and now"
 NO_REVERSE_SYNC: Final = (
-    "the profile {} has no reverse sync: what is written in PostgreSQL after a cutover cannot be written back into its"
+    "a cutover of the source {} is refused: what is written in PostgreSQL after it could not be written back into its"
     " documents"
 )
 NOT_ASKED_FOR: Final = "made only with --scratch-on-source: it needs a scratch database on the source's server"
@@ -103,7 +104,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
 def reverse_sync_rehearsed(context: Context) -> CheckResult:
     """Write into a scratch copy with an open outbox, run the reverse sync, and compare every document."""
     profile = profile_of(context.settings.source)
-    if not profile.reverse_sync:
+    if write_back(profile).faults:
         return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
     if not context.scratch_on_source:
         return CheckResult(outcome=not_asked_for(NOT_ASKED_FOR))

@@ -5,22 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 
 from migrator import fault_points
-from migrator.cutover import config_file, fence
+from migrator.cutover import config_file, fence, server_gates
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED, USAGE
 from migrator.pipeline import sessions
-from migrator.sources import NAMES, comparable_in_parallel, load_profile
+from migrator.sources import comparable_in_parallel, load_profile
+from migrator.sources.write_back import WriteBack, write_back
 from tests.conftest import fresh_name
 from tests.copying import contents, run
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import ACME, Scene, scene
 
-WORDS = "profile agenda has no tested reverse sync, so a cutover could not be rolled back and is refused"
+WORDS = (
+    "profile acme: changes in PostgreSQL cannot be written back to MongoDB, so a cutover could not be rolled back and"
+    " is refused: history: a run in the state timeout cannot be written back: missing-field at status, expected a value"
+    " for runs.state"
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +34,11 @@ def server() -> Iterator[MongoServer]:
 
 
 @pytest.fixture
-def agenda(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile="agenda") as made:
+def wordless(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    """A source whose mapping has no word for a run that took too long."""
+    mapping = tmp_path / "wordless.toml"
+    mapping.write_text(ACME.read_text(encoding="utf-8").replace('timeout = "failed", ', ""), encoding="utf-8")
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=str(mapping)) as made:
         made.ready()
         yield made
 
@@ -46,9 +53,9 @@ def state(scene: Scene) -> tuple[Any, ...]:
     return source, contents(scene.dsn), tool, scene.config.read_text(), sorted(scene.folder.iterdir())
 
 
-def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agenda: Scene) -> None:
-    before = state(agenda)
-    where = ("--config", str(agenda.config), "--quarantined", str(agenda.quarantined))
+def test_a_source_without_a_way_back_is_refused_before_anything_is_written(wordless: Scene) -> None:
+    before = state(wordless)
+    where = ("--config", str(wordless.config), "--quarantined", str(wordless.quarantined))
     status, out, said = run("cutover", "plan", *where)
     assert status == UNVERIFIED, said
     assert f"NO  reverse sync: {WORDS}" in out
@@ -56,16 +63,17 @@ def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agend
     status, out, said = run("cutover", "run", *where)
     assert (status, out) == (USAGE, "")
     assert said.startswith(f"migrator: the cutover is refused: reverse sync: {WORDS}")
-    assert state(agenda) == before
-    assert config_file.named_backend(agenda.config) == "mongo"
-    assert not fence.is_source_fenced(agenda.database, "write-block", ())
-    status, out, said = run("doctor", "--config", str(agenda.config))
+    assert state(wordless) == before
+    assert config_file.named_backend(wordless.config) == "mongo"
+    assert not fence.is_source_fenced(wordless.database, "write-block", ())
+    status, out, said = run("doctor", "--config", str(wordless.config))
     assert status == DIFFERENT, out + said
     assert f"NO  reverse sync: {WORDS}" in out
 
 
-def test_the_gate_asks_a_property_of_the_source() -> None:
-    assert [name for name in NAMES if load_profile(name).reverse_sync] == ["stellaops"]
+@pytest.mark.parametrize("name", ["stellaops", "agenda"])
+def test_a_cutover_of_a_shipped_source_can_be_rolled_back(name: str) -> None:
+    assert write_back(load_profile(name)).faults == ()
 
 
 @pytest.mark.parametrize("profile", ["stellaops", "agenda"])
@@ -83,24 +91,26 @@ def test_a_parallel_run_that_cannot_be_compared_is_refused(
 
 
 @pytest.fixture
-def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def trapped(wordless: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A cutover that an older version made, which had no such gate, and whose reverse sync met its own smoke test."""
-    note = "INSERT INTO migration.outbox (table_name, row_id) VALUES ('run_summaries', gen_random_uuid())"
+    note = (
+        "INSERT INTO migration.outbox (table_name, row_id, source, source_id)"
+        " VALUES ('schedules', gen_random_uuid(), 'other/jobs', 'x')"
+    )
 
     def older(point: str) -> None:
         if point == f"{fault_points.CUTOVER_PREFIX}reverse-sync.begun":
-            with psycopg.connect(agenda.dsn) as connection:
+            with psycopg.connect(wordless.dsn) as connection:
                 connection.execute(note)
-            raise MigratorError("profile agenda has no collection for rows of run_summaries born here")
+            raise MigratorError("a row of schedules is of other/jobs, which profile acme lacks")
 
     with monkeypatch.context() as patched:
-        passes = msgspec.structs.replace(load_profile("agenda"), reverse_sync=True)
-        patched.setattr(sessions, "profile_of", lambda _: passes)
+        patched.setattr(server_gates, "write_back", lambda _: WriteBack())
         patched.setattr(fault_points, "_listen", older)
-        with pytest.raises(MigratorError, match="run_summaries born here"):
-            agenda.switch()
+        with pytest.raises(MigratorError, match="which profile acme lacks"):
+            wordless.switch()
     sessions.close_cached()
-    return agenda
+    return wordless
 
 
 def next_commands(scene: Scene) -> list[list[str]]:
@@ -116,7 +126,7 @@ def test_a_source_that_an_older_version_trapped_is_led_out(way: str, trapped: Sc
     assert again[:3] == ["migrator", "cutover", "run"]
     status, out, said = run(*again[1:])
     assert status == UNVERIFIED, out + said
-    assert "the reverse sync stopped: profile agenda has no collection" in out
+    assert "the reverse sync stopped: a row of schedules is of other/jobs" in out
     with psycopg.connect(trapped.dsn) as connection:  # the application works, and a tail would stop
         connection.execute("UPDATE scheduler.schedules SET name = name || '!'")
     assert run("tail", "--until-caught-up", "--config", str(trapped.config))[0] == TOOL_FAILED
@@ -129,4 +139,4 @@ def test_a_source_that_an_older_version_trapped_is_led_out(way: str, trapped: Sc
     assert config_file.named_backend(trapped.config) == ("mongo" if way == "back" else "postgres")
     assert not fence.is_source_fenced(trapped.database, "write-block", ())
     with trapped.foreign() as foreign:
-        foreign["agendaJobs"].update_one({}, {"$set": {"name": "free again"}})
+        foreign["jobs"].update_one({}, {"$set": {"title": "free again"}})

@@ -90,6 +90,18 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             'x = { to = "runs.cause", words = { "1" = "cron", one = "manual" }, type = "int" }',
             "field x of jobs: words: the documents hold numbers (type): expected one in place of one",
         ),
+        (
+            'x = { to = "runs.state", words = { ok = "completed" }, write_as = { timeout = "bad" } }',
+            "field x of jobs: write_as: bad is not among the words",
+        ),
+        (
+            'x = { to = "runs.state", words = { ok = "completed" }, write_as = { done = "ok" } }',
+            "field x of jobs: write_as: runs.state has no word done",
+        ),
+        (
+            'x = { to = "runs.state", words = { ok = "completed" }, write_as = { completed = "ok" } }',
+            "field x of jobs: write_as: completed has a word already",
+        ),
         ('x = { to = "runs.cause", as = "words" }', "field x of jobs: words: expected { theirs = "),
         (
             'x = { to = "runs.retry_of" }',

@@ -1,0 +1,274 @@
+"""Agenda, and a source of a mapping file, there and back: their documents are the application's own.
+
+After a rollback the documents are read here by hand, in the application's fields. Then the tail and a parity check
+find nothing to do, and the next cutover goes through.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import bson
+import psycopg
+import pytest
+from bson.objectid import ObjectId
+
+from migrator.cutover import reverse_sync, rollback
+from migrator.embedded.mongo import MongoServer
+from migrator.parity.recorded_check import check_and_record, is_clean
+from migrator.pipeline.sessions import close_cached
+from migrator.pipeline.tail.loop import Tail
+from migrator.records import Schedule
+from migrator.values import identity, jsonb
+from migrator.verify import rehearsal
+from tests import store_postgres
+from tests.conftest import fresh_name
+from tests.copying import TENANT
+from tests.cutting_over import FAR, Scene, scene
+from tests.ordinary_user import hand_over, ordinary_folder
+from tests.store_postgres import run, schedule, trigger
+
+NOON: Final = datetime(2026, 11, 23, 12, tzinfo=UTC)
+"""Later than the runs of the documents."""
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(request: pytest.FixtureRequest, server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+    with (
+        ordinary_folder() as folder,
+        scene(server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
+    ):
+        hand_over(made.config)
+        made.ready()
+        yield made
+
+
+def documents(scene: Scene) -> dict[tuple[str, Any], Document]:
+    return {
+        (name, str(one["_id"])): one
+        for name in scene.database.list_collection_names()
+        if name not in (reverse_sync.FENCE_COLLECTION, "locks")
+        for one in scene.database[name].find()
+    }
+
+
+def changed(before: dict[Any, Document], after: dict[Any, Document]) -> dict[Any, Document | None]:
+    """Return the fields that differ, by document; None: there is no such document any more."""
+    absent = object()
+    return {
+        key: {
+            name: after[key].get(name)
+            for name in {**before.get(key, {}), **after[key]}
+            if before.get(key, {}).get(name, absent) != after[key].get(name, absent)
+        }
+        if key in after
+        else None
+        for key in {**before, **after}
+        if key not in before or key not in after or bson.encode(before[key]) != bson.encode(after[key])
+    }
+
+
+def write(scene: Scene, sql: str, *given: object) -> int:
+    with psycopg.connect(scene.dsn) as connection:
+        return connection.execute(sql.encode(), given).rowcount
+
+
+def counted(scene: Scene) -> dict[str, int]:
+    """Return table → rows that were created on PostgreSQL."""
+    tables = ("schedules", "triggers", "runs", "execution_logs", "audit")
+    with psycopg.connect(scene.dsn) as connection:
+        rows = " UNION ALL ".join(f"SELECT '{one}' FROM scheduler.{one} WHERE source IS NULL" for one in tables)
+        return Counter(row[0] for row in connection.execute(rows.encode()).fetchall())
+
+
+def again(scene: Scene) -> None:
+    """Follow, compare: nothing differs."""
+    close_cached()
+    with Tail(scene.settings) as tail:
+        tail.run("caught-up")
+    outcome = check_and_record(scene.settings)
+    assert is_clean(outcome), [(one.collection, one.differing, one.missing, one.extra) for one in outcome.collections]
+    assert counted(scene) == {}
+
+
+@pytest.mark.parametrize("ready", ["acme", "agenda"], indirect=True)
+def test_the_way_back_is_rehearsed_in_scratch_databases(ready: Scene) -> None:
+    done = rehearsal.rehearse_reverse_sync(ready.settings)
+    assert (done.wrong, done.written) == ((), 11 if ready.profile == "acme" else 6)
+
+
+@pytest.mark.proves("4-B1", "5-C1")
+@pytest.mark.parametrize("ready", ["acme"], indirect=True)
+def test_a_mapped_source_goes_there_and_back(ready: Scene) -> None:
+    before = documents(ready)
+    ids = {one["title"]: key for key, one in before.items() if key[0] == "jobs"}
+    ready.switch()
+    assert changed(before, documents(ready)) == {}, "nothing was written, so nothing changes"
+    write(ready, "UPDATE scheduler.schedules SET max_retries = 9, updated_at = now() WHERE name = 'job 3'")
+    write(ready, "UPDATE scheduler.schedules SET max_retries = NULL, updated_at = now() WHERE name = 'job 2'")
+    write(ready, "UPDATE scheduler.schedules SET status = 'paused', updated_at = now() WHERE name = 'job 4'")
+    write(ready, "UPDATE scheduler.schedules SET deleted_at = now(), updated_at = now() WHERE name = 'job 5'")
+    write(
+        ready,
+        "UPDATE scheduler.triggers SET cron_expression = '7 7 * * *' WHERE schedule_id ="
+        " (SELECT id FROM scheduler.schedules WHERE name = 'job 0')",
+    )
+    write(
+        ready,
+        "UPDATE scheduler.triggers SET enabled = false WHERE schedule_id ="
+        " (SELECT id FROM scheduler.schedules WHERE name = 'job 1')",
+    )
+    write(ready, "DELETE FROM scheduler.runs WHERE source_id LIKE %s", '%"11"%')
+    with store_postgres.opened(ready.dsn) as store, store.session("north", now=NOON) as session:
+        made = session.schedules.upsert(schedule("north", name="born", created_at=NOON))
+        session.triggers.upsert(trigger(made, next_fire_at=NOON))
+        session.triggers.upsert(trigger(made, kind="event", event_name="of no field", next_fire_at=None))
+        late = run("north", schedule_id=made.id, state="timeout", started_at=NOON, finished_at=NOON, worker_id="w")
+        session.runs.create(late)
+    done = rollback.run(ready.settings, ready.config, 1)
+    assert changed(before, documents(ready)) == {
+        ids["job 0"]: {"cron": "7 7 * * *"},
+        ids["job 1"]: {"active": False},
+        ids["job 2"]: {"options": {"colour": "red"}},
+        ids["job 3"]: {"options": {"retries": 9, "colour": "red"}},
+        ids["job 4"]: {"state": "off"},
+        ids["job 5"]: None,
+        ("history", "11"): None,
+        ("jobs", str(made.id)): {"_id": str(made.id), "org": "north", "title": "born", "every": 60}
+        | {"next": NOON.timestamp(), "active": True, "state": "on", "created": NOON.replace(tzinfo=None)},
+        ("history", str(late.id)): {"_id": str(late.id), "org": "north", "job": str(made.id), "status": "failed"}
+        | {"queued": late.created_at.isoformat(), "begun": 1795435200000, "ended": 1795435200000},
+    }
+    assert done.lost == {"runs.run_number": 1, "runs.state": 1, "runs.worker_id": 1, "triggers": 1}
+    assert [(one.words, one.ids) for one in done.gaps] == [
+        ("would not fire for a trigger of kind event: its document states another, or none", (str(made.id),))
+    ]
+    again(ready)
+    with psycopg.connect(ready.dsn) as connection:
+        row = connection.execute("SELECT id, source FROM scheduler.schedules WHERE name = 'born'").fetchone()
+    assert row == (made.id, "acme/jobs"), "the text of a UUID keeps the row's id"
+    ready.switch()
+
+
+def touch_everything(scene: Scene) -> None:
+    """Write every row as it is."""
+    for table in ("schedules", "triggers", "runs"):
+        write(scene, f"UPDATE scheduler.{table} SET tenant_id = tenant_id")
+
+
+def keys_of(one: Schedule) -> str:
+    """Return the `_id` of a job for a schedule: the time of its creation, and half of its id."""
+    assert one.created_at is not None
+    return f"{int(one.created_at.timestamp()):08x}{one.id.hex[16:]}"
+
+
+class Jobs:
+    """The jobs of Agenda by the library that wrote them and their name, on both sides."""
+
+    def __init__(self, scene: Scene) -> None:
+        with psycopg.connect(scene.dsn) as connection:
+            rows = connection.execute(
+                "SELECT schema_version, handler_name, id, source, source_id FROM scheduler.schedules ORDER BY source_id"
+            ).fetchall()
+        self.rows = {(row[0], row[1]): row[2] for row in rows}
+        self.keys = {
+            (row[0], row[1]): (row[3].rpartition("/")[2], str(identity.parse_source_id(row[4]))) for row in rows
+        }
+
+
+@pytest.mark.proves("4-B1", "5-C1")
+@pytest.mark.parametrize("ready", ["agenda"], indirect=True)
+def test_agenda_goes_there_and_back(ready: Scene) -> None:
+    ready.switch()
+    before, jobs = documents(ready), Jobs(ready)
+    touch_everything(ready)
+    assert reverse_sync.run(ready.settings, noted_by_now=True).documents > 100
+    assert changed(before, documents(ready)) == {}, "nothing was written, so nothing changes"
+    close_cached()
+
+    soon, later = NOON + timedelta(seconds=3), FAR + timedelta(days=1)
+    of = jobs.rows
+    with store_postgres.opened(ready.dsn) as store, store.session(TENANT, now=NOON) as session:
+
+        def ran(job: tuple[str, str], **columns: Any) -> None:  # noqa: ANN401 - columns have all types
+            least: Document = {"started_at": NOON, "finished_at": soon, "state": "completed", "created_at": NOON}
+            session.runs.create(run(TENANT, schedule_id=of[job], **least | columns))
+
+        result = jsonb.encode({"rows": 3})
+        ran(("agenda-6", "nightly"), result=result)
+        ran(("agenda-4", "with-result"), result=result)
+        ran(("agenda-6", "boom"), state="error", error="bad", started_at=NOON - timedelta(hours=1))
+        ran(("agenda-6", "boom"), state="timeout", error="worse")
+        ran(("pulse", "boom"), state="error", error="bad", started_at=NOON - timedelta(hours=1))
+        ran(("pulse", "boom"))
+        ran(("pulse", "later"), state="running", finished_at=None, lease_expires_at=NOON + timedelta(minutes=10))
+        ran(("pulse", "later-too"), state="queued", started_at=None, finished_at=None, available_at=later)
+        born = session.schedules.upsert(schedule(TENANT, name="born", handler_name="report", created_at=NOON))
+        session.triggers.upsert(trigger(born, next_fire_at=later))
+        heard = session.schedules.upsert(schedule(TENANT, name="heard", handler_name="hear", created_at=NOON))
+        session.triggers.upsert(trigger(heard, kind="event", event_name="rain", next_fire_at=None))
+        for one in (born, heard):
+            session.runs.create(run(TENANT, schedule_id=one.id, state="skipped", created_at=NOON))
+    for job, statement in {
+        ("agenda-6", "nightly"): "UPDATE scheduler.triggers SET next_fire_at = %s, last_fire_at = now()",
+        ("pulse", "later"): "UPDATE scheduler.triggers SET next_fire_at = NULL, last_fire_at = %s",
+        ("pulse", "later-too"): "UPDATE scheduler.triggers SET next_fire_at = NULL, last_fire_at = %s",
+        ("agenda-6", "slow"): "UPDATE scheduler.runs SET state = 'completed', finished_at = %s,"
+        " lease_expires_at = NULL, updated_at = now()",
+        ("agenda-6", "paused"): "UPDATE scheduler.triggers SET enabled = true, next_fire_at = %s",
+        ("agenda-4", "numeric-interval"): "UPDATE scheduler.triggers SET interval_ms = 60000, next_fire_at = %s",
+    }.items():
+        assert write(ready, f"{statement} WHERE schedule_id = %s", later, of[job]) == 1
+    for job, columns in {
+        ("hokify", "windowed"): "status = 'paused'",
+        ("agenda-6", "paused"): "status = 'scheduled', enabled = true",
+        ("hokify", "later"): "deleted_at = now()",
+        ("agenda-6", "ok"): "payload = '{\"userId\": 8}', priority = 60, description = 'of no field'",
+    }.items():
+        assert write(ready, f"UPDATE scheduler.schedules SET {columns}, updated_at = now() WHERE id = %s", of[job]) == 1
+    planned = [one.words for one in rollback.gates(ready.settings, ready.config, 1)]
+    done = rollback.run(ready.settings, ready.config, 1)
+    plain, after = NOON.replace(tzinfo=None), soon.replace(tzinfo=None)
+    due = later.replace(tzinfo=None)
+    ended: Document = {"lastRunAt": plain, "lastFinishedAt": after}
+    usual: Document = {"priority": 0, "shouldSaveResult": False, "type": "normal"}
+    repeats: Document = dict.fromkeys(("repeatTimezone", "startDate", "endDate", "skipDays"))
+    keys = jobs.keys
+    report, hear = (ObjectId(keys_of(one)) for one in (born, heard))
+    assert changed(before, documents(ready)) == {
+        keys["agenda-6", "nightly"]: ended | {"nextRunAt": due},
+        keys["agenda-4", "with-result"]: ended | {"result": {"rows": 3}},
+        keys["agenda-6", "boom"]: ended | {"failedAt": after, "failCount": 3, "failReason": "worse"},
+        keys["pulse", "boom"]: ended
+        | {"lockedAt": None, "runCount": 2, "finishedCount": 1}
+        | {"failCount": 1, "failReason": "bad", "failedAt": after},
+        keys["pulse", "later"]: {"nextRunAt": None, "lockedAt": plain, "lastRunAt": plain, "runCount": 1},
+        keys["pulse", "later-too"]: {"nextRunAt": due},
+        keys["agenda-4", "numeric-interval"]: {"nextRunAt": due, "repeatInterval": 60_000},
+        keys["agenda-6", "ok"]: {"data": {"userId": 8}, "priority": 5},
+        keys["agenda-6", "slow"]: {"lockedAt": None, "lastFinishedAt": due},
+        keys["agenda-6", "paused"]: {"nextRunAt": due, "disabled": None},
+        keys["hokify", "later"]: None,
+        keys["hokify", "windowed"]: {"disabled": True},
+        ("agendaJobs", str(report)): {"_id": report, "name": "report", "nextRunAt": due, "repeatInterval": 60_000}
+        | usual
+        | repeats,
+        ("agendaJobs", str(hear)): {"_id": hear, "name": "hear", "nextRunAt": None} | usual,
+    }
+    assert {"runs": 5, "runs.result": 1, "schedules.description": 1, "schedules.name": 2}.items() <= done.lost.items()
+    assert "not in any document: runs, 5 rows" in planned
+    assert [one.ids for one in done.gaps] == [(str(hear),)]
+    lines = (Path(done.folder) / "lost.runs.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sum(json.loads(line)["state"] == "skipped" for line in lines) == 2
+    again(ready)
+    ready.switch()
