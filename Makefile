@@ -13,12 +13,20 @@ STAMP := $(VENV)/.installed
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
+# The demo and the tests start servers from wheels (extra embedded).
+SERVERS = @case "$$(uname -sm)" in \
+	"Linux x86_64") ;; \
+	*) echo "make: $@ starts servers that exist for Linux on x86-64 only, this is $$(uname -sm);" \
+		"lint, types, imports and the command $(BIN)/migrator work here" >&2; exit 2 ;; \
+	esac
+
 .PHONY: help demo sample test test-deep lint format types imports check lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(STAMP) ## move a whole scheduler between two real servers and leave a report
+	$(SERVERS)
 	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
 	case $$status in \
 	0) ;; \
@@ -27,12 +35,15 @@ demo: $(STAMP) ## move a whole scheduler between two real servers and leave a re
 	esac
 
 sample: $(STAMP) ## run the demo and keep its report as reports/sample
+	$(SERVERS)
 	$(BIN)/python .ci/sample
 
 test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
+	$(SERVERS)
 	$(PYTEST) $(ARGS)
 
 test-deep: $(STAMP) ## the same with more versions, cases and moments: hours
+	$(SERVERS)
 	MIGRATOR_TESTS=deep $(PYTEST) $(ARGS)
 
 lint: $(STAMP) ## look for faults of style

@@ -116,6 +116,8 @@ LONGEST = (
     "faults/test_interrupted_commands.py",
     "integration/test_hostile_documents.py",
     "integration/test_verify_other_sources.py",
+    "acceptance/test_tutorial.py",
+    "acceptance/test_rehearsal.py",
     "acceptance/test_readme.py",
     "acceptance/test_demo.py",
     "integration/test_verify_rights.py",

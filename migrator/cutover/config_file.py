@@ -127,6 +127,8 @@ def _resolved(path: Path) -> Path:
 
 
 def _mount_points() -> set[str]:
+    if not MOUNTS.exists():  # only Linux has it
+        return set()
     lines = MOUNTS.read_text(encoding="utf-8").splitlines()
     return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[MOUNT_POINT]) for line in lines}
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -25,6 +26,7 @@ from migrator.sources.profile import Context
 from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
+LOOK_SECONDS = 0.5  # between two looks at the parent, where the kernel does not tell
 LOST_WORKER = "a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
 
 Job = TypeVar("Job")
@@ -46,7 +48,9 @@ class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def workers(settings: CopySettings) -> int:
     """Return the number of worker processes."""
-    return settings.workers or len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):  # Linux knows which processors this process may use
+        return settings.workers or len(os.sched_getaffinity(0))
+    return settings.workers or os.cpu_count() or 1
 
 
 @contextmanager
@@ -123,9 +127,24 @@ def _start_worker(parent: int) -> None:
     """Ignore interruption, which the parent handles; end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shield_streams()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(parent)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process end when its parent does, also when that is killed."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:  # only Linux has the call
+        threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_make_has_the_targets_that_the_readme_names() -> None:
 
 
 def test_every_link_within_the_documentation_leads_somewhere() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
     links = [
         (page, target) for page in pages for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
     ]

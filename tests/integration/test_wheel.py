@@ -5,6 +5,7 @@ They are links to what is installed here, so that no registry is asked; ``pip ch
 """
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -143,6 +144,12 @@ def test_holds_what_the_code_reads_beside_its_modules(wheel: Path) -> None:
 def test_holds_nothing_else(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"migrator", "scheduler_migrator"}
+
+
+def test_is_the_one_that_the_page_about_installing_names(wheel: Path, alone: Installed) -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"dist/(\S+?\.whl)", page)) == {wheel.name}
+    assert f"```text\n{alone.run('--version').stdout}```" in page
 
 
 @pytest.mark.proves("0-T2.1.2")

@@ -58,6 +58,19 @@ def test_the_demo_may_set_documents_aside_and_nothing_else(checkout: Path, statu
         assert f"Error {status}" in done.stderr
 
 
+@pytest.mark.parametrize("machine", ["Darwin arm64", "Linux aarch64"])
+def test_where_the_servers_do_not_exist_it_says_so(checkout: Path, machine: str) -> None:
+    script(checkout / "bin" / "uname", f'#!/bin/bash\necho "{machine}"\n')
+    for program in ("migrator", "pytest", "ruff"):
+        script(checkout / ".venv" / "bin" / program, "#!/bin/bash\n")
+    (checkout / ".venv" / ".installed").touch()
+    for target in ("demo", "test"):
+        done = make(checkout, target)
+        assert done.returncode == 2
+        assert f"{target} starts servers that exist for Linux on x86-64 only, this is {machine}" in done.stderr
+    assert make(checkout, "lint").returncode == 0
+
+
 def test_the_newest_python_that_fits_is_taken_and_only_once(checkout: Path) -> None:
     script(checkout / "bin" / "python3.12", PYTHON.format(fits=0, name="python3.12"))
     script(checkout / "bin" / "python3.11", PYTHON.format(fits=0, name="python3.11"))

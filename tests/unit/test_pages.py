@@ -14,9 +14,10 @@ from migrator.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+TOP = ("README.md", "SECURITY.md", "CONTRIBUTING.md")
 MADE = {"api.md", "capabilities.md", "cli.md", "states.md", "tables.md"}
 """Pages that are made from the code."""
-PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.glob("*.md") if path.name not in MADE)]
+PAGES = [*(ROOT / name for name in TOP), *sorted(path for path in DOCS.glob("*.md") if path.name not in MADE)]
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 TERMS = {
     "quarantine": r"quarantin",
@@ -66,7 +67,9 @@ def test_the_terms_of_a_page_are_linked_to_the_glossary(page: Path) -> None:
     assert missing == set(), "link the first use of each to its entry: [...](glossary.md#term)"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*(ROOT / name for name in TOP), *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name
+)
 def test_every_anchor_of_a_link_exists(page: Path) -> None:
     lost = []
     for target, anchor in re.findall(r"\]\(([^):#\s]*\.md|)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
