@@ -1,0 +1,68 @@
+"""The session of a page, run as it stands: its shell blocks in one shell, and what the page shows below each of them.
+
+``...`` stands for what is left out, within a line or for whole lines. Standard error is not shown on a page.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.embedded import daemon
+from tests.acceptance.test_readme import is_like
+from tests.ordinary_user import ordinary_folder
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WAY = ("doctor", "backfill", "tail", "parity", "verify", "cutover run", "rollback run", "cutover run", "cutover finish")
+BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+LIMIT_S = 480
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some lines of a shell, and what they print as the page has it."""
+
+    commands: str
+    shown: str
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(found["commands"], found["shown"] or "") for found in BLOCK.finditer(page)]
+
+
+def run_page(name: str) -> None:
+    """Run a page of docs/ that shows the whole way of a migration; fail where it is not as the page says."""
+    page = blocks((DOCS / name).read_text(encoding="utf-8"))
+    commands = "".join(one.commands for one in page)
+    order = list(WAY) if name == "tutorial.md" else [*WAY[:3], "verify", "parity", *WAY[5:]]
+    assert re.search(".*".join(f"migrator {one}" for one in order), commands, re.DOTALL), "the whole way is shown"
+    with ordinary_folder() as folder:
+        status = _run(page, folder)
+        for number, one in enumerate(page):
+            printed = (folder / f"{number}.out").read_text()
+            told = f"{one.commands}{printed}{(folder / f'{number}.err').read_text()[-2000:]}"
+            assert status == 0 or (folder / f"{number + 1}.out").exists(), f"failed: {told}"
+            assert is_like(one.shown, printed), told
+
+
+def _run(page: list[Block], folder: Path) -> int:
+    """Run all blocks in one shell, which ends at the first that fails; return its status."""
+    program = "\n".join(
+        f"{{\n{one.commands}}} >{folder}/{number}.out 2>{folder}/{number}.err || exit"
+        for number, one in enumerate(page)
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIGRATOR_")}
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "USER": "ann"}
+    environment["MIGRATOR_COPY__WORKERS"] = "1"  # a process takes longer to start than a chunk to copy
+    with subprocess.Popen(["bash", "-c", program], cwd=folder, env=environment, start_new_session=True) as shell:
+        try:
+            return shell.wait(LIMIT_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)  # what the session left in the background
+            for place in folder.rglob(daemon.DEFAULT_DIRECTORY):
+                daemon.stop(place, remove=True)
