@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import bson
+import msgspec
 import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
@@ -121,3 +122,11 @@ def test_what_stays_in_the_remainder_of_real_documents(profile: str) -> None:
         decoded = decode_document(collection, context, bson.encode(document))
         left = {entry.field for entry in remainder.entries(serialize(collection, decoded, decoded.rows)[1])}
         assert left <= LEFT[profile] | ODD.get(str(document.get("name")), set()), document["_id"]
+
+
+def test_a_schedule_that_was_created_here_is_a_document_that_beat_finds() -> None:
+    collection = COLLECTIONS["celerybeat"]["schedules"]
+    rows = decode_document(collection, CONTEXT, bson.encode(real_documents("celerybeat-mongo/schedules")[1])).rows
+    document = collection.encode((msgspec.structs.replace(rows[0], schema_version=None), *rows[1:]))
+    assert document["_cls"] == "PeriodicTask"
+    assert document["crontab"]["_cls"] == "Crontab"

@@ -93,6 +93,7 @@ BASES: dict[str, Document] = {
     "graph": {"name": "sweep", "halted": NOON, "after": NOON},
     "leases": {"until": NOON.replace(year=2027)},
     "wheels": {
+        "form": "wheel",
         "on": False,
         "line": "30 2 * * mon-fri",
         "begin": NOON,
@@ -104,6 +105,7 @@ BASES: dict[str, Document] = {
         "deep": {"colour": "red"},
     },
     "turns": {
+        "form": "wheel",
         "on": True,
         "turn": {"kind": "turn", "every": 5, "unit": "minutes"},
         "most": 3,

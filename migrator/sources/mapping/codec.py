@@ -431,7 +431,7 @@ class Codec:
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
         owner: Any = rows[0]
-        document: Document = {"_id": identity.parse_source_id(owner.source_id or "")}
+        document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self._mapped.fixed}
         for writer in self._writers:
             writer.write(rows, document)
         if self._mapped.respell is not None:
@@ -658,6 +658,7 @@ def _known(mapped: Mapped) -> Iterator[str]:
     yield "_id"
     yield from mapped.derived_paths
     yield from mapped.transient
+    yield from mapped.fixed
     for field in mapped.every:
         for path in (field.path, *field.also):
             yield from _beginnings(path)

@@ -102,7 +102,7 @@ LARGEST: Final = 1_000_000
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
-_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "expects_trigger")
+_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger")
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
@@ -267,6 +267,10 @@ class _Reading:
         choices = self._choices(section, fed, (*_columns_filled(fields), *constants), held.get("choices", {}))
         present = self._rows(section, fed, fields, self._table((*section, "rows"), held.get("rows", {})))
         self._check_columns(section, fed, fields, (*constants, *choices))
+        fixed = self._table((*section, "fixed"), held.get("fixed", {}))
+        for name, value in fixed.items():
+            if type(value) is not str or name == "_id":
+                self._wrong((*section, "fixed", name), f"fixed {name} of {_label(section)}: expected a text")
         expects = held.get("expects_trigger", False)
         if type(expects) is not bool or (expects and "triggers" not in fed[1:]):
             where = f"collection {_label(section)}: expects_trigger: "
@@ -280,6 +284,7 @@ class _Reading:
             constants=constants,
             choices=choices,
             present=present,
+            fixed=fixed,
             expects_trigger=bool(expects),
         )
 

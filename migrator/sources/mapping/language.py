@@ -214,6 +214,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Of a kind: which documents it describes; None: all that are left."""
     skipped: bool = False
     """Of a kind: its documents make no rows; they are counted as skipped."""
+    fixed: Mapping[str, str] = {}
+    """Field to the text that the source writes into each document; one that a field fills holds that instead."""
     expects_trigger: bool = False
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
     further: tuple[Field, ...] = ()

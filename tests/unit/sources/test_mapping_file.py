@@ -224,6 +224,16 @@ def test_a_mistake_in_a_field_is_named_with_its_line(tmp_path: Path, line: str, 
             'name = "Acme Jobs"',
             "2: source.name: expected a name of lower-case letters, digits, - and _",
         ),
+        (
+            "[collections.jobs.fields]",
+            "[collections.jobs.fixed]\n_cls = 1\n[collections.jobs.fields]",
+            "9: fixed _cls of jobs: expected a text",
+        ),
+        (
+            "[collections.jobs.constants]",
+            "expects_trigger = 1\n[collections.jobs.constants]",
+            "5: collection jobs: expects_trigger: expected true or false, and triggers after the first table",
+        ),
         ('"scheduled"', '"?"', "6: constant schedules.status of jobs: expected pending, "),
         (
             'schedules.status = "scheduled"',
