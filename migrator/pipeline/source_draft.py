@@ -15,7 +15,19 @@ from migrator.connections.mongo import MongoDatabase, committed, open_source, tr
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.extract import draw
 from migrator.pipeline.source_fields import SampledField, fields_of
-from migrator.pipeline.source_names import PLACES, REFERENCE, TENANT, Place, plain, spellings, unit_of, word_for
+from migrator.pipeline.source_names import (
+    COLLECTIONS,
+    COUNTED_FROM_ZERO,
+    HALTED,
+    PLACES,
+    REFERENCE,
+    TENANT,
+    Place,
+    plain,
+    spellings,
+    unit_of,
+    word_for,
+)
 from migrator.sources import COLLECTION_NAME, is_collection_name
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.file import OPEN
@@ -37,7 +49,8 @@ _FROM_THE_ID: Final = {
     "schedules": ("schedules.name", "string", ""),
     "runs": ("runs.created_at", "objectId", ', as = "id-time"'),
 }
-"""Table to a column that must be filled, to the type of an ``_id`` that can fill it, and the option for that."""
+"""Table to a column that must be filled, to the type of an ``_id`` that can fill it, and the option for that. The name
+of a schedule may also be the text of an ObjectId."""
 
 
 class _Sampled(msgspec.Struct, frozen=True):
@@ -86,7 +99,7 @@ def _sample(source: MongoDatabase, name: str, size: int, table: str | None) -> _
     if not raws:
         raise RefusedError(f"collection {name} of database {source.name} has no documents")
     fields = fields_of(raws)
-    return _Sampled(name, len(raws), fields, table or _table_of(fields), table is not None)
+    return _Sampled(name, len(raws), fields, table or _table_of(name, fields), table is not None)
 
 
 def _head(name: str) -> Iterator[str]:
@@ -99,8 +112,11 @@ def _head(name: str) -> Iterator[str]:
     yield f'name = "{name}"'
 
 
-def _table_of(fields: Mapping[str, SampledField]) -> str:
-    """Guess what a collection holds, from what only such documents have."""
+def _table_of(name: str, fields: Mapping[str, SampledField]) -> str:
+    """Guess what a collection holds, from its name and from what only such documents have."""
+
+    def named(table: str) -> bool:
+        return any(word in plain(name) for word in COLLECTIONS[table])
 
     def has(table: str, *columns: str) -> bool:
         return any(_found(place, fields, ()) for place in PLACES[table] if place.column.partition(".")[2] in columns)
@@ -112,11 +128,12 @@ def _table_of(fields: Mapping[str, SampledField]) -> str:
         return "schedules"
     if has("execution_logs", "level") and has("execution_logs", "message") and has("execution_logs", "logged_at"):
         return "execution_logs"
-    if has("workers", "last_heartbeat_at") and not has("runs", "started_at", "finished_at", "attempt"):
+    was_run = has("runs", "started_at", "finished_at", "attempt")
+    if not was_run and (has("workers", "last_heartbeat_at") or named("workers")):
         return "workers"
-    if has("schedules", "next_fire_at") and not has("runs", "started_at", "finished_at"):
+    if not was_run and (has("schedules", "next_fire_at") or named("schedules")):
         return "schedules"
-    return "runs"
+    return "locks" if named("locks") and has("locks", "expires_at") else "runs"
 
 
 class _Draft:
@@ -143,6 +160,12 @@ class _Draft:
         yield ""
         yield f"[collections.{section}.fields]"
         yield from self._field_lines()
+        halted = self._halted()
+        if halted is not None:
+            yield ""
+            yield f"[collections.{section}.choices]"
+            halts = f'{{ if = "{halted}", equals = true, value = "paused" }}'
+            yield f'schedules.status = [{halts}, {{ value = "scheduled" }}]'
         constants = list(self._missing())
         if constants:
             yield ""
@@ -173,7 +196,7 @@ class _Draft:
         """Return a field whose words are mostly those of a column, whatever its name."""
         known = tables.WORDS[place.column]
         for path, field in self._fields.items():
-            if path in placed or path == "_id" or field.kind != "string" or not field.is_word:
+            if path in placed or path == "_id" or "." in path or field.kind != "string" or not field.is_word:
                 continue
             if sum(word_for(word, known) is not None for word in field.words) > len(field.words) / 2:
                 return path
@@ -240,6 +263,8 @@ class _Draft:
         """Return the column that the ``_id`` can fill, and its line, if no field fills that column."""
         field = self._fields.get("_id")
         column, kind, converter = _FROM_THE_ID.get(self._table, ("", "", ""))
+        if self._table == "schedules" and field is not None and field.types.keys() == {"objectId"}:
+            kind, converter = "objectId", ', as = "id-text"'
         if field is None or field.types.keys() != {kind} or self._fills(column) or column in self._second.values():
             return None
         return column, f'_id = {{ to = "{column}"{converter} }}  # {field.described}'
@@ -260,6 +285,12 @@ class _Draft:
             elif not any(self._is_mapped(inner) for inner in self._fields if inner.startswith(f"{path}.")):
                 covered.add(path)
                 yield from self._unplaced(path)
+
+    def _halted(self) -> str | None:
+        """Return the field that says whether a schedule rests, if no field fills its status."""
+        if self._table != "schedules" or self._fills("schedules.status"):
+            return None
+        return next((path for path, one in self._fields.items() if plain(path) in HALTED and one.kind == "bool"), None)
 
     def _is_mapped(self, path: str) -> bool:
         return path in self._placed or path in self._references or path == self._tenant
@@ -294,6 +325,8 @@ class _Draft:
             unit = unit_of(path)
             options.append(f'unit = "{unit or "seconds"}"')
             note = "" if unit else "; the unit is a guess"
+        if place.column == "runs.attempt" and plain(path) in COUNTED_FROM_ZERO:
+            options.append("add = 1")
         if place.want in ("number", "duration") and field.kind != "int":
             options.append(f'type = "{field.kind}"')
         return options + self._nulls(field), note
@@ -326,7 +359,14 @@ class _Draft:
             return "; no reference: its values are no _id of another collection"
         if field.kind == "array":
             return "; an array makes no rows"
-        if self._table == "runs" and field.is_word and not self._fills("runs.state"):
+        if field.naive > field.documents / 2:
+            return "; a time without an offset, which no converter reads"
+        if (
+            self._table == "runs"
+            and field.is_word
+            and len(field.words or field.codes) > 1
+            and not self._fills("runs.state")
+        ):
             return "; few different values: runs.state?"
         if self._table == "runs" and "duration" in plain(path):
             return "; runs.duration_ms follows from runs.started_at and runs.finished_at"
@@ -339,6 +379,7 @@ class _Draft:
         """Yield lines for columns that may not be null, and that no field was found for."""
         filled = {place.column for place in self._placed.values()} | {column for column, _ in self._references.values()}
         filled |= {*self._second.values(), *(self._id or ())[:1]}
+        filled |= {"schedules.status"} if self._halted() else set()
         for table in self._fed:
             for column in sorted(tables.needed_columns(table)):
                 name = f"{table}.{column}"
@@ -356,7 +397,7 @@ def _found(place: Place, fields: Mapping[str, SampledField], placed: Any) -> str
     """Return the field whose name is closest to those of a place, and whose values suit it; None if there is none."""
     best: tuple[int, int, int, str] | None = None
     for path, field in fields.items():
-        if path == "_id" or path in placed or not _suits(field, place):
+        if path == "_id" or path in placed or not _suits(path, field, place):
             continue
         if any(path.startswith(f"{outer}.") for outer in placed):
             continue
@@ -367,14 +408,15 @@ def _found(place: Place, fields: Mapping[str, SampledField], placed: Any) -> str
     return None if best is None else best[3]
 
 
-def _suits(field: SampledField, place: Place) -> bool:
+def _suits(path: str, field: SampledField, place: Place) -> bool:
     if place.want in ("time", "cron"):
         return field.is_time if place.want == "time" else field.is_cron
     if field.is_time or field.is_cron:
         return False
     match place.want:
         case "word":
-            suits = field.is_word
+            outer = path.rpartition(".")[0]
+            suits = field.is_word and (not outer or plain(outer) in place.names)
         case "number" | "duration":
             suits = field.kind in ("int", "long", "double")
         case "texts":

@@ -35,6 +35,8 @@ _SINCE_1970: Final = (("seconds", 5e8, 5e9), ("milliseconds", 5e11, 5e12), ("mic
 """Encoding of a number, and the numbers that are times of the years 1985 to 2128 by it."""
 _JAVASCRIPT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 """A time as JavaScript writes it."""
+_NAIVE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?$")
+_FIELDS: Final = (5, 6, 7)
 _NUMBERS: Final = frozenset({"int", "long", "double"})
 
 
@@ -53,6 +55,8 @@ class SampledField:
         self.ids: dict[Any, None] = {}
         """Values that may be the ``_id`` of another document."""
         self.numbers: list[float] = []
+        self.naive = 0
+        """Texts that are times without an offset, in the way of ISO 8601."""
         self.text_lists = 0
         """Arrays that hold texts alone."""
         self._iso = self._zulu = self._line_count = 0
@@ -66,6 +70,7 @@ class SampledField:
                 self.words[value] += 1
             self._iso += _is_iso(value)
             self._zulu += _JAVASCRIPT.fullmatch(value) is not None
+            self.naive += _NAIVE.match(value) is not None
             self._add_line(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             self.numbers.append(float(value))
@@ -78,10 +83,10 @@ class SampledField:
 
     def _add_line(self, value: str) -> None:
         line = value.strip()
-        if line in self.lines or (len(self.lines) < MAX_LINES and " " in line and _dialects_of(line)):
+        if line in self.lines or (len(self.lines) < MAX_LINES and _dialects_of(line)):
             self.lines[line] += 1
             self._line_count += 1
-        elif len(self.lines) >= MAX_LINES and " " in line:
+        elif len(self.lines) >= MAX_LINES:
             self._line_count += bool(_dialects_of(line))
 
     @property
@@ -116,9 +121,10 @@ class SampledField:
             return "date"
         if self.kind == "string" and self._iso > TIME_SHARE * self.types["string"]:
             return "iso-z" if 2 * self._zulu > self._iso else "iso"
-        if self.kind in _NUMBERS and self.numbers:
+        said = [number for number in self.numbers if number]  # 0 stands for no time at all
+        if self.kind in _NUMBERS and said:
             for name, least, most in _SINCE_1970:
-                if sum(least <= number <= most for number in self.numbers) > TIME_SHARE * len(self.numbers):
+                if sum(least <= number <= most for number in said) > TIME_SHARE * len(said):
                     return name
         return None
 
@@ -157,13 +163,13 @@ def _walk(document: Mapping[str, Any], prefix: str, depth: int, fields: dict[str
 
 
 def _dialects_of(line: str) -> tuple[str, ...]:
+    # some dialects also take a date, a single number or a word
+    if not (line.startswith("@") or len(line.split()) in _FIELDS):
+        return ()
     return tuple(name for name in DIALECTS if _is_taken(name, line))
 
 
 def _is_taken(dialect: str, line: str) -> bool:
-    # the dialect of Agenda also takes single numbers and words
-    if dialect == "agenda" and len(line.split()) not in (5, 6):
-        return False
     try:
         cron.validate(dialect, line, None)
     except cron.CronError:

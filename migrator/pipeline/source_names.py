@@ -83,7 +83,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
         ("result", "any", "result output return returnvalue ret response"),
         ("worker_id", "text", "worker workerid leaseowner lockedby claimedby host hostname node instance server"),
         ("run_number", "number", "runnumber number seq sequence"),
-        ("attempt", "number", "attempt try tries attemptno attemptnumber"),
+        ("attempt", "number", "attempt try tries attemptno attemptnumber retrycount retries retry"),
         ("cause", "text", "cause trigger reason origin"),
         ("triggered_by", "text", "triggeredby startedby requestedby user"),
         ("trace_id", "text", "traceid correlationid"),
@@ -126,9 +126,20 @@ TENANT: Final = frozenset(
     for end in ("", "id")
 )
 REFERENCE: Final = frozenset(
-    f"{name}{end}" for name in ("schedule", "job", "task", "run", "parent") for end in ("", "id")
+    f"{name}{end}" for name in ("schedule", "job", "task", "run", "parent") for end in ("", "id", "name")
 )
 """Names of fields that probably hold the ``_id`` of another document."""
+
+HALTED: Final = frozenset(f"{be}{name}" for be in ("", "is") for name in ("paused", "suspended", "disabled", "stopped"))
+"""Names of fields that say whether a schedule rests."""
+COUNTED_FROM_ZERO: Final = frozenset(("retrycount", "retries", "retry"))
+"""Names of fields that count attempts after the first one."""
+COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "schedules": ("schedule", "recurring", "cron", "plan"),
+    "locks": ("lock", "lease"),
+    "workers": ("worker", "server", "agent"),
+}
+"""Table to what the names of collections for it contain."""
 
 _TIME_END: Final = re.compile(r"(?<=..)(?:at|on|time|date|datetime|utc|ts|timestamp|ms|millis)$")
 _UNIT_END: Final[tuple[tuple[re.Pattern[str], Unit], ...]] = (
@@ -145,7 +156,18 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "error": ("fail", "failed", "failure", "errored", "crashed", "dead", "deadletter", "rejected", "broken"),
     "failed": ("fail", "failure", "error", "errored", "crashed", "dead"),
     "running": ("active", "started", "processing", "inprogress", "executing", "locked", "leased", "claimed", "working"),
-    "queued": ("pending", "waiting", "new", "created", "ready", "retry", "retrying", "enqueued", "scheduled", "todo"),
+    "queued": (
+        "pending",
+        "waiting",
+        "new",
+        "created",
+        "ready",
+        "retry",
+        "retrying",
+        "enqueued",
+        "scheduled",
+        "requested",
+    ),
     "pending": ("new", "waiting", "created"),
     "scheduled": ("on", "active", "enabled", "waiting", "ready"),
     "paused": ("off", "inactive", "disabled", "suspended", "stopped", "onhold"),

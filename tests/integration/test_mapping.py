@@ -240,6 +240,28 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
         '_id = { to = "runs.created_at", as = "id-time" }',
         "# no field looks like a tenant: set [source] default_tenant in config.toml",
     }
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        database["flowSchedules"].insert_one(
+            {"isPaused": True, "tags": ["a"], "due": "2026-11-22 12:00:00", "extra": {"status": "ok"}}
+        )
+        database["mails"].insert_many(
+            [{"state": "NEW", "retryCount": number, "lockedUntil": number % 2 * SECONDS} for number in (0, 1)]
+        )
+    lines = {
+        line.partition("  #")[0] for line in draft_mapping(settings, ("mails", "flowSchedules"), 10, "own").splitlines()
+    }
+    assert lines >= {
+        "[collections.flowSchedules]",
+        'tables = ["schedules"]',
+        '_id = { to = "schedules.name", as = "id-text" }',
+        'tags = { to = "schedules.tags" }',
+        "# due is kept in the remainder (string 1); a time without an offset, which no converter reads",
+        "# extra is kept in the remainder (object 1)",
+        'schedules.status = [{ if = "isPaused", equals = true, value = "paused" }, { value = "scheduled" }]',
+        'retryCount = { to = "runs.attempt", add = 1 }',
+        'lockedUntil = { to = "runs.lease_expires_at", encoding = "seconds" }',
+    }
     for chosen, message in (({"plans": "schedule"}, "did you mean schedules"), ({"a$b": "runs"}, "collection 'a[$]b'")):
         with pytest.raises(UsageError, match=message):
             draft_mapping(settings, ("done",), 1_000, "own", chosen)
