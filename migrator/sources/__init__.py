@@ -14,7 +14,7 @@ from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 """Mapping files that are shipped, each named after its source."""
-_IN_PYTHON = ("stellaops", "agenda", "apscheduler")
+_IN_PYTHON = ("stellaops", "agenda", "apscheduler", "apscheduler4")
 """Shipped sources that are packages in this one, each with a ``PROFILE``."""
 NAMES = (*_IN_PYTHON, *sorted(path.stem for path in _MAPPINGS.glob("*.toml")))
 """Every shipped source."""

@@ -66,6 +66,9 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     "unknown-zone": SourcePolicy(
         "an unknown time zone", "the schedule is loaded without a trigger; the remainder keeps it"
     ),
+    "unreadable-result": SourcePolicy(
+        "a result in a pickle that is not read", "the run is loaded without it; its metadata keep the bytes"
+    ),
     "unusable-reference": SourcePolicy(
         "a reference that is no usable id", "the column is null; the remainder keeps the original"
     ),

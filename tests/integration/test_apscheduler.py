@@ -28,6 +28,7 @@ from tests.copying import number, quarantine, run, settings_for, write_config
 from tests.tailing import compared, differences
 from tests.unit.sources.apscheduler.test_jobs import state
 from tests.unit.sources.apscheduler.test_pickles import LARGE, hostile
+from tests.unit.sources.apscheduler.test_version_4 import SERIALIZERS, documents_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sources-apscheduler.md").read_text(encoding="utf-8")
 KEPT = "SELECT count(*) FROM scheduler.schedules WHERE extra <> '{}'"
@@ -141,3 +142,23 @@ def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, sched
     scheduler.reschedule_job("cron", trigger="interval", minutes=5)
     assert {one[1] for one in differences(check_parity(settings, Scope()))} >= {"cron"}
     engine.dispose()
+
+
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_the_data_store_of_version_4(mongo_database: Database[Any], scheduler_dsn: str, serializer: str) -> None:
+    for collection, found in documents_of(serializer):
+        mongo_database[collection].insert_one(found)
+    settings = settings_for(mongo_database, scheduler_dsn, profile="apscheduler4")
+    assert backfill(settings, Scope()).quarantined == 0
+    with Tail(settings) as tail:
+        tail.run("caught-up")
+        released = dict.fromkeys(("acquired_by", "acquired_until", "acquired_until_utcoffset"), "")
+        mongo_database["schedules"].update_one({"_id": "cron"}, {"$unset": released, "$set": {"paused": True}})
+        mongo_database["jobs"].delete_one({"schedule_id": "gone"})
+        tail.run("caught-up")
+    assert compared(settings) == []
+    assert number(scheduler_dsn, "SELECT status FROM scheduler.schedules WHERE source_id = 'cron'") == "paused"
+    of_cron = "SELECT count(*) FROM scheduler.runs r JOIN scheduler.schedules s ON s.id = r.schedule_id"
+    assert number(scheduler_dsn, of_cron) == 1
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 8
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.handlers") == 2

@@ -145,7 +145,7 @@ def read(data: bytes) -> Any:  # noqa: ANN401 - any plain data
     if stream.tell() != len(data):
         raise PickleRefusedError("nothing after the end of the pickle")
     value = machine.result()
-    _hold_limits(value)
+    hold_limits(value)
     return value
 
 
@@ -415,7 +415,7 @@ def _made(target: object, arguments: object) -> Any:  # noqa: ANN401 - any plain
     return Made(target.name, arguments)
 
 
-def _hold_limits(value: object) -> None:
+def hold_limits(value: object) -> None:
     """Raise ``PickleRefusedError`` for data that is too deep or too much, counted as a tree: shared values repeat."""
     values = text = 0
     waiting: list[tuple[Any, int]] = [(value, 0)]
