@@ -370,7 +370,7 @@ class _Probes:
         try:
             document = collection.encode(fitted(collection, _CONTEXT, rows, (), history))
         except Exception as error:  # noqa: BLE001 - a function of any profile, which may expect rows of its own only
-            return Rejected("not-encodable", "", f"an encode that takes such a row ({type(error).__name__})")
+            return Rejected("not-round-trip", "", f"an encode that takes such a row ({type(error).__name__})")
         for one in collection.references:
             if one.path and any(type(row) is one.record and getattr(row, one.column) is not None for row in rows):
                 place(document, one.path, ObjectId(b"probe-probe-"[:12]))
