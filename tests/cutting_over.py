@@ -29,6 +29,7 @@ from tests.agenda_documents import REAL, real
 from tests.conftest import fresh_name
 from tests.copying import settings_for, write_config
 from tests.ordinary_user import hand_over, ordinary_folder
+from tests.real_documents import real_documents
 from tests.stellaops_documents import CANONICAL, fresh
 
 APPLICATION = "application"
@@ -56,7 +57,9 @@ class Scene:
         base = settings_for(database, dsn, profile=profile)
         mapping = {"acme": str(ACME)}.get(profile, profile if profile.endswith(".toml") else None)
         self.settings = Settings(
-            source=base.source if mapping is None else SourceSettings(mapping=mapping, default_tenant="house"),
+            source=SourceSettings(mapping=mapping, default_tenant="house")
+            if mapping is not None
+            else msgspec.structs.replace(base.source, zone=ZONES.get(profile)),
             mongo=type(base.mongo)(uri=server.uri, database=database.name),
             postgres=base.postgres,
             copy=base.copy,
@@ -120,7 +123,13 @@ def _acme(database: Database[Any]) -> None:
     database["history"].insert_many(runs)
 
 
-DOCUMENTS = {"stellaops": _stellaops, "agenda": _agenda, "acme": _acme}
+def _celerybeat(database: Database[Any]) -> None:
+    database["schedules"].insert_many(real_documents("celerybeat-mongo/ticked"))
+
+
+DOCUMENTS = {"stellaops": _stellaops, "agenda": _agenda, "acme": _acme, "celerybeat": _celerybeat}
+ZONES = {"celerybeat": "Europe/Vienna"}
+"""Source → the zone in which its application ran."""
 """Source → what inserts its documents."""
 
 

@@ -84,7 +84,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         gates.append(_config_gate(config))
         if level != 3:  # noqa: PLR2004 - a level; it carries nothing
             profile = profile_of(settings.source)
-            gap_texts = list(gap_lines(find_gaps(target, profile)))
+            gap_texts = list(gap_lines(find_gaps(target, profile, settings.source)))
             gap_texts += _lost_lines(reverse_sync.lost_columns(target) | reverse_sync.lost_rows(target, profile))
             gates += [Gate(name="written back", passed=None, words=words) for words in gap_texts]
         if level == 3:  # noqa: PLR2004 - a level
@@ -202,7 +202,7 @@ def _run_steps_before(
     with journal.step("rollback-check") as detail:
         detail["documents"] = _check(sessions, journal.cutover.began_at)
     # now: after the rollback, rows no longer say that they were created on PostgreSQL
-    journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
+    journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile, settings.source)))
     columns, rows = (
         reverse_sync.lost_columns(sessions.target),
         reverse_sync.lost_rows(sessions.target, sessions.profile),

@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
+from migrator.config import SourceSettings
 from migrator.connections.postgres import Connection
 from migrator.cutover import reverse_documents
 from migrator.cutover.reverse_encoding import stated_trigger, stored_rows, triggers_by_schedule
 from migrator.records import Schedule, Trigger
-from migrator.sources import write_back
+from migrator.sources import context_of, write_back
 from migrator.sources.profile import Context, Profile
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.schedules import is_carried
@@ -48,11 +49,15 @@ def plan_words(profile: Profile) -> str:
     return "; ".join(("after a rollback these have no place in MongoDB", *write_back.write_back(profile).losses))
 
 
-def find_gaps(target: Connection, profile: Profile) -> list[Gap]:
+def find_gaps(target: Connection, profile: Profile, source: SourceSettings) -> list[Gap]:
     """Return what PostgreSQL holds now that the old application would not fire, whenever it was written."""
+    context = context_of(source, _EPOCH)
     found: dict[str, list[str]] = {}
     for schedule, triggers in _active_schedules(target):
-        reasons = _reasons(schedule, triggers) if profile.kept_by_store else _unstated(profile, schedule, triggers)
+        if profile.kept_by_store:
+            reasons = _reasons(schedule, triggers)
+        else:
+            reasons = _unstated(profile, context, schedule, triggers)
         for words in reasons:
             found.setdefault(words, []).append(_key_of(profile, schedule))
     return [
@@ -94,14 +99,14 @@ def _key_of(profile: Profile, schedule: Schedule) -> str:
     return str(write_back.key_of(home, schedule))
 
 
-def _unstated(profile: Profile, schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
+def _unstated(profile: Profile, context: Context, schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
     """Yield why the old application would not fire a schedule as PostgreSQL does, by triggers of no document."""
     collections = profile.by_name()
     name = (schedule.source or "").rpartition("/")[2]
     home = collections.get(name) if schedule.source is not None else write_back.holder(profile, Schedule)
     if home is None or Trigger not in home.tables:
         return
-    context = Context(as_of=_EPOCH, default_tenant=schedule.tenant_id)
+    context = msgspec.structs.replace(context, default_tenant=schedule.tenant_id)
     waiting = [one for one in triggers if one.kind != "one_time" or one.next_fire_at is not None]
     stated = reverse_documents.stated_trigger(profile, context, home, schedule, waiting)
     kinds = {one.kind for one in waiting if one is not stated}

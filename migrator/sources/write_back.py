@@ -195,6 +195,8 @@ def says_trigger(read: Rows, trigger: Trigger) -> bool:
         return found.run_at in (trigger.run_at, trigger.next_fire_at)
     if trigger.kind != "cron":
         return found.interval_ms == trigger.interval_ms
+    if (found.timezone or "UTC") != (trigger.timezone or "UTC"):
+        return False  # the document cannot say in which zone, or says another
     return found.cron_expression == trigger.cron_expression and fires_alike(
         found.cron_dialect or "", trigger.cron_dialect or "", trigger.cron_expression or "", trigger.timezone
     )

@@ -390,6 +390,7 @@ class Codec:
             for table in mapped.tables
         }
         self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
+        self._is_local = any(field.local for field in mapped.every)
         self._may_fail = "triggers" in mapped.tables and (bool(self._dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
         self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
@@ -416,6 +417,8 @@ class Codec:
         if further is not None and not further.keys.isdisjoint(document):
             further.read(read(document, further.shape), reading)
         self._choose(mapped.tables[0], reading)
+        if self._is_local and context.zone is not None:
+            reading.columns["triggers"]["timezone"] = context.zone  # of every trigger: a time may be added to it
         if mapped.derive is not None:
             mapped.derive(document, reading, context)
         if self._may_fail:

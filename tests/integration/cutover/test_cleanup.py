@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from migrator.cli import cli
-from migrator.config import load_settings
+from migrator.config import SourceSettings, load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, fence
 from migrator.cutover.rollback_gaps import find_gaps, gap_lines
@@ -239,14 +239,14 @@ def test_a_trigger_with_a_document_of_its_own_that_became_a_cron_line_is_listed(
     words = "would not fire for a cron line whose trigger has a document of its own"
     with open_target(made.settings, autocommit=True) as target:
         profile = profile_of(made.settings.source)
-        assert not any(words in line for line in gap_lines(find_gaps(target, profile)))
+        assert not any(words in line for line in gap_lines(find_gaps(target, profile, SourceSettings())))
         changed = target.execute(
             "UPDATE scheduler.triggers SET kind = 'cron', interval_ms = NULL, anchor = NULL, cron_dialect = 'cronos',"
             " cron_expression = '5 5 * * *', timezone = 'UTC', next_fire_at = NULL WHERE source = 'stellaops/triggers'"
             " AND schedule_id IN (SELECT id FROM scheduler.schedules WHERE name = 'interval 1')"
         )
         assert changed.rowcount == 1
-        assert any(words in line for line in gap_lines(find_gaps(target, profile)))
+        assert any(words in line for line in gap_lines(find_gaps(target, profile, SourceSettings())))
 
 
 def test_a_table_that_a_transaction_uses_is_not_waited_for_without_end(

@@ -107,6 +107,53 @@ def test_the_way_back_is_rehearsed_in_scratch_databases(ready: Scene) -> None:
     assert (done.wrong, done.written) == ((), 11 if ready.profile == "acme" else 6)
 
 
+@pytest.mark.parametrize("ready", ["celerybeat"], indirect=True)
+def test_celery_beat_goes_there_and_back(ready: Scene) -> None:
+    """Documents that were created here are such as beat finds and reads."""
+    before = documents(ready)
+    ids = {one["name"]: key for key, one in before.items()}
+    ready.switch()
+    assert changed(before, documents(ready)) == {}, "nothing was written, so nothing changes"
+    of_hours = "schedule_id = (SELECT id FROM scheduler.schedules WHERE name = %s)"
+    fired = "UPDATE scheduler.triggers SET fire_count = fire_count + 1, last_fire_at = %s"
+    write(ready, f"{fired} WHERE {of_hours}", NOON, "workdays")
+    write(ready, f"UPDATE scheduler.triggers SET end_at = %s, max_fires = 9 WHERE {of_hours}", NOON, "routed")
+    write(ready, f"UPDATE scheduler.triggers SET start_at = %s WHERE {of_hours}", NOON, "hours")
+    paused = "UPDATE scheduler.schedules SET status = 'paused', enabled = false, updated_at = %s WHERE name = %s"
+    write(ready, paused, NOON, "spaces")
+    write(ready, f"UPDATE scheduler.triggers SET enabled = false WHERE {of_hours}", "spaces")
+    write(ready, "UPDATE scheduler.schedules SET deleted_at = now(), updated_at = now() WHERE name = 'now'")
+    with store_postgres.opened(ready.dsn) as store, store.session(TENANT, now=NOON) as session:
+        often = session.schedules.upsert(schedule(TENANT, name="often", handler_name="demo.often", created_at=NOON))
+        session.triggers.upsert(trigger(often, next_fire_at=NOON))
+        daily = session.schedules.upsert(schedule(TENANT, name="daily", handler_name="demo.daily", created_at=NOON))
+        line = {"cron_expression": "15 4 * * mon", "cron_dialect": "celery", "timezone": "Europe/Vienna"}
+        session.triggers.upsert(trigger(daily, kind="cron", next_fire_at=NOON, **line))
+        elsewhere = session.schedules.upsert(schedule(TENANT, name="elsewhere", created_at=NOON))
+        session.triggers.upsert(trigger(elsewhere, kind="cron", next_fire_at=NOON, **line | {"timezone": "Asia/Tokyo"}))
+    done = rollback.run(ready.settings, ready.config, 1)
+    assert [one.ids for one in done.gaps] == [(str(elsewhere.id),)], "beat has one zone"
+    plain = NOON.replace(tzinfo=None)
+    found = changed(before, documents(ready))
+    made = {one["name"]: one for one in found.values() if one is not None and "name" in one}
+    assert {key: one for key, one in found.items() if one is None or "name" not in one} == {
+        ids["workdays"]: {"total_run_count": 1, "last_run_at": plain},
+        ids["routed"]: {"expires": plain, "max_run_count": 9},
+        ids["hours"]: {"start_after": plain + timedelta(hours=1)},
+        ids["spaces"]: {"enabled": False, "date_changed": plain},
+        ids["now"]: None,
+    }
+    usual = {"_cls": "PeriodicTask", "enabled": True, "total_run_count": 0, "max_run_count": 0}
+    assert made["often"].items() >= (usual | {"task": "demo.often"}).items()
+    assert made["often"]["interval"] == {"_cls": "Interval", "every": 1, "period": "minutes"}
+    assert made["daily"]["crontab"] == {"_cls": "Crontab", "minute": "15", "hour": "4"} | {
+        "day_of_month": "*",
+        "month_of_year": "*",
+        "day_of_week": "mon",
+    }
+    again(ready)
+
+
 @pytest.mark.proves("4-B1", "5-C1")
 @pytest.mark.parametrize("ready", ["acme"], indirect=True)
 def test_a_mapped_source_goes_there_and_back(ready: Scene) -> None:
