@@ -1,19 +1,24 @@
 """Rows of ``orchestrator``, ``crawler`` and ``support_center`` as a driver gives them: every column set."""
 
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
+from bson.int64 import Int64
 
 from migrator.records import Record, Run, Schedule, Trigger, remainder_of
-from migrator.sources.crawler import SYSTEM as CRAWLER
-from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
-from migrator.sources.profile import Note
-from migrator.sources.rows import Row, RowContext, RowSource, TableSource, find, load, restore
-from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
+from migrator.sources.crawler import PROFILE as CRAWLER
+from migrator.sources.crawler import shapes as crawler
+from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
+from migrator.sources.orchestrator import shapes as orchestrator
+from migrator.sources.profile import INHERITED, Collection, Context, Decoded, Document, Note, Profile, Rows
+from migrator.sources.rows import Row, RowShape, find
+from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
+from migrator.sources.support_center import in_process, names
+from migrator.sources.support_center import shapes as support_center
 from migrator.sources.support_center.in_process import JOB_LIST
-from migrator.values import remainder
+from migrator.values import remainder, table_row
 from migrator.values.copy_format import codec
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, 123000)  # noqa: DTZ001 - as a TIMESTAMP column comes
@@ -158,13 +163,6 @@ CRAWLER_ROWS: dict[str, Row] = {
 }
 
 SUPPORT_CENTER_ROWS: dict[str, Row] = {
-    "scheduler_job_types": {
-        "id": 2,
-        "name": "cron",
-        "display_name": "Cron",
-        "description": "by calendar",
-        "is_active": True,
-    },
     "task_functions": {
         "id": 3,
         "name": "cleanup_expired_tokens",
@@ -229,20 +227,53 @@ SUPPORT_CENTER_ROWS: dict[str, Row] = {
     "in_process_jobs": JOB_LIST[1],
 }
 
-SYSTEMS: tuple[tuple[RowSource, dict[str, Row]], ...] = (
+SHAPES: dict[str, type[RowShape]] = {
+    "ScheduledJob": orchestrator.ScheduledJob,
+    "EventHandler": orchestrator.EventHandler,
+    "JobExecution": orchestrator.JobExecution,
+    "JobExecutionLog": orchestrator.JobExecutionLog,
+    "jobs": crawler.Job,
+    "job_executions": crawler.JobExecution,
+    "task_functions": support_center.TaskFunction,
+    "scheduled_jobs": support_center.ScheduledJob,
+    "scheduled_job_executions": support_center.JobExecution,
+    "scheduler_instances": support_center.Instance,
+    "in_process_jobs": support_center.InProcessJob,
+}
+"""Table → its columns."""
+
+SYSTEMS: tuple[tuple[Profile, dict[str, Row]], ...] = (
     (ORCHESTRATOR, ORCHESTRATOR_ROWS),
     (CRAWLER, CRAWLER_ROWS),
     (SUPPORT_CENTER, SUPPORT_CENTER_ROWS),
 )
-TABLES: list[tuple[TableSource, Row]] = [
-    (table, rows[table.name]) for system, rows in SYSTEMS for table in system.tables if table.encode is not None
+TABLES: list[tuple[Collection, Row]] = [
+    (table, rows[table.name])
+    for system, rows in SYSTEMS
+    for table in (*system.collections, *([in_process.COLLECTION] if system is SUPPORT_CENTER else ()))
 ]
-"""Each table that makes records, and a row of it with every column set."""
+"""Each table, and a row of it with every column set."""
 
-CONTEXT = RowContext(
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row is read with: what the operator states, and the rows that it refers to."""
+
+    tenant: str | None = None
+    zone: str | None = None
+    as_of: datetime = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    parents: dict[str, dict[Any, Row]] = {}
+    """Table → primary key → row."""
+    repeated: frozenset[UUID] = frozenset()
+    """Executions whose number another one of the same job has already."""
+
+    def row(self, table: str, key: object) -> Row:
+        """Return a row that is referred to; empty if it is not there."""
+        return self.parents.get(table, {}).get(key, {})
+
+
+CONTEXT = Given(
     tenant="acme",
-    cron_zone="Africa/Cairo",
-    as_of=datetime(2026, 11, 20, 12, tzinfo=UTC),
+    zone="Africa/Cairo",
     parents={
         "ScheduledJob": {str(KEYS[0]): ORCHESTRATOR_ROWS["ScheduledJob"]},
         "JobExecution": {str(KEYS[2]): ORCHESTRATOR_ROWS["JobExecution"]},
@@ -250,6 +281,79 @@ CONTEXT = RowContext(
         "scheduled_jobs": {KEYS[8]: SUPPORT_CENTER_ROWS["scheduled_jobs"]},
     },
 )
+
+
+def shape_of(table: Collection) -> type[RowShape]:
+    """Return the declared columns of a table."""
+    return SHAPES[table.name]
+
+
+def document_of(table: Collection, row: Row, given: Given) -> Document:
+    """Return the document that the reader of tables makes of a row, with what the SQL of ``inherited`` finds."""
+    document = {
+        "_id" if name == "id" else name: _long(value) if (table.name, name) in LONGS else _bson(value)
+        for name, value in row.items()
+    }
+    if table.inherited:
+        document[INHERITED] = {name: _bson(value) for name, value in _inherited(table.name, row, given).items()}
+    return document
+
+
+LONGS = {("job_executions", name) for name in ("duration_ms", "cpu_time_ms", "log_size_bytes")}
+"""Columns of the type ``bigint``."""
+
+
+def _long(value: Any) -> Any:  # noqa: ANN401 - any value of a row
+    return Int64(value) if type(value) is int and abs(value) < 2**63 else _bson(value)
+
+
+def _bson(value: Any) -> Any:  # noqa: ANN401 - any value of a row
+    try:
+        return table_row.to_bson(value)
+    except OverflowError:  # the server writes a year of five digits
+        return table_row.time_from_text("10000-01-01 00:59:59.999999+00")
+
+
+def _inherited(table: str, row: Row, given: Given) -> Row:
+    match table:
+        case "JobExecution":
+            job = given.row("ScheduledJob", row.get("job_id"))
+        case "JobExecutionLog":
+            execution = given.row("JobExecution", row.get("execution_id"))
+            job = given.row("ScheduledJob", execution.get("job_id"))
+            job = job | {"job_id": execution.get("job_id")} if job else {}
+        case "job_executions":
+            return {"repeated": row["id"] in given.repeated}
+        case "scheduled_jobs":
+            function = given.row("task_functions", row.get("task_function_id"))
+            handler = {name: function.get(name) for name in ("name", "handler_type", "queue")} if function else None
+            return {"handler": handler, "job_type": _job_type(row, given)}
+        case _:
+            return {"job_type": _job_type(given.row("scheduled_jobs", row.get("job_id")), given)}
+    return {name: job.get(name) for name in ("type", "platform_id", "job_id")}
+
+
+def _job_type(job: Row, given: Given) -> Any:  # noqa: ANN401 - a text, or None
+    types = given.parents.get("scheduler_job_types")
+    key = job.get("job_type_id")
+    if not isinstance(key, int):
+        return None
+    return names.SEEDED_JOB_TYPES.get(key) if types is None else types.get(key, {}).get("name")
+
+
+def load(table: Collection, row: Row, given: Given) -> Decoded:
+    """Return the records of a row, with the remainder of what they do not carry, and findings."""
+    document = document_of(table, row, given)
+    context = Context(as_of=given.as_of, default_tenant=given.tenant, zone=given.zone)
+    decoded = table.decode(document, context)
+    left = remainder.difference(table.without_derived(document), table.encode(decoded.rows))
+    return Decoded(table.attach(decoded.rows, left), decoded.notes)
+
+
+def restore(table: Collection, rows: Rows) -> Row:
+    """Return the row that records made by ``load`` stand for."""
+    document = remainder.apply(table.encode(rows), table.remainder(rows))
+    return {"id" if name == "_id" else name: table_row.from_bson(value) for name, value in document.items()}
 
 
 class Trip(msgspec.Struct):
@@ -294,7 +398,7 @@ def exactly(value: object) -> str:
     return repr(value)
 
 
-def travel(table: TableSource, row: Row, context: RowContext = CONTEXT) -> Trip:
+def travel(table: Collection, row: Row, context: Given = CONTEXT) -> Trip:
     """Load a row, render its records as COPY would, and rebuild it: it must be what it was."""
     decoded = load(table, row, context)
     for record in decoded.rows:

@@ -20,6 +20,7 @@ from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.conditions import require_same_conditions
 from migrator.pipeline.tail.positions import oplog_history
@@ -199,7 +200,9 @@ def _alone(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
-    "reverse sync": lambda sessions, _: server_gates.reverse_sync(sessions.profile),
+    "reverse sync": lambda sessions, _: (
+        server_gates.reverse_sync(sessions.profile) if sessions.tables is None else (False, NOT_FOLLOWED)
+    ),
     "copy": _copy,
     "replica set": lambda sessions, _: server_gates.replica_set(sessions.source),
     "tail": _tail,

@@ -288,14 +288,18 @@ class TableReader:
 
     def tenant_of(self, collection: Collection, default: str | None) -> sql.Composable:
         """Return the SQL of a row's tenant."""
-        stated = self._expanded(collection.tenant_sql or "NULL")
+        stated = self._expanded(collection, collection.tenant_sql or "NULL")
         return sql.SQL("coalesce(({})::text, {}::text)").format(stated, sql.Literal(default))
 
-    def _expanded(self, expression: str) -> sql.SQL:
-        """Return an expression of the profile with the tables of this database for the collections in braces."""
+    def _expanded(self, collection: Collection, expression: str) -> sql.SQL:
+        """Return an expression with the tables of this database for the names in braces.
+
+        A name that the configuration does not place is that of a table in the schema of the collection.
+        """
+        schema_of_collection, _ = place_of(self._names.get(collection.name, collection.name))
 
         def table_of(match: re.Match[str]) -> str:
-            schema, table = place_of(self._names.get(match[1], match[1]))
+            schema, table = place_of(self._names.get(match[1], f"{schema_of_collection}.{match[1]}"))
             return sql.Identifier(schema, table).as_string(None)
 
         return sql.SQL(re.sub(r"\{(\w+)\}", table_of, expression))
@@ -341,7 +345,7 @@ class TableReader:
         batch_size: int,
     ) -> Iterator[bytes]:
         """Yield the rows that a condition takes, in the order of their key."""
-        inherited = [self._expanded(one) for one in collection.inherited.values()]
+        inherited = [self._expanded(collection, one) for one in collection.inherited.values()]
         columns = [sql.SQL("this.{}").format(sql.Identifier(one.name)) for one in table.columns]
         selected = [
             column if one.plain else sql.SQL("{}::text").format(column)
@@ -351,7 +355,7 @@ class TableReader:
             sql.SQL(", ").join([*selected, *(sql.SQL("({})").format(one) for one in inherited)]),
             table.name,
             condition,
-            _listed(table.key),
+            _listed(table.key, "this"),
         )
         with connection.cursor(name="rows") as cursor:
             cursor.itersize = batch_size
@@ -410,9 +414,8 @@ class TableReader:
         """Return up to ``size`` rows, drawn at random by the server."""
         with self._connected() as connection, connection.transaction():
             table = self._table(connection, collection, name)
-            key = _listed(table.key)
             chosen = sql.SQL("({}) IN (SELECT {} FROM {} ORDER BY random() LIMIT {})").format(
-                key, key, table.name, sql.Literal(size)
+                _listed(table.key, "this"), _listed(table.key), table.name, sql.Literal(size)
             )
             found = self._read(connection, collection, table, chosen, MAX_BATCH_DOCUMENTS)
             return [raw for batch in found for raw in documents.split(batch)]
@@ -433,7 +436,7 @@ class TableReader:
         words: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self.tenant_of(collection, default_tenant))]
         sums: list[sql.Composable] = [sql.SQL("count(*) AS documents")]
         for index, one in enumerate(measures):
-            stated = self._expanded(one.source_sql or "NULL")
+            stated = self._expanded(collection, one.source_sql or "NULL")
             if one.kind == "group":
                 words.append(sql.SQL("({})::text AS {}").format(stated, sql.Identifier(f"g{index}")))
             elif one.kind == "sum":
@@ -504,8 +507,8 @@ def place_of(name: str) -> tuple[str, str]:
     return (schema, table) if parted else (DEFAULT_SCHEMA, name)
 
 
-def _listed(columns: Sequence[_Column]) -> sql.Composable:
-    return sql.SQL(", ").join(sql.Identifier(one.name) for one in columns)
+def _listed(columns: Sequence[_Column], *alias: str) -> sql.Composable:
+    return sql.SQL(", ").join(sql.Identifier(*alias, one.name) for one in columns)
 
 
 def _raw(collection: Collection, table: _Table, row: Sequence[Any]) -> bytes:
@@ -556,7 +559,7 @@ def _from_to(table: _Table, lower: bytes | None, upper: bytes | None) -> sql.Com
     for bound, operator in ((lower, ">="), (upper, "<")):
         if bound is not None:
             key = _row_of(table, documents.decode(bound)["_id"])
-            conditions.append(sql.SQL("ROW({}) {} {}").format(_listed(table.key), sql.SQL(operator), key))
+            conditions.append(sql.SQL("ROW({}) {} {}").format(_listed(table.key, "this"), sql.SQL(operator), key))
     return sql.SQL(" AND ").join(conditions)
 
 
@@ -568,4 +571,4 @@ def _is_among(table: _Table, source_ids: Iterable[str]) -> sql.Composable:
         sql.SQL("{}::{}[]").format(sql.Literal(list(column)), sql.SQL(one.type))
         for one, column in zip(table.key, texts, strict=True)
     ]
-    return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(_listed(table.key), sql.SQL(", ").join(arrays))
+    return sql.SQL("({}) IN (SELECT * FROM unnest({}))").format(_listed(table.key, "this"), sql.SQL(", ").join(arrays))

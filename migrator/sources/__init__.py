@@ -14,7 +14,7 @@ from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 """Mapping files that are shipped, each named after its source."""
-_IN_PYTHON = ("stellaops", "agenda", "apscheduler", "apscheduler4")
+_IN_PYTHON = ("stellaops", "agenda", "apscheduler", "apscheduler4", "orchestrator", "crawler", "support-center")
 """Shipped sources that are packages in this one, each with a ``PROFILE``."""
 NAMES = (*_IN_PYTHON, *sorted(path.stem for path in _MAPPINGS.glob("*.toml")))
 """Every shipped source."""
@@ -29,7 +29,7 @@ def load_profile(name: str) -> Profile:
     Raises ``ConfigurationError`` for an unknown name, with the nearest one, and for what is no profile.
     """
     if name in _IN_PYTHON:
-        shipped: Profile = import_module(f"{__name__}.{name}").PROFILE
+        shipped: Profile = import_module(f"{__name__}.{name.replace('-', '_')}").PROFILE
         return shipped
     if name in NAMES:
         return load_mapping(shipped_mapping(name))

@@ -1,41 +1,36 @@
-"""The seam for schedulers that keep their jobs in SQL tables: what ``profile`` is for collections, for rows.
+"""Schedulers that keep their jobs in tables of PostgreSQL: rows as dictionaries, and what their sources share.
 
-A table gives a pure ``decode(row, context)`` and a pure ``encode(rows)`` over plain dictionaries, as a PostgreSQL
-driver hands them out. ``load`` and ``restore`` close the circle: what the records cannot carry is kept as their
-remainder, so that ``restore(load(row))`` is the row, column by column, or the row was quarantined with the reason.
-
-To be compared, a row is written as a BSON document (``values.table_row``).
+The reader of tables gives a row as a document (``values.table_row``). ``collection_of`` makes a collection out of a
+pure ``decode(row, context)`` and a pure ``encode(rows)`` over plain dictionaries, as a PostgreSQL driver has them.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
+from bson.int64 import Int64
 
 from migrator import cron
 from migrator.records import Record, attach_extra, remainder_of
-from migrator.sources.profile import Decoded, Document, Note, Reference, Rejected, Rows
+from migrator.sources.profile import (
+    INHERITED,
+    Collection,
+    Context,
+    Decoded,
+    Document,
+    Measure,
+    Note,
+    Reference,
+    Rejected,
+    Rows,
+)
 from migrator.sources.shapes import LONGEST_TENANT, Shape, indexed, rejection
-from migrator.values import identity, remainder
-from migrator.values.table_row import to_bson, to_row
-
-
-def to_document(row: dict[str, Any]) -> Document:
-    """Return the row in BSON's types; raises ``Rejected`` for a value of a type that no known column has."""
-    return {column: _written(value, column) for column, value in row.items()}
-
-
-def _written(value: object, column: str) -> Any:  # noqa: ANN401 - any BSON value
-    try:
-        return to_bson(value)
-    except TypeError:
-        raise Rejected("unknown-type", column, "a type of the known columns") from None
-    except OverflowError:
-        raise Rejected("bad-date", column, "a time in the years 1 to 9999") from None
-
+from migrator.values import identity
+from migrator.values.table_row import from_bson, to_bson
 
 Row: TypeAlias = dict[str, Any]
 """Column to value: None, bool, int, float, str, Decimal, UUID, datetime, list, dict."""
@@ -61,53 +56,126 @@ class RowShape(Shape, rename=str):
     """
 
 
-class RowContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What decode may know besides the row; stated by the operator, so that nothing is guessed."""
+def collection_of(
+    name: str,
+    shape: type[RowShape],
+    tables: tuple[type[Record], ...],
+    decode: Callable[[Row, Context], Decoded],
+    encode: Callable[[Rows], Row],
+    *,
+    references: tuple[Reference, ...] = (),
+    after: tuple[str, ...] = (),
+    inherited: Mapping[str, str] = MappingProxyType({}),
+    tenant_sql: str = "",
+    measures: tuple[Measure, ...] = (),
+    unique: tuple[tuple[str, ...], ...] = (),
+    longs: tuple[str, ...] = (),
+) -> Collection:
+    """Return the collection of a table whose primary key is its column ``id``.
 
-    tenant: str | None = None
-    """Of systems that know no tenants."""
-    cron_zone: str | None = None
-    """Zone in which a source evaluated cron lines that name none: its servers' local time. IANA or Windows name."""
-    constant_cron_as_interval: bool = False
-    """Turn a cron line whose fires are evenly spaced into an interval; the minute at which it fires is lost."""
-    as_of: datetime | None = None
-    """Triggers whose source stores no usable next run get their first fire after this (aware); None: none."""
-    parents: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {}
-    """Table → primary key → row, for what a row inherits from the one it refers to."""
-    repeated: frozenset[UUID] = frozenset()
-    """Executions whose number another one of the same job has already."""
+    ``decode`` is given the declared columns, and what the row inherits in the member ``INHERITED``. ``longs``: columns
+    of the type ``bigint``.
+    """
+    columns = frozenset(columns_of(shape))
 
-    def parent(self, table: str, key: object, column: str) -> Mapping[str, Any]:
-        """Return the row that ``column`` refers to; raises ``Rejected`` where it is not there."""
-        found = self.parents.get(table, {}).get(key)
-        if found is None:
-            raise Rejected("orphan", column, f"the key of a row of {table}")
-        return found
+    def decode_document(document: Document, context: Context) -> Decoded:
+        return decode(row_of(document, columns), context)
 
-
-class TableSource(msgspec.Struct, frozen=True, kw_only=True):
-    """One table of a system."""
-
-    name: str
-    shape: type[RowShape]
-    tables: tuple[type[Record], ...] = ()
-    """Records its rows feed; the first holds exactly one per loaded row, and the remainder. Empty: only notes."""
-    decode: Callable[[Row, RowContext], Decoded]
-    encode: Callable[[Rows], Row] | None = None
-    references: tuple[Reference, ...] = ()
-    after: tuple[str, ...] = ()
-    """Tables that must be loaded before this one, and be given as ``RowContext.parents`` where it inherits."""
+    return Collection(
+        name=name,
+        tables=tables,
+        decode=decode_document,
+        encode=lambda rows: document_of(encode(rows), longs),
+        references=references,
+        after=after,
+        inherited=inherited,
+        tenant_sql=tenant_sql,
+        measures=measures,
+        unique=unique,
+        attach=attach_extra,
+        remainder=remainder_of,
+        reference_paths=frozenset(),
+        known=columns - {"id"} | {"_id"},
+    )
 
 
-class RowSource(msgspec.Struct, frozen=True, kw_only=True):
-    """How one system spells its tables, in load order."""
+def row_of(document: Document, columns: Mapping[str, Any] | frozenset[str]) -> Row:
+    """Return the declared columns of a row; raise ``Rejected`` for a time that Python does not have."""
+    row: Row = {}
+    for name, value in document.items():
+        column = "id" if name == "_id" else name
+        if column in columns or column == INHERITED:
+            try:
+                row[column] = from_bson(value)
+            except (ValueError, ArithmeticError):
+                raise Rejected("bad-date", column, "a time in the years 1 to 9999") from None
+    return row
 
-    name: str
-    tables: tuple[TableSource, ...]
 
-    def by_name(self) -> Mapping[str, TableSource]:
-        """Return the tables by name."""
-        return {table.name: table for table in self.tables}
+def document_of(row: Row, longs: tuple[str, ...] = ()) -> Document:
+    """Return the document of a row."""
+    return {
+        "_id" if column == "id" else column: Int64(value)
+        if column in longs and isinstance(value, int)
+        else to_bson(value)
+        for column, value in row.items()
+    }
+
+
+def inherits(row: Row, name: str, column: str, of: str) -> Any:  # noqa: ANN401 - any value of a row
+    """Return what a row inherits from the one that ``column`` refers to; raise ``Rejected`` if it is not there."""
+    found = row.get(INHERITED, {}).get(name)
+    if found is None:
+        raise Rejected("orphan", column, f"the key of a row of {of}")
+    return found
+
+
+def key_text(row: Row) -> str:
+    """Return the source id of a row."""
+    return identity.source_id(to_bson(row["id"]))
+
+
+def uuid_of_key(record: Any) -> UUID:  # noqa: ANN401 - a record with a source id
+    """Return the UUID that is the key of a record's row."""
+    found = from_bson(identity.parse_source_id(str(record.source_id)))
+    return found if isinstance(found, UUID) else UUID(str(found))
+
+
+def text_of_key(record: Any) -> Any:  # noqa: ANN401 - a record with a source id; a text or a number
+    """Return the key of a record's row."""
+    return from_bson(identity.parse_source_id(str(record.source_id)))
+
+
+def named_by(column: str) -> Callable[[Document], str | None]:
+    """Return the function that gives the source id of the row that a column refers to."""
+
+    def named(document: Document) -> str | None:
+        value = document.get(column)
+        return None if value is None else identity.source_id(value)
+
+    return named
+
+
+def counted(column: str, source: str) -> Measure:
+    """Count rows by tenant and a word; ``source``: SQL over a row ``this``."""
+    return Measure(name=column, kind="group", expression=None, sql=f"{column}::text", source_sql=source)
+
+
+def summed(column: str, source: str, name: str = "") -> Measure:
+    """Add up a number; ``column``: also an expression of it, which then needs a name."""
+    return Measure(name=name or column, kind="sum", expression=None, sql=f"({column})::numeric", source_sql=source)
+
+
+def spanned(column: str, source: str) -> Measure:
+    """Find the first and the last of a time; ``source``: SQL of a timestamptz."""
+    found, stored = (f"trunc(extract(epoch from {one}) * 1000)::bigint" for one in (source, column))
+    return Measure(name=column, kind="time", expression=None, sql=stored, source_sql=found)
+
+
+def respelled(column: str, spellings: Mapping[str, str]) -> str:
+    """Return the SQL of a word, replaced by the target's."""
+    branches = " ".join(f"WHEN '{old}' THEN '{new}'" for old, new in spellings.items())
+    return f"CASE this.{column}::text {branches} END"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -150,30 +218,11 @@ def columns_of(shape: type[RowShape]) -> tuple[str, ...]:
     return shape.__struct_encode_fields__
 
 
-def load(table: TableSource, row: Row, context: RowContext) -> Decoded:
-    """Return the records of a row, with the remainder of what they cannot carry, and findings.
-
-    Raises ``Rejected`` for a row that must be quarantined.
-    """
-    decoded = table.decode(row, context)
-    if not decoded.rows or table.encode is None:
-        return decoded
-    left = remainder.difference(to_document(row), to_document(table.encode(decoded.rows)))
-    return Decoded(attach_extra(decoded.rows, left), decoded.notes)
-
-
-def restore(table: TableSource, rows: Rows) -> Row:
-    """Return the row that records made by ``load`` stand for; raises ``TypeError`` for a table that makes none."""
-    if table.encode is None:
-        raise TypeError(f"rows of {table.name} are not rebuilt")
-    return to_row(remainder.apply(to_document(table.encode(rows)), remainder_of(rows)))
-
-
-def tenant_of(context: RowContext) -> str:
+def tenant_of(context: Context) -> str:
     """Return the operator's tenant; raises ``Rejected`` where none is stated."""
-    if not context.tenant:
-        raise Rejected("no-tenant", "", "the setting tenant, since these rows name none")
-    return indexed(context.tenant, "", LONGEST_TENANT)
+    if not context.default_tenant:
+        raise Rejected("no-tenant", "", "the setting default_tenant, since these rows name none")
+    return indexed(context.default_tenant, "", LONGEST_TENANT)
 
 
 def utc(moment: datetime | None, column: str) -> datetime | None:
@@ -214,7 +263,7 @@ def next_fire_of(
     stated: datetime | None,
     *,
     fires: bool,
-    as_of: datetime | None,
+    as_of: datetime,
     column: str,
     notes: list[Note],
 ) -> datetime | None:
@@ -225,7 +274,7 @@ def next_fire_of(
     """
     if stated is not None or not fires:
         return stated
-    found = None if as_of is None else _first(cause, as_of)
+    found = _first(cause, as_of)
     if found is None:
         notes.append(Note("no-next-fire", column))
     return found

@@ -39,19 +39,6 @@ _READERS: Final[dict[int, Callable[[bytes], object]]] = {
 }
 
 
-class UnreadableValue(ValueError):  # noqa: N818 - an outcome of one row, not a failure of the tool
-    """A value of a row is none that Python has; ``path`` is its column."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-
-def to_document(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row in BSON's types; raises ``TypeError`` for a value of a type that no column has."""
-    return {column: to_bson(value) for column, value in row.items()}
-
-
 def to_bson(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any value of a row; one return for each type
     """Return a value of a row in a type of BSON; raises ``TypeError`` for one that no column has."""
     match value:
@@ -83,24 +70,11 @@ def time(value: datetime) -> Binary:
     return Binary(written.isoformat().encode(), TIME)
 
 
-def to_row(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the row that a document stands for.
-
-    Raises ``UnreadableValue`` for a time, a number or a JSON text that is none in Python.
-    """
-    row = {}
-    for column, value in document.items():
-        try:
-            row[column] = from_bson(value)
-        except (ValueError, ArithmeticError, KeyError):
-            raise UnreadableValue(column) from None
-    return row
-
-
 def from_bson(value: Any) -> Any:  # noqa: ANN401 - any BSON value
     """Return the value of a row that a BSON value stands for; raises ``ValueError`` and the like if there is none."""
     if isinstance(value, Binary):
-        return _READERS[value.subtype](bytes(value))
+        read = _READERS.get(value.subtype)
+        return value if read is None else read(bytes(value))
     if isinstance(value, Int64):
         return int(value)
     if isinstance(value, dict):

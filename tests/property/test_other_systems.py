@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
-from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, TableSource, columns_of, find, to_document
+from migrator.sources.profile import Collection, Rejected
+from migrator.sources.rows import Row, columns_of, find
 from migrator.values import remainder
 from migrator.values.canonical import same
-from migrator.values.table_row import to_row
-from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, travel
+from migrator.values.table_row import from_bson, to_bson
+from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, shape_of, travel
 
 SOME = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
@@ -67,18 +67,18 @@ values: st.SearchStrategy[Any] = st.one_of(
 
 
 NULLABLE = {
-    table.name: {field.encode_name for field in msgspec.structs.fields(table.shape) if field.default is None}
+    table.name: {field.encode_name for field in msgspec.structs.fields(shape_of(table)) if field.default is None}
     for table, _ in TABLES
 }
 
 
 @st.composite
-def changed(draw: st.DrawFn) -> tuple[TableSource, Row]:
+def changed(draw: st.DrawFn) -> tuple[Collection, Row]:
     """Draw a row with some of its columns replaced, most often by what such a column might hold."""
     table, full = draw(st.sampled_from(TABLES))
     row = dict(full)
     for _ in range(draw(st.integers(1, 4))):
-        column = draw(st.sampled_from([name for name in columns_of(table.shape) if name != "id"]))
+        column = draw(st.sampled_from([name for name in columns_of(shape_of(table)) if name != "id"]))
         current = full[column]
         match current:
             case bool():
@@ -101,7 +101,7 @@ def changed(draw: st.DrawFn) -> tuple[TableSource, Row]:
 
 @SOME
 @given(changed())
-def test_a_row_comes_back_or_is_set_aside(case: tuple[TableSource, Row]) -> None:
+def test_a_row_comes_back_or_is_set_aside(case: tuple[Collection, Row]) -> None:
     table, row = case
     try:
         trip = travel(table, row)
@@ -158,14 +158,14 @@ rows = st.dictionaries(st.sampled_from(["a", "b", "c", "$d", "e.f"]), plain_valu
 @given(rows, rows)
 def test_a_remainder_of_one_row_over_another_gives_the_first(row: Row, other: Row) -> None:
     """The law of the remainder holds for SQL rows: to the type, to the microsecond, to the last digit."""
-    left = remainder.difference(to_document(row), to_document(other))
-    assert exactly(to_row(remainder.apply(to_document(other), left))) == exactly(row)
+    left = remainder.difference(to_bson(row), to_bson(other))
+    assert exactly(from_bson(remainder.apply(to_bson(other), left))) == exactly(row)
 
 
 @SOME
 @given(plain_values, plain_values)
 def test_two_values_are_the_same_document_only_if_they_are_the_same(one: Any, two: Any) -> None:  # noqa: ANN401 - any
-    assert same(to_document({"x": one}), to_document({"x": two})) == (exactly(one) == exactly(two))
+    assert same(to_bson({"x": one}), to_bson({"x": two})) == (exactly(one) == exactly(two))
 
 
 @pytest.mark.parametrize(
@@ -182,4 +182,4 @@ def test_two_values_are_the_same_document_only_if_they_are_the_same(one: Any, tw
     ],
 )
 def test_values_that_look_alike_are_told_apart(one: object, two: object) -> None:
-    assert not same(to_document({"x": one}), to_document({"x": two}))
+    assert not same(to_bson({"x": one}), to_bson({"x": two}))

@@ -113,9 +113,7 @@ def test_the_code_of_a_page_imports_only_public_names(page: Path) -> None:
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("migrator"):
                 imported += [(node.module, one.name) for one in node.names]
-    of_the_tool = {("migrator.sources.crawler", "SYSTEM"), ("migrator.sources.rows", "RowContext")}
-    of_the_tool |= {("migrator.sources.rows", "load"), ("migrator.sources.rows", "restore")}
-    assert set(imported) - of_the_tool <= {("migrator", name) for name in migrator.__all__}
+    assert set(imported) <= {("migrator", name) for name in migrator.__all__}
 
 
 def commands() -> Iterator[tuple[Path, str]]:

@@ -3,30 +3,13 @@
 Rows of the base table and of every later migration are read. ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.records import Run, Schedule, Trigger
-from migrator.sources.crawler import executions, jobs, names, shapes
-from migrator.sources.profile import Reference
-from migrator.sources.rows import RowSource, TableSource
+from migrator.sources.crawler import executions, jobs, names
+from migrator.sources.profile import POSTGRESQL, Profile
 
-SYSTEM = RowSource(
+PROFILE = Profile(
     name=names.NAME,
-    tables=(
-        TableSource(
-            name=names.JOBS,
-            shape=shapes.Job,
-            tables=(Schedule, Trigger),
-            decode=jobs.decode,
-            encode=jobs.encode,
-        ),
-        TableSource(
-            name=names.EXECUTIONS,
-            shape=shapes.JobExecution,
-            tables=(Run,),
-            decode=executions.decode,
-            encode=executions.encode,
-            references=(Reference(Run, "schedule_id", Schedule),),
-            after=(names.JOBS,),
-        ),
-    ),
+    version=1,
+    servers=(POSTGRESQL,),
+    documents="modelled: tables made from the migrations of north-cloud",
+    collections=(jobs.COLLECTION, executions.COLLECTION),
 )
-"""The tables in load order."""

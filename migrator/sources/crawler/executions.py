@@ -1,15 +1,30 @@
 """``job_executions``: runs. Their numbers are counts, and repeat where executions were deleted or began together."""
 
-from collections.abc import Iterable
 from typing import Any, Final
-from uuid import UUID
 
 from migrator import states
 from migrator.records import Run, Schedule
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import JobExecution
-from migrator.sources.profile import Decoded, Note, Rejected, Rows
-from migrator.sources.rows import Origin, Row, RowContext, duration_of, instant, read_row, tenant_of, the, utc
+from migrator.sources.profile import INHERITED, Context, Decoded, Note, Reference, Rows
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    collection_of,
+    counted,
+    duration_of,
+    instant,
+    key_text,
+    named_by,
+    read_row,
+    respelled,
+    spanned,
+    summed,
+    tenant_of,
+    the,
+    utc,
+    uuid_of_key,
+)
 from migrator.sources.shapes import choice
 from migrator.values import identity, jsonb
 
@@ -19,16 +34,16 @@ _TOLERANCE_MS: Final = 1
 """The source's database reckons the duration from the times, and rounds it."""
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
-    """Return the run; without its number where another run of the job has it (``RowContext.repeated``)."""
+def decode(row: Row, context: Context) -> Decoded:
+    """Return the run; without its number where a run of the job that began before it has the number."""
     execution = read_row(row, JobExecution)
     notes: list[Note] = []
     state = choice(execution.status, names.EXECUTION_STATUSES, "status")
     if not states.is_terminal(states.RUN, state):
         notes.append(Note("live-run", "status"))
-    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), str(execution.id))
+    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), key_text(row))
     number: int | None = execution.execution_number
-    if execution.id in context.repeated:
+    if row.get(INHERITED, {}).get("repeated"):
         notes.append(Note("duplicate-run-number", "execution_number"))
         number = None
     started = instant(execution.started_at, "started_at")
@@ -36,7 +51,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
     attempt = execution.retry_attempt
     run = Run(
         **origin.columns(Run),
-        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, str(execution.job_id)),
+        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, key_text({"id": execution.job_id})),
         run_number=number,
         attempt=None if attempt is None or attempt == 2**31 - 1 else attempt + 1,
         cause="retry" if attempt else None,
@@ -62,7 +77,7 @@ def encode(rows: Rows) -> Row:
     stats: dict[str, Any] = {} if run.stats is None else jsonb.decode(run.stats)
     log: dict[str, Any] = {} if run.result is None else jsonb.decode(run.result)
     return {
-        "id": UUID(str(run.source_id)),
+        "id": uuid_of_key(run),
         "job_id": run.schedule_id,
         "execution_number": run.run_number,
         "status": names.EXECUTION_STATUSES_BACK[run.state],
@@ -78,32 +93,35 @@ def encode(rows: Rows) -> Row:
     }
 
 
-def repeated_numbers(rows: Iterable[Row]) -> frozenset[UUID]:
-    """Return the executions whose number an earlier one of the same job has: the first to start keeps it.
-
-    Rows that ``decode`` quarantines anyway are left out.
-    """
-    taken: set[tuple[UUID, int]] = set()
-    repeated: set[UUID] = set()
-    usable = (row for row in rows if _counts(row))
-    for row in sorted(usable, key=lambda row: (row["started_at"], row["id"])):
-        key = (row["job_id"], row["execution_number"])
-        if key in taken:
-            repeated.add(row["id"])
-        taken.add(key)
-    return frozenset(repeated)
-
-
-def _counts(row: Row) -> bool:
-    try:
-        execution = read_row(row, JobExecution)
-        choice(execution.status, names.EXECUTION_STATUSES, "status")
-    except Rejected:
-        return False
-    return True
-
-
 def _members(execution: JobExecution, columns: tuple[str, ...]) -> bytes | None:
     """Return what the columns hold as one document, under their names."""
     found = {name: value for name in columns if (value := getattr(execution, name)) is not None}
     return jsonb.encode(found) if found else None
+
+
+_REPEATED: Final = """
+EXISTS (SELECT FROM {job_executions} AS earlier WHERE earlier.job_id = this.job_id
+    AND earlier.execution_number = this.execution_number
+    AND earlier.status IN ('running', 'completed', 'failed', 'cancelled')
+    AND (earlier.started_at, earlier.id) < (this.started_at, this.id))
+"""
+"""The first execution to start keeps the number that several have."""
+
+COLLECTION: Final = collection_of(
+    names.EXECUTIONS,
+    JobExecution,
+    (Run,),
+    decode,
+    encode,
+    references=(Reference(Run, "schedule_id", Schedule, collection=names.JOBS, named=named_by("job_id")),),
+    after=(names.JOBS,),
+    inherited={"repeated": _REPEATED},
+    unique=(("tenant_id", "schedule_id", "run_number"),),
+    longs=("duration_ms", "cpu_time_ms", "log_size_bytes"),
+    measures=(
+        counted("state", respelled("status", names.EXECUTION_STATUSES)),
+        spanned("created_at", "this.started_at"),
+        spanned("finished_at", "this.completed_at"),
+        *(summed(f"stats->>'{name}'", f"this.{name}", f"stats.{name}") for name in _STATS),
+    ),
+)

@@ -8,7 +8,6 @@ interval was set by somebody, and wins over the line, as in the source.
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final
-from uuid import UUID
 
 from migrator import cron
 from migrator.cron.dialects import parse
@@ -16,8 +15,24 @@ from migrator.cron.interval import constant_interval
 from migrator.records import Schedule, Trigger
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import Job
-from migrator.sources.profile import Decoded, Note, Rejected, Rows
-from migrator.sources.rows import Origin, Row, RowContext, find, next_fire_of, read_row, tenant_of, the, utc
+from migrator.sources.profile import Context, Decoded, Note, Rejected, Rows
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    collection_of,
+    counted,
+    find,
+    key_text,
+    next_fire_of,
+    read_row,
+    respelled,
+    spanned,
+    summed,
+    tenant_of,
+    the,
+    utc,
+    uuid_of_key,
+)
 from migrator.sources.shapes import choice, indexed
 from migrator.values import jsonb
 
@@ -25,11 +40,10 @@ _SPEC: Final = ("schedule_time", "interval_minutes", "interval_type")
 _HOUR, _DAY = 60, 1440  # minutes
 
 
-def trigger_of(job: Job, origin: Origin, status: str, context: RowContext, notes: list[Note]) -> Trigger | None:
+def trigger_of(job: Job, origin: Origin, status: str, context: Context, notes: list[Note]) -> Trigger | None:
     """Return the trigger, or None for a cron line that the source could not have evaluated.
 
-    Raises ``Rejected`` for an interval without a unit and for a cron line whose zone nobody states; ``ZoneError`` (the
-    operator's mistake) for a stated zone that there is not.
+    Raises ``Rejected`` for an interval without a unit and for a cron line whose zone nobody states.
     """
     cause = _trigger_columns(job, status, context, notes)
     if cause is None:
@@ -44,7 +58,7 @@ def trigger_of(job: Job, origin: Origin, status: str, context: RowContext, notes
     )
 
 
-def _trigger_columns(job: Job, status: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
+def _trigger_columns(job: Job, status: str, context: Context, notes: list[Note]) -> dict[str, Any] | None:
     """Return the columns of the trigger's kind."""
     line = job.schedule_time if job.schedule_time and job.schedule_time.strip() else None
     enabled = job.schedule_enabled is True
@@ -63,8 +77,6 @@ def _trigger_columns(job: Job, status: str, context: RowContext, notes: list[Not
         return None
     fires = enabled and status != "cancelled"
     due = next_fire_of(cause, stated, fires=fires, as_of=context.as_of, column="next_run_at", notes=notes)
-    if context.constant_cron_as_interval and cause["kind"] == "cron":
-        cause = _even(cause, notes)
     return {**cause, "enabled": enabled, "next_fire_at": due}
 
 
@@ -81,37 +93,26 @@ def _milliseconds(job: Job) -> int:
     return (job.interval_minutes or 0) * choice(job.interval_type, names.UNITS, "interval_type")
 
 
-def _cron(line: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
+def _cron(line: str, context: Context, notes: list[Note]) -> dict[str, Any] | None:
     try:
         zone = parse(names.CRON_DIALECT, line).zone
     except cron.CronError:
         notes.append(Note("unevaluable-cron", "schedule_time"))
         return None
     if zone is None:
-        if context.cron_zone is None:
-            raise Rejected(
-                "no-zone", "schedule_time", "the setting cron_zone, since the line was evaluated in local time"
-            )
-        zone = cron.zone(context.cron_zone)[0].key
+        if context.zone is None:
+            raise Rejected("no-zone", "schedule_time", "the setting zone, since the line was evaluated in local time")
+        zone = context.zone
     return {"kind": "cron", "cron_expression": line, "cron_dialect": names.CRON_DIALECT, "timezone": zone}
 
 
-def _even(cause: dict[str, Any], notes: list[Note]) -> dict[str, Any]:
-    """Return the columns of an interval for a line that is nothing else; its phase is left to the next fire alone."""
-    gap = _gap(cause["cron_expression"], cause["timezone"])
-    if gap is None:
-        return cause
-    notes.append(Note("cron-as-interval", "schedule_time"))
-    return {"kind": "interval", "interval_ms": round(gap.total_seconds() * 1000), "anchor": "fixed_rate"}
-
-
-def _spoiled(job: Job, line: str | None, context: RowContext, notes: list[Note]) -> bool:
+def _spoiled(job: Job, line: str | None, context: Context, notes: list[Note]) -> bool:
     """Tell whether the interval is what the source's migration made of the line, and wrong."""
     milliseconds = _milliseconds(job)
     if line is None or (job.interval_minutes, job.interval_type) != names.converted(line):
         return False
     try:
-        gap = _gap(line, context.cron_zone)
+        gap = _gap(line, context.zone)
     except cron.CronError:
         notes.append(Note("unevaluable-cron", "schedule_time"))
         return False
@@ -140,7 +141,7 @@ _PAYLOAD: Final = ("source_id", "source_name", "url")
 _MINUTE: Final = names.UNITS["minutes"]
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
+def decode(row: Row, context: Context) -> Decoded:
     """Return the schedule and, where one can be formed, its trigger."""
     job = read_row(row, Job)
     notes: list[Note] = []
@@ -150,7 +151,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
     if job.lock_token is not None:
         # The source keeps no end of a lock. Claims are leases of runs here, so the token stays in the remainder.
         notes.append(Note("lock-held", "lock_token"))
-    origin = Origin(names.NAME, names.JOBS, tenant_of(context), str(job.id))
+    origin = Origin(names.NAME, names.JOBS, tenant_of(context), key_text(row))
     trigger = trigger_of(job, origin, status, context, notes)
     payload = {name: value for name in _PAYLOAD if (value := getattr(job, name)) is not None}
     backoff = job.retry_backoff_seconds
@@ -183,7 +184,7 @@ def encode(rows: Rows) -> Row:
     payload: dict[str, Any] = {} if schedule.payload is None else jsonb.decode(schedule.payload)
     delay = schedule.retry_delay_ms
     return {
-        "id": UUID(str(schedule.source_id)),
+        "id": uuid_of_key(schedule),
         **{name: payload.get(name) for name in _PAYLOAD},
         "status": schedule.status,
         **_firing(find(rows, Trigger), schedule),
@@ -227,3 +228,22 @@ def _interval(trigger: Trigger, spec: dict[str, Any]) -> tuple[int | None, str |
     if minutes is not None and unit is not None and minutes * names.UNITS[unit] == trigger.interval_ms:
         return minutes, unit
     return max(1, trigger.interval_ms // _MINUTE), "minutes"
+
+
+COLLECTION: Final = collection_of(
+    names.JOBS,
+    Job,
+    (Schedule, Trigger),
+    decode,
+    encode,
+    measures=(
+        counted("status", respelled("status", names.STATUSES)),
+        spanned("created_at", "this.created_at"),
+        spanned("updated_at", "this.updated_at"),
+        spanned("completed_at", "this.completed_at"),
+        # the base table has not got these columns yet
+        summed("max_retries", "(to_jsonb(this) ->> 'max_retries')::numeric"),
+        summed("retry_delay_ms", "(to_jsonb(this) ->> 'retry_backoff_seconds')::numeric * 1000"),
+        summed("retry_count", "(to_jsonb(this) ->> 'current_retry_count')::numeric"),
+    ),
+)

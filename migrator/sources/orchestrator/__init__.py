@@ -3,46 +3,13 @@
 ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.records import ExecutionLog, Run, Schedule, Trigger
-from migrator.sources.orchestrator import events, executions, jobs, names, shapes
-from migrator.sources.profile import Reference
-from migrator.sources.rows import RowSource, TableSource
+from migrator.sources.orchestrator import events, executions, jobs, names
+from migrator.sources.profile import POSTGRESQL, Profile
 
-SYSTEM = RowSource(
+PROFILE = Profile(
     name=names.NAME,
-    tables=(
-        TableSource(
-            name=names.JOBS,
-            shape=shapes.ScheduledJob,
-            tables=(Schedule, Trigger),
-            decode=jobs.decode,
-            encode=jobs.encode,
-        ),
-        TableSource(
-            name=names.EVENT_HANDLERS,
-            shape=shapes.EventHandler,
-            tables=(Schedule, Trigger),
-            decode=events.decode,
-            encode=events.encode,
-        ),
-        TableSource(
-            name=names.EXECUTIONS,
-            shape=shapes.JobExecution,
-            tables=(Run,),
-            decode=executions.decode,
-            encode=executions.encode,
-            references=(Reference(Run, "schedule_id", Schedule), Reference(Run, "retry_of", Run)),
-            after=(names.JOBS,),
-        ),
-        TableSource(
-            name=names.LOGS,
-            shape=shapes.JobExecutionLog,
-            tables=(ExecutionLog,),
-            decode=executions.decode_log,
-            encode=executions.encode_log,
-            references=(Reference(ExecutionLog, "run_id", Run), Reference(ExecutionLog, "schedule_id", Schedule)),
-            after=(names.JOBS, names.EXECUTIONS),
-        ),
-    ),
+    version=1,
+    servers=(POSTGRESQL,),
+    documents="modelled: tables made from the Prisma schema of agentic-sdlc",
+    collections=(jobs.COLLECTION, events.COLLECTION, executions.COLLECTION, executions.LOGS),
 )
-"""The tables in load order."""

@@ -4,17 +4,28 @@ from typing import Any, Final
 
 from migrator.records import Schedule, Trigger
 from migrator.sources.orchestrator import names
-from migrator.sources.orchestrator.origin import origin_of, platform_of
+from migrator.sources.orchestrator.origin import PLATFORM, origin_of, platform_of
 from migrator.sources.orchestrator.shapes import EventHandler
-from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Row, RowContext, naive, read_row, the, utc
+from migrator.sources.profile import Context, Decoded, Note, Rows
+from migrator.sources.rows import (
+    Row,
+    collection_of,
+    counted,
+    naive,
+    read_row,
+    spanned,
+    summed,
+    text_of_key,
+    the,
+    utc,
+)
 from migrator.sources.shapes import choice, indexed
-from migrator.values import identity, jsonb
+from migrator.values import jsonb
 
 _TOP: Final = 100
 
 
-def decode(row: Row, _context: RowContext) -> Decoded:
+def decode(row: Row, _context: Context) -> Decoded:
     """Return the schedule and its trigger."""
     handler = read_row(row, EventHandler)
     # Jobs come first: they keep their UUIDs, and a handler may have one of theirs.
@@ -51,7 +62,7 @@ def encode(rows: Rows) -> Row:
     schedule, trigger = the(rows, Schedule), the(rows, Trigger)
     action: dict[str, Any] = {} if schedule.payload is None else jsonb.decode(schedule.payload)
     return {
-        "id": identity.parse_source_id(str(schedule.source_id)),
+        "id": text_of_key(schedule),
         "event_name": trigger.event_name,
         "handler_name": schedule.handler_name,
         "handler_type": schedule.handler_type,
@@ -73,3 +84,18 @@ def _action(handler: EventHandler) -> bytes | None:
     action = {"action_type": handler.action_type, "action_config": handler.action_config}
     action = {name: value for name, value in action.items() if value is not None}
     return jsonb.encode(action) if action else None
+
+
+COLLECTION: Final = collection_of(
+    names.EVENT_HANDLERS,
+    EventHandler,
+    (Schedule, Trigger),
+    decode,
+    encode,
+    tenant_sql=PLATFORM,
+    measures=(
+        counted("handler_type", "this.handler_type::text"),
+        summed("priority", f"greatest(0, least({_TOP}, this.priority))"),
+        spanned("created_at", "this.created_at AT TIME ZONE 'UTC'"),
+    ),
+)

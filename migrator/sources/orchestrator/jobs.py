@@ -1,16 +1,30 @@
 """``ScheduledJob``: a schedule and its trigger."""
 
-from typing import Any
+from typing import Any, Final
 
 from migrator import cron
 from migrator.records import Schedule, Trigger
 from migrator.sources.orchestrator import names
-from migrator.sources.orchestrator.origin import origin_of, platform_of
+from migrator.sources.orchestrator.origin import PLATFORM, origin_of, platform_of
 from migrator.sources.orchestrator.shapes import ScheduledJob
-from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Origin, Row, RowContext, find, naive, read_row, the, utc
+from migrator.sources.profile import Context, Decoded, Note, Rows
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    collection_of,
+    counted,
+    find,
+    naive,
+    read_row,
+    respelled,
+    spanned,
+    summed,
+    text_of_key,
+    the,
+    utc,
+)
 from migrator.sources.shapes import choice, indexed
-from migrator.values import identity, jsonb
+from migrator.values import jsonb
 
 
 def trigger_of(job: ScheduledJob, origin: Origin, notes: list[Note]) -> Trigger | None:
@@ -80,7 +94,7 @@ def _cause(job: ScheduledJob, notes: list[Note]) -> dict[str, Any] | None:
     }
 
 
-def decode(row: Row, _context: RowContext) -> Decoded:
+def decode(row: Row, _context: Context) -> Decoded:
     """Return the schedule and, where one can be formed, its trigger."""
     job = read_row(row, ScheduledJob)
     choice(job.type, names.JOB_TYPES, "type")
@@ -117,7 +131,7 @@ def encode(rows: Rows) -> Row:
     """Return the row as far as the records carry it; counts without a column are remainder."""
     schedule = the(rows, Schedule)
     return {
-        "id": identity.parse_source_id(str(schedule.source_id)),
+        "id": text_of_key(schedule),
         "name": schedule.name,
         "description": schedule.description,
         "status": names.JOB_STATUSES_BACK[schedule.status],
@@ -158,3 +172,23 @@ def _firing(trigger: Trigger | None) -> Row:
         "max_executions": trigger.max_fires,
         "executions_count": trigger.fire_count,
     }
+
+
+COLLECTION: Final = collection_of(
+    names.JOBS,
+    ScheduledJob,
+    (Schedule, Trigger),
+    decode,
+    encode,
+    tenant_sql=PLATFORM,
+    measures=(
+        counted("status", respelled("status", names.JOB_STATUSES)),
+        counted("handler_type", "this.handler_type::text"),
+        summed("priority", respelled("priority", {word: str(value) for word, value in names.PRIORITIES.items()})),
+        summed("max_retries", "this.max_retries"),
+        summed("retry_delay_ms", "this.retry_delay_ms"),
+        summed("timeout_ms", "this.timeout_ms"),
+        spanned("created_at", "this.created_at AT TIME ZONE 'UTC'"),
+        spanned("updated_at", "this.updated_at AT TIME ZONE 'UTC'"),
+    ),
+)

@@ -1,13 +1,17 @@
 """Where rows of ``orchestrator`` came from; its platforms are tenants."""
 
+from typing import Final
 from uuid import UUID
 
 from migrator.records import Record, Run, Schedule
 from migrator.sources.orchestrator import names
-from migrator.sources.profile import Rejected
-from migrator.sources.rows import Origin, RowContext
+from migrator.sources.profile import INHERITED, Rejected
+from migrator.sources.rows import Origin, Row, inherits
 from migrator.sources.shapes import LONGEST_TENANT, indexed
 from migrator.values import identity
+
+PLATFORM: Final = f"coalesce(this.platform_id::text, '{names.GLOBAL_TENANT}')"
+"""The tenant of a row that names its platform, in SQL."""
 
 
 def origin_of(key: str, platform: str | None, table: str, *, keep_uuid: bool = True) -> Origin:
@@ -29,10 +33,10 @@ def platform_of(tenant: str) -> str | None:
     return None if tenant == names.GLOBAL_TENANT else tenant
 
 
-def job_of(context: RowContext, job_id: object) -> tuple[str | None, str]:
-    """Return the platform and the type of the job that an execution names."""
-    job = context.parent(names.JOBS, job_id, "job_id")
-    return job.get("platform_id"), str(job.get("type"))
+def job_of(row: Row, column: str, of: str) -> tuple[str | None, str]:
+    """Return the platform and the type of the job to which a row belongs, through the row that ``column`` names."""
+    kind = str(inherits(row, "type", column, of))
+    return row[INHERITED].get("platform_id"), kind
 
 
 def schedule_id(tenant: str, job_id: str) -> UUID:

@@ -6,19 +6,26 @@ from uuid import UUID
 
 from migrator import states
 from migrator.records import Run, Schedule, WorkerRecord
-from migrator.sources.profile import Decoded, Note, Rejected, Rows
+from migrator.sources.profile import INHERITED, Context, Decoded, Note, Reference, Rejected, Rows
 from migrator.sources.rows import (
     Origin,
     Row,
-    RowContext,
+    collection_of,
+    counted,
     duration_of,
     instant,
+    key_text,
     naive,
+    named_by,
     read_row,
+    respelled,
+    spanned,
+    summed,
     tenant_of,
     text_id,
     the,
     utc,
+    uuid_of_key,
 )
 from migrator.sources.shapes import choice
 from migrator.sources.support_center import names
@@ -31,20 +38,20 @@ _TOLERANCE_MS: Final = 1_000
 _LONGEST_SECONDS: Final = 10**12
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
-    """Return the run; where ``parents`` holds its job, what the scheduler began has the job's type as its cause."""
+def decode(row: Row, context: Context) -> Decoded:
+    """Return the run; one that the scheduler began has the type of its job as its cause."""
     execution = read_row(row, JobExecution)
     notes: list[Note] = []
     state = choice(execution.status, names.EXECUTION_STATUSES, "status")
     if not states.is_terminal(states.RUN, state):
         notes.append(Note("live-run", "status"))
-    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), str(execution.id))
+    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), key_text(row))
     made = instant(execution.started_at, "started_at")
     finished = utc(execution.completed_at, "completed_at")
     run = Run(
         **origin.columns(Run),
-        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, str(execution.job_id)),
-        cause=choice(execution.triggered_by, names.TRIGGERED_BY, "triggered_by") or _planned(execution, context),
+        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, key_text({"id": execution.job_id})),
+        cause=choice(execution.triggered_by, names.TRIGGERED_BY, "triggered_by") or _planned(row),
         state=state,
         created_at=made,
         # The source stamps started_at on the insert, before anything has begun.
@@ -72,7 +79,7 @@ def encode(rows: Rows) -> Row:
     """Return the row as far as the run carries it."""
     run = the(rows, Run)
     return {
-        "id": UUID(str(run.source_id)),
+        "id": uuid_of_key(run),
         "job_id": run.schedule_id,
         "celery_task_id": run.external_task_id,
         "status": names.EXECUTION_STATUSES_BACK[run.state],
@@ -88,12 +95,12 @@ def encode(rows: Rows) -> Row:
     }
 
 
-def decode_instance(row: Row, _context: RowContext) -> Decoded:
+def decode_instance(row: Row, _context: Context) -> Decoded:
     """Return the process as stopped: it is none of ours. Whether it led is remainder and a finding; locks tell that."""
     instance = read_row(row, Instance)
     notes = (Note("leader-not-carried", "is_leader"),) if instance.is_leader else ()
     worker = WorkerRecord(
-        **Origin(names.NAME, names.INSTANCES, names.WORKERS_TENANT, str(instance.id)).columns(WorkerRecord),
+        **Origin(names.NAME, names.INSTANCES, names.WORKERS_TENANT, key_text(row)).columns(WorkerRecord),
         kind="scheduler",
         hostname=instance.hostname,
         pid=instance.pid,
@@ -109,7 +116,7 @@ def encode_instance(rows: Rows) -> Row:
     """Return the row as far as the worker carries it; whether it led is remainder."""
     worker = the(rows, WorkerRecord)
     return {
-        "id": UUID(str(worker.source_id)),
+        "id": uuid_of_key(worker),
         "hostname": worker.hostname,
         "pid": worker.pid,
         "last_heartbeat": naive(worker.last_heartbeat_at),
@@ -118,9 +125,8 @@ def encode_instance(rows: Rows) -> Row:
     }
 
 
-def _planned(execution: JobExecution, context: RowContext) -> str | None:
-    job = context.parents.get(names.JOBS, {}).get(execution.job_id)
-    return None if job is None else job_type(context, job["job_type_id"])
+def _planned(row: Row) -> str | None:
+    return None if row.get(INHERITED, {}).get("job_type") is None else job_type(row)
 
 
 def _milliseconds(seconds: float | Decimal | None) -> int | None:
@@ -129,3 +135,38 @@ def _milliseconds(seconds: float | Decimal | None) -> int | None:
     if not -_LONGEST_SECONDS <= seconds <= _LONGEST_SECONDS:
         raise Rejected("out-of-range", "duration_seconds", f"at most {_LONGEST_SECONDS} seconds")
     return round(seconds * names.MILLISECONDS)
+
+
+_TYPE: Final = (
+    "(SELECT kind.name FROM {scheduled_jobs} AS job JOIN {scheduler_job_types} AS kind ON kind.id = job.job_type_id"
+    " WHERE job.id = this.job_id)"
+)
+
+COLLECTION: Final = collection_of(
+    names.EXECUTIONS,
+    JobExecution,
+    (Run,),
+    decode,
+    encode,
+    references=(Reference(Run, "schedule_id", Schedule, collection=names.JOBS, named=named_by("job_id")),),
+    after=(names.JOBS,),
+    inherited={"job_type": _TYPE},
+    measures=(
+        counted("state", respelled("status", names.EXECUTION_STATUSES)),
+        spanned("created_at", "this.started_at AT TIME ZONE 'UTC'"),
+        spanned("finished_at", "this.completed_at AT TIME ZONE 'UTC'"),
+    ),
+)
+INSTANCES: Final = collection_of(
+    names.INSTANCES,
+    Instance,
+    (WorkerRecord,),
+    decode_instance,
+    encode_instance,
+    tenant_sql=f"'{names.WORKERS_TENANT}'",
+    measures=(
+        summed("pid", "this.pid"),
+        spanned("registered_at", "this.started_at AT TIME ZONE 'UTC'"),
+        spanned("last_heartbeat_at", "this.last_heartbeat AT TIME ZONE 'UTC'"),
+    ),
+)

@@ -7,12 +7,22 @@ from typing import Final
 import msgspec
 
 from migrator.records import Handler
-from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Origin, Row, RowContext, read_row, tenant_of, the
+from migrator.sources.profile import Context, Decoded, Note, Rows
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    collection_of,
+    counted,
+    key_text,
+    read_row,
+    summed,
+    tenant_of,
+    text_of_key,
+    the,
+)
 from migrator.sources.shapes import choice, indexed
 from migrator.sources.support_center import names
 from migrator.sources.support_center.shapes import TaskFunction
-from migrator.values import identity
 
 _METHOD: Final = re.compile(r"(?:^|\.)_*[A-Z][A-Za-z0-9]*\.[^.]+\Z")
 _COMPARED: Final = (
@@ -26,14 +36,14 @@ _COMPARED: Final = (
 )
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
+def decode(row: Row, context: Context) -> Decoded:
     """Return the handler."""
     function = read_row(row, TaskFunction)
     notes: tuple[Note, ...] = ()
     if _METHOD.search(function.handler_path):
         # The contract is a function with keyword arguments; a method of a class cannot be called by its path.
         notes = (Note("method-path", "handler_path"),)
-    origin = Origin(names.NAME, names.TASK_FUNCTIONS, tenant_of(context), identity.source_id(function.id))
+    origin = Origin(names.NAME, names.TASK_FUNCTIONS, tenant_of(context), key_text(row))
     handler = Handler(
         **origin.columns(Handler),
         name=indexed(function.name, "name"),
@@ -52,7 +62,7 @@ def encode(rows: Rows) -> Row:
     handler = the(rows, Handler)
     timeout = handler.default_timeout_ms
     return {
-        "id": identity.parse_source_id(str(handler.source_id)),
+        "id": text_of_key(handler),
         "name": handler.name,
         "handler_path": handler.handler_path,
         "handler_type": handler.handler_type,
@@ -61,6 +71,21 @@ def encode(rows: Rows) -> Row:
         "is_active": handler.is_active,
         "is_system": handler.is_system,
     }
+
+
+COLLECTION: Final = collection_of(
+    names.TASK_FUNCTIONS,
+    TaskFunction,
+    (Handler,),
+    decode,
+    encode,
+    unique=(("tenant_id", "name"),),
+    measures=(
+        counted("handler_type", "this.handler_type"),
+        counted("is_active", "this.is_active"),
+        summed("default_timeout_ms", "this.default_timeout_seconds * 1000"),
+    ),
+)
 
 
 class Conflict(msgspec.Struct, frozen=True):

@@ -7,13 +7,24 @@ from typing import Any, Final
 import msgspec
 
 from migrator.records import Schedule, Trigger
-from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Origin, Row, RowContext, find, next_fire_of, read_row, tenant_of, the
+from migrator.sources.profile import Context, Decoded, Note, Rows
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    collection_of,
+    find,
+    key_text,
+    next_fire_of,
+    read_row,
+    tenant_of,
+    text_of_key,
+    the,
+)
 from migrator.sources.shapes import indexed
 from migrator.sources.support_center import names
 from migrator.sources.support_center.jobs import interval_of
 from migrator.sources.support_center.shapes import InProcessJob
-from migrator.values import identity, jsonb
+from migrator.values import jsonb
 
 JOB_LIST: Final[tuple[Row, ...]] = (
     {
@@ -44,11 +55,11 @@ JOB_LIST: Final[tuple[Row, ...]] = (
 """The three jobs that each of the source's processes schedules by itself."""
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
+def decode(row: Row, context: Context) -> Decoded:
     """Return the schedule and its trigger. A keyword left out is none of the library's mistakes: no finding."""
     job = read_row(row, InProcessJob)
     # The table of jobs comes first and keeps its UUIDs.
-    origin = Origin(names.NAME, names.IN_PROCESS, tenant_of(context), identity.source_id(job.id), keep_uuid=False)
+    origin = Origin(names.NAME, names.IN_PROCESS, tenant_of(context), key_text(row), keep_uuid=False)
     notes: list[Note] = []
     cause = interval_of(job.interval, "interval", notes)
     schedule = Schedule(
@@ -75,13 +86,17 @@ def encode(rows: Rows) -> Row:
     """Return the entry of the list."""
     schedule, trigger = the(rows, Schedule), find(rows, Trigger)
     return {
-        "id": identity.parse_source_id(str(schedule.source_id)),
+        "id": text_of_key(schedule),
         "handler": schedule.handler_name,
         "interval": None if trigger is None or trigger.source_spec is None else jsonb.decode(trigger.source_spec),
         "kwargs": {} if schedule.payload is None else jsonb.decode(schedule.payload),
         "max_instances": schedule.max_concurrency,
         "replace_existing": True,
     }
+
+
+COLLECTION: Final = collection_of(names.IN_PROCESS, InProcessJob, (Schedule, Trigger), decode, encode)
+"""The list as if it were a table; it is none, and in no profile."""
 
 
 class Difference(msgspec.Struct, frozen=True, order=True):

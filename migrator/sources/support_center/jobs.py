@@ -1,4 +1,4 @@
-"""``scheduled_jobs`` and ``scheduler_job_types``: a schedule and its trigger; the types are the trigger's kind.
+"""``scheduled_jobs``: a schedule and its trigger, whose kind is the type of the job.
 
 ``schedule_config`` of a job is an interval in hours, minutes and seconds, or APScheduler's cron keywords. The source's
 own loader fails on an interval with a key left out, and never schedules the job without saying so; zero becomes every
@@ -11,23 +11,29 @@ from uuid import UUID
 
 from migrator import cron
 from migrator.records import Schedule, Trigger
-from migrator.sources.profile import Decoded, Note, Rejected, Rows
+from migrator.sources.profile import Context, Decoded, Note, Rejected, Rows
 from migrator.sources.rows import (
     Origin,
     Row,
-    RowContext,
+    collection_of,
+    counted,
     find,
+    inherits,
+    key_text,
     naive,
     next_fire_of,
     read_row,
+    spanned,
+    summed,
     tenant_of,
     text_id,
     the,
     utc,
+    uuid_of_key,
 )
 from migrator.sources.shapes import choice, indexed, unknown_value
 from migrator.sources.support_center import names
-from migrator.sources.support_center.shapes import JobType, ScheduledJob
+from migrator.sources.support_center.shapes import ScheduledJob
 from migrator.values import jsonb
 
 _SECONDS: Final = {"hours": 3600, "minutes": 60, "seconds": 1}
@@ -55,12 +61,11 @@ def interval_of(config: dict[str, Any], path: str, notes: list[Note]) -> dict[st
     return {"kind": "interval", "interval_ms": total * names.MILLISECONDS, "anchor": "fixed_rate"}
 
 
-def cron_of(config: dict[str, Any], path: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
+def cron_of(config: dict[str, Any], path: str, zone: str | None, notes: list[Note]) -> dict[str, Any] | None:
     """Return the columns of a cron trigger, or None where APScheduler refuses the keywords.
 
     The keywords stay as they are: in the dialect ``apscheduler`` 0 is Monday, and both day fields must match. Raises
-    ``Rejected`` for a keyword that the source does not pass on, none at all, and where nobody states the zone;
-    ``ZoneError`` (the operator's mistake) for a stated zone that there is not.
+    ``Rejected`` for a keyword that the source does not pass on, none at all, and where nobody states the zone.
     """
     given = {key: value for key, value in config.items() if value is not None}
     if not given:
@@ -70,9 +75,8 @@ def cron_of(config: dict[str, Any], path: str, context: RowContext, notes: list[
             raise unknown_value(path, _CRON)
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise Rejected("wrong-type", f"{path}.{key}", "int or str")
-    if context.cron_zone is None:
-        raise Rejected("no-zone", path, "the setting cron_zone, since the keywords were evaluated in local time")
-    zone = cron.zone(context.cron_zone)[0].key
+    if zone is None:
+        raise Rejected("no-zone", path, "the setting zone, since the keywords were evaluated in local time")
     expression = json.dumps(_CRON | given, sort_keys=True)
     try:
         cron.validate(names.CRON_DIALECT, expression, zone)
@@ -90,22 +94,22 @@ def cron_of(config: dict[str, Any], path: str, context: RowContext, notes: list[
     }
 
 
-def decode(row: Row, context: RowContext) -> Decoded:
+def decode(row: Row, context: Context) -> Decoded:
     """Return the schedule and, where one can be formed, its trigger. Its task function gives handler and queue."""
     job = read_row(row, ScheduledJob)
-    function = context.parent(names.TASK_FUNCTIONS, job.task_function_id, "task_function_id")
-    origin = Origin(names.NAME, names.JOBS, tenant_of(context), str(job.id))
+    handler = inherits(row, "handler", "task_function_id", names.TASK_FUNCTIONS)
+    origin = Origin(names.NAME, names.JOBS, tenant_of(context), key_text(row))
     notes: list[Note] = []
-    trigger = _trigger(job, origin, context, notes)
+    trigger = _trigger(job, origin, job_type(row), context, notes)
     schedule = Schedule(
         **origin.columns(Schedule),
         name=indexed(job.name, "name"),
         description=job.description,
         enabled=job.is_enabled,
         status=status_of(job),
-        handler_name=function["name"],
-        handler_type=choice(str(function["handler_type"]), names.HANDLER_TYPES, "task_function_id"),
-        queue=function["queue"],
+        handler_name=handler["name"],
+        handler_type=choice(str(handler["handler_type"]), names.HANDLER_TYPES, "task_function_id"),
+        queue=handler["queue"],
         payload=None if job.task_args is None else jsonb.encode(job.task_args),
         max_retries=job.retry_count,
         retry_delay_ms=job.retry_delay_seconds * names.MILLISECONDS,
@@ -127,22 +131,19 @@ def status_of(job: ScheduledJob) -> str:
     return "paused" if job.is_paused else status
 
 
-def job_type(context: RowContext, key: int) -> str:
-    """Return interval or cron: the seeded types, or those of ``parents`` where the table is given."""
-    given = context.parents.get(names.JOB_TYPES)
-    name = names.SEEDED_JOB_TYPES.get(key) if given is None else given.get(key, {}).get("name")
-    if name is None:
-        raise Rejected("orphan", "job_type_id", f"the key of a row of {names.JOB_TYPES}")
+def job_type(row: Row) -> str:
+    """Return interval or cron, which a row inherits from its type."""
+    name = inherits(row, "job_type", "job_type_id", names.JOB_TYPES)
     if name not in (names.INTERVAL, names.CRON):
         raise unknown_value("job_type_id", (names.INTERVAL, names.CRON))
     return str(name)
 
 
-def _trigger(job: ScheduledJob, origin: Origin, context: RowContext, notes: list[Note]) -> Trigger | None:
-    if job_type(context, job.job_type_id) == names.INTERVAL:
+def _trigger(job: ScheduledJob, origin: Origin, kind: str, context: Context, notes: list[Note]) -> Trigger | None:
+    if kind == names.INTERVAL:
         cause: dict[str, Any] | None = interval_of(job.schedule_config, "schedule_config", notes)
     else:
-        cause = cron_of(job.schedule_config, "schedule_config", context, notes)
+        cause = cron_of(job.schedule_config, "schedule_config", context.zone, notes)
     if cause is None:
         return None
     return Trigger(
@@ -168,7 +169,7 @@ def encode(rows: Rows) -> Row:
     """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are remainder."""
     schedule = the(rows, Schedule)
     return {
-        "id": UUID(str(schedule.source_id)),
+        "id": uuid_of_key(schedule),
         "name": schedule.name,
         "description": schedule.description,
         **_firing(find(rows, Trigger)),
@@ -198,16 +199,34 @@ def _firing(trigger: Trigger | None) -> Row:
     }
 
 
-def decode_type(row: Row, _context: RowContext) -> Decoded:
-    """Return no record: the CHECK on a trigger's kind is what is left of the types. Its texts are noted as dropped."""
-    kind = read_row(row, JobType)
-    if kind.name not in (names.INTERVAL, names.CRON):
-        raise unknown_value("name", (names.INTERVAL, names.CRON))
-    dropped = [Note("dropped-text", "display_name")]
-    if kind.description is not None:
-        dropped.append(Note("dropped-text", "description"))
-    return Decoded((), tuple(dropped))
-
-
 def _seconds(milliseconds: int | None) -> int | None:
     return None if milliseconds is None else milliseconds // names.MILLISECONDS
+
+
+_TYPE: Final = "(SELECT kind.name FROM {scheduler_job_types} AS kind WHERE kind.id = this.job_type_id)"
+_HANDLER: Final = (
+    "(SELECT jsonb_build_object('name', f.name, 'handler_type', f.handler_type, 'queue', f.queue)"
+    " FROM {task_functions} AS f WHERE f.id = this.task_function_id)"
+)
+_STATUS: Final = (
+    "CASE WHEN this.is_paused THEN 'paused' WHEN this.last_status = 'running' THEN 'running' ELSE 'scheduled' END"
+)
+
+COLLECTION: Final = collection_of(
+    names.JOBS,
+    ScheduledJob,
+    (Schedule, Trigger),
+    decode,
+    encode,
+    after=(names.TASK_FUNCTIONS,),
+    inherited={"handler": _HANDLER, "job_type": _TYPE},
+    measures=(
+        counted("status", _STATUS),
+        counted("enabled", "this.is_enabled"),
+        summed("max_retries", "this.retry_count"),
+        summed("timeout_ms", "this.timeout_seconds * 1000"),
+        summed("max_concurrency", "this.max_instances"),
+        spanned("created_at", "this.created_at AT TIME ZONE 'UTC'"),
+        spanned("updated_at", "this.updated_at AT TIME ZONE 'UTC'"),
+    ),
+)

@@ -15,16 +15,6 @@ Delay = Annotated[int, msgspec.Meta(ge=0, le=3600)]
 """The limits of the source's model; its tables have no CHECK."""
 
 
-class JobType(RowShape, kw_only=True):
-    """Interval or cron, with texts for people; 5 columns."""
-
-    id: Number
-    name: str
-    display_name: str
-    description: str | None = None
-    is_active: bool
-
-
 class TaskFunction(RowShape, kw_only=True):
     """A handler; 12 columns."""
 

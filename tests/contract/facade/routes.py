@@ -20,19 +20,20 @@ from migrator.errors import ConflictError, NotFoundError, RefusedError, Transiti
 from migrator.records import Handler, Run, SourcedRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job, ScheduleRequest
-from migrator.sources.crawler import SYSTEM as CRAWLER
+from migrator.sources.crawler import PROFILE as CRAWLER
 from migrator.sources.crawler import names as crawler_names
-from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
+from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
 from migrator.sources.orchestrator import names as orchestrator_names
-from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, RowContext, RowSource, columns_of, restore
-from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
+from migrator.sources.profile import Profile, Rejected
+from migrator.sources.rows import Row, columns_of
+from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
 from migrator.sources.support_center import names as support_names
 from migrator.sources.support_center.jobs import cron_of, interval_of
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.statistics import RunFilter
 from migrator.values import identity
 from migrator.verify.behaviour.harness import Harness
+from tests.other_systems import restore, shape_of
 
 USER = UUID("00000000-0000-4000-8000-00000000aaaa")
 """Who is signed in, as the authentication of the application would say."""
@@ -109,7 +110,7 @@ ROUTES: list[Route] = []
 
 
 def route(
-    system: RowSource, capability: str, verb: str, path: str, calls: str, status: int = 200
+    system: Profile, capability: str, verb: str, path: str, calls: str, status: int = 200
 ) -> Callable[[Callable[[Asked], Any]], Callable[[Asked], Any]]:
     """Register what serves a route."""
 
@@ -166,11 +167,11 @@ def _born(record: AnyRecord) -> AnyRecord:
     return record if record.source_id is not None else structs.replace(record, source_id=str(record.id))
 
 
-def _row(system: RowSource, table: str, records: Iterable[SourcedRecord], **besides: Any) -> Row:  # noqa: ANN401 - columns have all types
+def _row(system: Profile, table: str, records: Iterable[SourcedRecord], **besides: Any) -> Row:  # noqa: ANN401 - columns have all types
     """Return the columns of the table, in its order; ``besides`` are those that its records do not carry."""
     source = system.by_name()[table]
     found = restore(source, tuple(_born(record) for record in records)) | besides
-    return {column: found.get(column) for column in columns_of(source.shape)}
+    return {column: found.get(column) for column in columns_of(shape_of(source))}
 
 
 # -- orchestrator
@@ -530,7 +531,7 @@ def _timing(job_type_id: int, config: dict[str, Any]) -> dict[str, Any]:
     if support_names.SEEDED_JOB_TYPES[job_type_id] == support_names.INTERVAL:
         cause = interval_of(config, "scheduleConfig", [])
         return {"interval": timedelta(milliseconds=cause["interval_ms"])}
-    found = cron_of(config, "scheduleConfig", RowContext(cron_zone=ZONE), [])
+    found = cron_of(config, "scheduleConfig", ZONE, [])
     if found is None:
         raise UsageError("scheduleConfig holds keywords that are refused")
     return {"cron": found["cron_expression"], "dialect": found["cron_dialect"], "timezone": found["timezone"]}

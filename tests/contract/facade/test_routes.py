@@ -20,18 +20,20 @@ from migrator.records import Record, WorkerRecord
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.leadership import RESOURCE
 from migrator.scheduler.models import Job
-from migrator.sources.crawler import SYSTEM as CRAWLER
+from migrator.sources.crawler import PROFILE as CRAWLER
 from migrator.sources.crawler import shapes as crawler_shapes
-from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
+from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
 from migrator.sources.orchestrator import shapes as orchestrator_shapes
-from migrator.sources.rows import Row, RowContext, RowShape, RowSource, load
-from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
+from migrator.sources.profile import Profile
+from migrator.sources.rows import Row, RowShape
+from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
 from migrator.sources.support_center import shapes as support_shapes
 from migrator.store.validation import GLOBAL
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED_FOR_GOOD, HOUR, MINUTE, Harness
 from tests.contract.facade.routes import ROUTES, USER, Answer, Route, ask, camel
 from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW
+from tests.other_systems import Given, load
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources-other.md"
 CASES: dict[str, Callable[["Place"], None]] = {}
@@ -85,8 +87,19 @@ METRICS_003 = document(
     stale_locks_cleared=int,
 )
 
+
+class JobType(RowShape, kw_only=True):
+    """A row of ``scheduler_job_types``, which the store has no table for."""
+
+    id: int
+    name: str
+    display_name: str
+    description: str | None = None
+    is_active: bool
+
+
 FUNCTION_004 = shape(support_shapes.TaskFunction, camel)
-TYPE_004 = shape(support_shapes.JobType, camel)
+TYPE_004 = shape(JobType, camel)
 JOB_004 = shape(support_shapes.ScheduledJob, camel)
 EXECUTION_004 = shape(support_shapes.JobExecution, camel)
 INSTANCE_004 = shape(support_shapes.Instance, camel)
@@ -144,9 +157,9 @@ class Place:
         check_error(name, answer, status)
         assert everything(self.harness) == before
 
-    def copied(self, system: RowSource, table: str, row: Row, **parents: dict[Any, Row]) -> tuple[Record, ...]:
+    def copied(self, system: Profile, table: str, row: Row, **parents: dict[Any, Row]) -> tuple[Record, ...]:
         """Write what a row of a system becomes, as a copy would."""
-        context = RowContext(tenant=self.harness.tenant, cron_zone="UTC", as_of=NOW, parents=parents)
+        context = Given(tenant=self.harness.tenant, zone="UTC", as_of=NOW, parents=parents)
         records = load(system.by_name()[table], row, context).rows
         self.plant(*records)
         return records

@@ -9,14 +9,25 @@ import pytest
 from migrator import states
 from migrator.cron import next_fire
 from migrator.records import ExecutionLog, Schedule
-from migrator.sources.orchestrator import SYSTEM, names
+from migrator.sources.orchestrator import PROFILE, names
 from migrator.sources.orchestrator.executions import unbacked_counters
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import RowContext, load, restore
 from migrator.values import jsonb
-from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, ORCHESTRATOR_ROWS, PLATFORM, Trip, travel
+from tests.other_systems import (
+    CONTEXT,
+    KEYS,
+    MINUTE,
+    NOON,
+    ORCHESTRATOR_ROWS,
+    PLATFORM,
+    Given,
+    Trip,
+    load,
+    restore,
+    travel,
+)
 
-TABLES = SYSTEM.by_name()
+TABLES = PROFILE.by_name()
 JOB, EXECUTION = ORCHESTRATOR_ROWS["ScheduledJob"], ORCHESTRATOR_ROWS["JobExecution"]
 EVENT, LOG = ORCHESTRATOR_ROWS["EventHandler"], ORCHESTRATOR_ROWS["JobExecutionLog"]
 
@@ -226,7 +237,7 @@ def test_an_execution_is_of_the_platform_of_its_job() -> None:
     """2-P1."""
     assert execution().run.tenant_id == PLATFORM
     parents = {"ScheduledJob": {str(KEYS[0]): JOB | {"platform_id": None}}}
-    assert travel(TABLES["JobExecution"], EXECUTION, RowContext(parents=parents)).run.tenant_id == "*"
+    assert travel(TABLES["JobExecution"], EXECUTION, Given(parents=parents)).run.tenant_id == "*"
 
 
 def test_an_execution_is_a_run() -> None:

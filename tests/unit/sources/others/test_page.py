@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from migrator.sources.rows import TableSource, columns_of
-from tests.other_systems import SYSTEMS
+from migrator.sources.profile import Collection
+from migrator.sources.rows import columns_of
+from tests.other_systems import TABLES as TABLES_WITH_ROWS
+from tests.other_systems import shape_of
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "sources-other.md").read_text(encoding="utf-8")
-TABLES = [table for system, _ in SYSTEMS for table in system.tables]
+TABLES = [table for table, _ in TABLES_WITH_ROWS]
 FILES = [
     *(
         path
@@ -30,9 +32,9 @@ def section(table: str) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_column_is_told_where_it_goes(table: TableSource) -> None:
+def test_every_column_is_told_where_it_goes(table: Collection) -> None:
     told = set(re.findall(r"`([a-z_]+)`", section(table.name)))
-    assert set(columns_of(table.shape)) - told == set()
+    assert set(columns_of(shape_of(table))) - told == set()
 
 
 def test_every_finding_is_told() -> None:

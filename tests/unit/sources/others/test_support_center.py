@@ -14,12 +14,12 @@ from migrator import states
 from migrator.cron import next_fires
 from migrator.records import Schedule, WorkerRecord
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, RowContext, load, the
-from migrator.sources.support_center import SYSTEM, names
+from migrator.sources.rows import Row, the
+from migrator.sources.support_center import PROFILE, in_process, names
 from migrator.values import jsonb
-from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, SUPPORT_CENTER_ROWS, Trip, travel
+from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, SUPPORT_CENTER_ROWS, Given, Trip, load, travel
 
-TABLES = SYSTEM.by_name()
+TABLES = {**PROFILE.by_name(), "in_process_jobs": in_process.COLLECTION}
 JOB, EXECUTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["scheduled_job_executions"]
 FUNCTION, INSTANCE = SUPPORT_CENTER_ROWS["task_functions"], SUPPORT_CENTER_ROWS["scheduler_instances"]
 CAIRO = ZoneInfo("Africa/Cairo")
@@ -29,7 +29,7 @@ def job(context: Any = CONTEXT, **changes: Any) -> Trip:  # noqa: ANN401 - colum
     return travel(TABLES["scheduled_jobs"], JOB | changes, context)
 
 
-def cron_job(context: RowContext = CONTEXT, **config: Any) -> Trip:  # noqa: ANN401 - as above
+def cron_job(context: Given = CONTEXT, **config: Any) -> Trip:  # noqa: ANN401 - as above
     return job(context, job_type_id=2, schedule_config=config)
 
 
@@ -164,7 +164,7 @@ def test_keywords_that_apscheduler_refuses_make_no_trigger() -> None:
 
 
 def test_keywords_without_a_zone_are_nobodys_guess() -> None:
-    nowhere = msgspec.structs.replace(CONTEXT, cron_zone=None)
+    nowhere = msgspec.structs.replace(CONTEXT, zone=None)
     with pytest.raises(Rejected, match="no-zone at schedule_config"):
         cron_job(nowhere, hour="9")
     assert job(nowhere).trigger.kind == "interval"

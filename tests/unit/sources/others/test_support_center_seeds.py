@@ -9,13 +9,13 @@ import pytest
 
 from migrator.records import Handler, WorkerRecord
 from migrator.sources.rows import find, the
-from migrator.sources.support_center import SYSTEM
+from migrator.sources.support_center import PROFILE, in_process
 from migrator.sources.support_center.handlers import Conflict, seed
 from migrator.sources.support_center.in_process import JOB_LIST, Difference, compare
 from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, SUPPORT_CENTER_ROWS, Trip, travel
 
-TABLES = SYSTEM.by_name()
+TABLES = {**PROFILE.by_name(), "in_process_jobs": in_process.COLLECTION}
 JOB, FUNCTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["task_functions"]
 CAIRO = ZoneInfo("Africa/Cairo")
 
@@ -141,7 +141,7 @@ def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
     nine = job(next_run_time=None, job_type_id=2, schedule_config={"minute": 0, "hour": 9}).trigger
     assert nine.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=CAIRO).astimezone(UTC)
     assert job(next_run_time=None, is_enabled=False).trigger.next_fire_at is None
-    silent = job(msgspec.structs.replace(CONTEXT, as_of=None), next_run_time=None)
+    silent = job(next_run_time=None, job_type_id=2, schedule_config={"month": 2, "day": 31})
     assert silent.trigger.next_fire_at is None
     assert [(note.kind, note.path) for note in silent.notes] == [("no-next-fire", "next_run_time")]
 
