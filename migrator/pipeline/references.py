@@ -52,7 +52,7 @@ class MissingParent(Rejected):
     """A required reference dangles: the document is quarantined until the row is stored."""
 
     def __init__(self, reference: Reference, target: UUID) -> None:
-        super().__init__(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
+        super().__init__(ORPHAN, reference.path or reference.column, f"a stored row of {reference.target.table}")
         self.orphan: ReferenceKey = (reference.target.table, target)
 
 

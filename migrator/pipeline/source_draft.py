@@ -154,7 +154,7 @@ class _Draft:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the section."""
         section = _key(self._sampled.name)
-        guess = "" if self._sampled.chosen else f"; if they are not {self._table}: --table {self._sampled.name}=TABLE"
+        guess = "" if self._sampled.chosen else f"; if they are not {self._table}: --table {section}=TABLE"
         yield f"[collections.{section}]  # {self._sampled.documents:,} documents were looked at{guess}"
         yield f"tables = [{', '.join(chr(34) + table + chr(34) for table in self._fed)}]"
         yield ""
@@ -164,7 +164,7 @@ class _Draft:
         if halted is not None:
             yield ""
             yield f"[collections.{section}.choices]"
-            halts = f'{{ if = "{halted}", equals = true, value = "paused" }}'
+            halts = f'{{ if = {_text(halted)}, equals = true, value = "paused" }}'
             yield f'schedules.status = [{halts}, {{ value = "scheduled" }}]'
         constants = list(self._missing())
         if constants:
@@ -301,7 +301,7 @@ class _Draft:
             return f'{_key(path)} = {{ as = "tenant" }}  # {field.described}'
         if path in self._references:
             column, collection = self._references[path]
-            options = [f'to = "{column}"', f'collection = "{collection}"', *self._nulls(field)]
+            options = [f'to = "{column}"', f"collection = {_text(collection)}", *self._nulls(field)]
             return f"{_key(path)} = {{ {', '.join(options)} }}  # {field.described}"
         place = self._placed.get(path)
         if place is None:
@@ -440,4 +440,9 @@ def _words(column: str, field: SampledField) -> list[str]:
 
 def _key(path: str) -> str:
     plain_key = path.replace("-", "").replace("_", "").isascii() and path.replace("-", "").replace("_", "").isalnum()
-    return path if plain_key else msgspec.json.encode(path).decode()
+    return path if plain_key else _text(path)
+
+
+def _text(text: str) -> str:
+    """Return a text as TOML writes it: as JSON does, but for DEL."""
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")

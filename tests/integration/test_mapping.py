@@ -1,5 +1,6 @@
 """A scheduler that no shipped source knows, by a mapping file: copied and compared on real servers."""
 
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -265,6 +266,20 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
     for chosen, message in (({"plans": "schedule"}, "did you mean schedules"), ({"a$b": "runs"}, "collection 'a[$]b'")):
         with pytest.raises(UsageError, match=message):
             draft_mapping(settings, ("done",), 1_000, "own", chosen)
+
+
+def test_a_draft_is_toml_whatever_the_documents_hold(settings: Settings) -> None:
+    odd = ('say "ok"', "a\nb", "\x7f", "\x1b[31m", "= #", "\\", "ü", "\u202e", "", "to", "when")
+    name = 'odd "one"\n#x'
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        collection = client[settings.mongo.database or ""][name]
+        collection.insert_many(
+            [{"_id": word, "status": word, "parent": word} | dict.fromkeys(odd, word) for word in odd]
+        )
+        collection.insert_one({"a b": {"c d": [1], 'e"f': {"start": NOON}}, "is paused": True, "cron": "@daily"})
+    for chosen in ({name: "runs"}, {name: "schedules"}, {name: "execution_logs"}, {}):
+        drafted = tomllib.loads(draft_mapping(settings, (name,), 100, "own", chosen))
+        assert drafted["collections"][name]["tables"][:1] == [chosen.get(name, "schedules")]
 
 
 def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settings: Settings) -> None:

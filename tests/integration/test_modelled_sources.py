@@ -18,7 +18,7 @@ QUARANTINED = {
     "quartz": {
         ("quartz_triggers", "unknown-value", "cronExpression"),
         ("quartz_triggers", "unknown-value", ""),
-        ("quartz_triggers", "orphan", "schedule_id"),
+        ("quartz_triggers", "orphan", "jobId"),
     },
     "hangfire": set(),
     "hangfire-jobs": {("hangfire.jobGraph", "unknown-value", "StateName")},

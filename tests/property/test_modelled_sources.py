@@ -58,7 +58,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str, Document]:
     return source, name, made(document)
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(changed())
 def test_a_changed_document_is_quarantined_or_comes_back(case: tuple[str, str, Document]) -> None:
     source, name, document = case
