@@ -149,6 +149,7 @@ class Documents:
 
     def _name_schedules(self, ids: set[str], sourced: Mapping[str, set[str]]) -> None:
         """Find the documents of schedules by id, and by document; a schedule that is gone leaves none."""
+        created = ids
         for name, keys in sourced.items():
             rows = self._sessions.target.execute(
                 "SELECT id::text, source_id FROM scheduler.schedules WHERE source = %s AND source_id = ANY(%s)",
@@ -159,8 +160,10 @@ class Documents:
                 self._want(self._collections[name], identity.parse_source_id(gone))
         if not ids:
             return
-        home = self._home(Schedule)
-        for row in stored_rows(self._sessions.target, Schedule, sorted(ids)).values():
+        home, stored = self._home(Schedule), stored_rows(self._sessions.target, Schedule, sorted(ids))
+        for key in () if home is None else self._keys_of_deleted(home, sorted(created - stored.keys())):
+            self._want(home, key)  # type: ignore[arg-type] # there are none without it
+        for row in stored.values():
             if row.source is not None:
                 collection = self._collection_of(ChangedRow(Schedule.table, str(row.id), row.source, row.source_id))
                 if collection.tables[0] is not Schedule:
@@ -181,8 +184,19 @@ class Documents:
             row = stored.get(one.row_id)
             if isinstance(row, SourcedRecord):
                 self._want(collection, write_back.key_of(collection, row), one)
-            elif collection.new_key is None:
-                self._want(collection, str(UUID(one.row_id)), one)
+        for key in self._keys_of_deleted(collection, [one.row_id for one in noted if one.row_id not in stored]):
+            self._want(collection, key)
+
+    def _keys_of_deleted(self, collection: Collection, ids: Sequence[str]) -> Iterator[Any]:
+        """Yield the ``_id``s of documents for rows that do not exist any more; half of such an ObjectId is known."""
+        if not collection.object_ids:
+            yield from (str(UUID(one)) for one in ids)
+        elif ids:
+            text = {"$convert": {"input": "$_id", "to": "string", "onError": "", "onNull": ""}}
+            halves = [UUID(one).hex[16:] for one in ids]
+            where = {"$expr": {"$in": [{"$substrCP": [text, 8, 16]}, halves]}}
+            for found in self._sessions.source[self._sessions.name_of(collection.name)].find(where, {"_id": 1}):
+                yield found["_id"]
 
     def _of_schedules(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
         collection, target = wanted[0].collection, self._sessions.target

@@ -182,8 +182,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Field paths of references: a text kept there in the remainder does not make a document unclean."""
     new_documents: bool = True
     """Rows that were created in PostgreSQL become documents here. False: the library alone writes such documents."""
-    new_key: Callable[[Record], Any] | None = None
-    """Row created in PostgreSQL → ``_id`` of its document; if omitted, the text of the row's UUID."""
+    object_ids: bool = False
+    """The ``_id`` of a new document is an ObjectId, made from the row's id and the time of its creation. Else it is the
+    text of the row's UUID, which the row keeps when the document is read again."""
     adapt: Callable[[Rows, Rows, RunHistory], Rows] | None = None
     """(stored rows of a document, rows that the document makes now, runs of its schedule) → the rows as a document of
     this source makes them, before they are encoded by the reverse sync. Rows that nobody changed stay as they are."""

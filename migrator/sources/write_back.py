@@ -42,8 +42,6 @@ from migrator.values import document as documents
 
 NOT_CARRIED: Final = (Lock, WorkerRecord, RunSummary)
 """Records whose rows are not missed: they belong to processes, which begin again, or follow from the runs."""
-EPOCH_COLLECTION: Final = "locks"
-"""The collection of the source in which a cutover keeps the persistence epoch (``store.mongo.epoch``)."""
 
 _NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _LATER: Final = _NOW + timedelta(hours=1)
@@ -127,7 +125,7 @@ def key_of(collection: Collection, row: SourcedRecord) -> Any:  # noqa: ANN401 -
     """Return the ``_id`` of the document of a row: the one that it came from, else a new one."""
     if row.source_id is not None:
         return identity.parse_source_id(row.source_id)
-    return str(row.id) if collection.new_key is None else collection.new_key(row)
+    return identity.object_id(row.id, getattr(row, "created_at", None)) if collection.object_ids else str(row.id)
 
 
 def of_document(profile: Profile, collection: Collection, rows: Rows) -> Rows:
@@ -216,8 +214,6 @@ class _Probes:
         if MONGODB not in self._profile.servers:
             yield "the source is not in MongoDB, and nothing is written back into tables of another application"
             return
-        if any(one.name == EPOCH_COLLECTION for one in self._profile.collections):
-            yield f"{EPOCH_COLLECTION}: the tool keeps the epoch of the cutover in a collection of this name"
         schedules = holder(self._profile, Schedule)
         if schedules is None:
             yield "no collection holds schedules, so what is scheduled in PostgreSQL could not be written back"

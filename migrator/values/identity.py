@@ -13,6 +13,7 @@ those bytes; ``id_filter`` makes the filter that finds such documents again.
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any, Final, Literal
@@ -108,6 +109,12 @@ def parse_source_id(text: str) -> Value:
     if not text.startswith(_HEAD):
         raise ValueError("not a source id")
     return load_extended_json(text[len(_HEAD) : -1])
+
+
+def object_id(row: UUID, at: datetime | None) -> ObjectId:
+    """Return the ``_id`` of a document for a row that has none yet: a time (none: 1970), and half of the row's id."""
+    seconds = 0 if at is None else max(0, int(at.timestamp()))
+    return ObjectId((seconds & 0xFFFFFFFF).to_bytes(4, "big") + row.bytes[8:])
 
 
 def row_id(table: str, tenant: str, collection: str, source_id: str, *, keep_uuid: bool = True) -> UUID:

@@ -20,11 +20,13 @@ from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo_epoch
 from migrator.store.postgres import epoch as postgres_epoch
 from migrator.store.protocols import Store
+from tests import store_postgres
 from tests.conftest import fresh_name
-from tests.copying import kill, run, start
+from tests.copying import TENANT, kill, run, start
 from tests.cron_lines import DEEP
 from tests.cutting_over import Scene, scene
-from tests.store_postgres import schedule
+from tests.store_postgres import run as run_of
+from tests.store_postgres import schedule, trigger
 
 FOLDER = Path(__file__).parent
 MOMENTS = ("begun", "done") if DEEP else ("done",)
@@ -211,3 +213,39 @@ def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: S
     status, said = call(ready, "rollback", "run", "--level", "3")
     assert status == 0, said
     assert standing(ready) == BACK
+
+
+REVERSE = (fault_points.BEFORE_REVERSE_WRITE, fault_points.AFTER_REVERSE_WRITE, fault_points.AFTER_REVERSE_DROP)
+
+
+@pytest.mark.slow
+@pytest.mark.proves("4-B1", "4-X6", "5-C1")
+@pytest.mark.parametrize("profile", ["agenda", "acme"])
+def test_a_rollback_of_another_source_that_was_killed_ends_as_one_that_was_not(
+    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    """Killed at the write of documents, and at the steps that open MongoDB again and replace the rows."""
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
+        other.ready()
+        other.switch()
+        tenant, collection = (TENANT, "agendaJobs") if profile == "agenda" else ("north", "jobs")
+        count = other.database[collection].count_documents({})
+        with store_postgres.opened(scheduler_dsn) as store, store.session(tenant) as session:
+            made = session.schedules.upsert(schedule(tenant, name="since", handler_name="since"))
+            session.triggers.upsert(trigger(made))
+            session.runs.create(run_of(tenant, schedule_id=made.id, state="completed"))
+        steps_back = (f"{fault_points.CUTOVER_PREFIX}{one}.done" for one in (steps.REOPEN_STEP, "rollback-close"))
+        for point in (*REVERSE, *steps_back):
+            assert killed_at(point, other, "rollback", "run"), point
+        status, said = call(other, "rollback", "run")
+        assert status == 0, said
+        assert standing(other) == BACK | {"source": None}, "its application does not read the epoch"
+        assert other.database[collection].count_documents({}) == count + 1
+        with psycopg.connect(scheduler_dsn) as connection:
+            found = connection.execute("SELECT count(*), count(source) FROM scheduler.schedules").fetchone()
+            assert found is not None
+            assert found[0] == found[1], "no row is left that no document makes"
+        status, said = call(other, "tail", "--until-caught-up")
+        assert status == 0, said
+        status, said = call(other, "cutover", "compare")
+        assert status == 0, said

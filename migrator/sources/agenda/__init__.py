@@ -106,13 +106,11 @@ _REFERENCES = tuple(
     for column, target in (("run_id", Run), ("schedule_id", Schedule))
 )
 
+# Agenda 6 makes an ObjectId of every _id.
 PROFILE = msgspec.structs.replace(
     _MAPPED,
     collections=(
-        *(
-            msgspec.structs.replace(one, new_key=write_back.new_key, adapt=write_back.adapt)
-            for one in _MAPPED.collections[:2]
-        ),
+        *(msgspec.structs.replace(one, object_ids=True, adapt=write_back.adapt) for one in _MAPPED.collections[:2]),
         msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,), new_documents=False),
     ),
     closing=(

@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from bson.objectid import ObjectId
 
-from migrator.records import Record, Run, Schedule, Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.sources.agenda import jobs, variants
 from migrator.sources.profile import Rows, RunHistory
 from migrator.values import jsonb
@@ -26,16 +25,6 @@ _FACTS: Final = (
 _OF_LAST_RUN: Final = ("lastRunAt", "progress", "result")
 _FAILED: Final = ("error", "timeout")
 _NORMAL_PRIORITY: Final = 50
-
-
-def new_key(row: Record) -> ObjectId:
-    """Return the ``_id`` of a job for a schedule created in PostgreSQL: the time of its creation, and half of its id.
-
-    Agenda 6 accepts no other type of ``_id``.
-    """
-    assert isinstance(row, Schedule)  # noqa: S101 - told to the type checker
-    seconds = 0 if row.created_at is None else int(row.created_at.timestamp())
-    return ObjectId(seconds.to_bytes(4, "big") + row.id.bytes[8:])
 
 
 def adapt(rows: Rows, before: Rows, history: RunHistory) -> Rows:

@@ -617,6 +617,7 @@ def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
         known=frozenset(path for shape in (mapped, *mapped.kinds.values()) for path in _known(shape)),
         derived=mapped.transient,
+        object_ids=mapped.object_ids,
     )
 
 

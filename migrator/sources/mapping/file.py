@@ -102,7 +102,7 @@ LARGEST: Final = 1_000_000
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
-_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger")
+_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids")
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
@@ -277,6 +277,9 @@ class _Reading:
             self._wrong(
                 (*section, "expects_trigger"), f"{where}expected true or false, and triggers after the first table"
             )
+        object_ids = held.get("object_ids", False)
+        if not isinstance(object_ids, bool):
+            self._wrong((*section, "object_ids"), f"collection {_label(section)}: object_ids: expected true or false")
         return Mapped(
             name=section[1],
             tables=fed,
@@ -286,6 +289,7 @@ class _Reading:
             present=present,
             fixed=fixed,
             expects_trigger=bool(expects),
+            object_ids=bool(object_ids),
         )
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:

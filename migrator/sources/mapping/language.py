@@ -216,6 +216,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Of a kind: its documents make no rows; they are counted as skipped."""
     fixed: Mapping[str, str] = {}
     """Field to the text that the source writes into each document; one that a field fills holds that instead."""
+    object_ids: bool = False
+    """The ``_id`` of a document for a row created in PostgreSQL is an ObjectId; else the text of the row's UUID."""
     expects_trigger: bool = False
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
     further: tuple[Field, ...] = ()
