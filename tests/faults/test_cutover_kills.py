@@ -1,13 +1,17 @@
 """A switch, and the way back, killed at every step and called again: they end as ones that were never disturbed."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import psycopg
 import pytest
+from bson.objectid import ObjectId
 
 from migrator import fault_points
 from migrator.config import load_settings
@@ -15,11 +19,13 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import fence, outbox, reverse_sync, steps
 from migrator.cutover.journal import latest
 from migrator.embedded.mongo import MongoServer
+from migrator.records import Run
 from migrator.store import open_scheduler_store
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo_epoch
 from migrator.store.postgres import epoch as postgres_epoch
 from migrator.store.protocols import Store
+from migrator.values import identity
 from tests import store_postgres
 from tests.conftest import fresh_name
 from tests.copying import TENANT, kill, run, start
@@ -215,6 +221,8 @@ def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: S
     assert standing(ready) == BACK
 
 
+LATER: Final = datetime(2027, 1, 1, tzinfo=UTC)
+"""Later than every run of the documents."""
 REVERSE = (fault_points.BEFORE_REVERSE_WRITE, fault_points.AFTER_REVERSE_WRITE, fault_points.AFTER_REVERSE_DROP)
 
 
@@ -249,3 +257,81 @@ def test_a_rollback_of_another_source_that_was_killed_ends_as_one_that_was_not(
         assert status == 0, said
         status, said = call(other, "cutover", "compare")
         assert status == 0, said
+
+
+class Runs(threading.Thread):
+    """Somebody who records runs in PostgreSQL all the time, and remembers each of them."""
+
+    def __init__(self, dsn: str, tenant: str, schedules: list[UUID]) -> None:
+        super().__init__()
+        self._dsn, self._tenant, self._schedules = dsn, tenant, schedules
+        self._stop_asked = threading.Event()
+        self.told: list[Run] = []
+
+    def run(self) -> None:
+        """Write until `stop` is called."""
+        with store_postgres.opened(self._dsn) as store:
+            while not self._stop_asked.is_set():
+                number = len(self.told)
+                began = LATER + timedelta(seconds=2 * number)
+                failed: dict[str, Any] = {"state": ("error", "timeout")[number % 2], "error": f"number {number}"}
+                with store.session(self._tenant) as session:
+                    one = session.runs.create(
+                        run_of(
+                            self._tenant,
+                            schedule_id=self._schedules[number * 7 % len(self._schedules)],
+                            started_at=began,
+                            finished_at=began + timedelta(seconds=1),
+                            **(failed if number % 3 else {"state": "completed"}),
+                        )
+                    )
+                self.told.append(one)
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        self.join()
+
+
+@pytest.mark.slow
+@pytest.mark.proves("4-B1", "4-X5", "5-C1")
+@pytest.mark.parametrize("profile", ["agenda", "acme"])
+def test_runs_recorded_while_the_reverse_sync_is_killed_are_in_the_documents_once(
+    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    """The judge are the documents, read by hand: Agenda's hold the last run and counts, the others every run."""
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
+        other.ready()
+        tenant, collection = (TENANT, "agendaJobs") if profile == "agenda" else ("north", "jobs")
+        before = {str(one["_id"]): one for one in other.database[collection].find()}
+        history = other.database["history"].count_documents({})
+        other.switch()
+        with psycopg.connect(scheduler_dsn) as connection:
+            found = connection.execute(
+                "SELECT id, source_id FROM scheduler.schedules WHERE source LIKE %s ORDER BY id LIMIT 5",
+                (f"%/{collection}",),
+            ).fetchall()
+        keys = {row[0]: str(identity.parse_source_id(row[1])) for row in found}
+        writer = Runs(scheduler_dsn, tenant, list(keys))
+        writer.start()
+        try:
+            for point in REVERSE:
+                assert killed_at(point, other, "tail"), point
+        finally:
+            writer.stop()
+        status, said = call(other, "rollback", "run")
+        assert status == 0, said
+        assert len(writer.told) >= len(REVERSE)
+        after = {str(one["_id"]): one for one in other.database[collection].find()}
+        for schedule_id, key in keys.items() if profile == "agenda" else ():
+            own = [one for one in writer.told if one.schedule_id == schedule_id]
+            failures = [one for one in own if one.error is not None]
+            last = own[-1].started_at if own else before[key].get("lastRunAt")
+            assert after[key].get("lastRunAt") == (last.replace(tzinfo=None) if last else last)
+            assert (after[key].get("failCount") or 0) == (before[key].get("failCount") or 0) + len(failures)
+            assert not failures or after[key]["failReason"] == failures[-1].error
+        if profile == "acme":
+            stored = {one["_id"]: one for one in other.database["history"].find({"_id": {"$type": "string"}})}
+            assert other.database["history"].count_documents({}) == history + len(writer.told)
+            assert {key: (one.get("message"), one["job"]) for key, one in stored.items()} == {
+                str(one.id): (one.error, ObjectId(keys[one.schedule_id])) for one in writer.told if one.schedule_id
+            }
