@@ -5,7 +5,7 @@ These are the gates of the cutover that can be evaluated before anything was cop
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib import metadata
 from zoneinfo import available_timezones
 
@@ -21,6 +21,8 @@ from migrator.cutover import fence, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.status import attention
 from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.parity.stopped_writers import writers_stopped
+from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.tail.positions import oplog_history
 from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
@@ -45,7 +47,13 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
     source: MongoDatabase | None = None
     target: Connection | None = None
     with ExitStack() as stack:
-        if _is_configured(settings.mongo):
+        if settings.source.in_postgres:
+            try:
+                findings += _table_findings(settings)
+            except UnreachableError as error:
+                unreachable.append("source")
+                findings.append(Gate(name="source", passed=None, words=str(error)))
+        elif _is_configured(settings.mongo):
             try:
                 source = mongo.open_source(settings)
                 stack.callback(source.client.close)
@@ -82,6 +90,24 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     yield _finding("history", lambda: server_gates.oplog(oplog_history(source)))
     yield _finding("writers of the source", lambda: server_gates.writers(source, settings))
     yield _finding("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
+
+
+def _table_findings(settings: Settings) -> Iterator[Gate]:
+    with closing(SourceSessions(settings)) as sessions, postgres.open_source(settings) as connection:
+        info = connection.info
+        words = f"PostgreSQL {postgres.version(connection)}, database {info.dbname}, as {info.user}"
+        yield _finding("source", lambda: (True, words))
+        read = _finding("read", lambda: (True, f"{len(sessions.survey()[0]):,} tables may be read"))
+        yield read
+        if read.passed:
+            yield _finding("writers of the source", lambda: _table_writers(sessions))
+        yield _finding("reverse sync", lambda: server_gates.reverse_sync(sessions.profile))
+
+
+def _table_writers(sessions: SourceSessions) -> Answer:
+    """Whether a parity check would be verified now; before the writers are stopped it need not be."""
+    with writers_stopped(sessions.settings, [one.name for one in sessions.survey()[0]], lock=False) as reason:
+        return (None, reason) if reason else (True, "nobody but the owner may write its tables")
 
 
 def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:

@@ -4,6 +4,7 @@ import platform
 import socket
 from contextlib import suppress
 from importlib import metadata
+from typing import Literal
 
 from migrator import __version__
 from migrator.connections import mongo, postgres
@@ -35,7 +36,7 @@ def surroundings(source: Side, target: Side) -> dict[str, str]:
     """Return what may differ from run to run; of a server, its version or why it is not known."""
     return {
         "host": socket.gethostname(),
-        "mongodb": source.server.removeprefix("MongoDB "),
+        "mongodb": NOT_CONFIGURED if source.server.startswith("PostgreSQL") else source.server.removeprefix("MongoDB "),
         "postgresql": target.server.removeprefix("PostgreSQL "),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -52,6 +53,8 @@ def sides(context: Context) -> tuple[Side, Side]:
 def _source(context: Context) -> Side:
     if context.fresh is not None:
         return Side(name="source", server=NOT_ASKED)
+    if context.settings.source.in_postgres:
+        return _tables(context)
     try:
         source = mongo.open_source(context.settings)
         with source.client, mongo.translate_errors("the source"):
@@ -70,17 +73,28 @@ def _source(context: Context) -> Side:
         return Side(name="source", server=UNREACHABLE, database=context.settings.mongo.database or "")
 
 
+def _tables(context: Context) -> Side:
+    try:
+        with postgres.open_source(context.settings) as connection, postgres.translate_source_errors():
+            return _of_postgres("source", connection)
+    except MigratorError:
+        return Side(name="source", server=UNREACHABLE)
+
+
+def _of_postgres(name: Literal["source", "target"], connection: postgres.Connection) -> Side:
+    info = connection.info
+    return Side(
+        name=name,
+        server=f"PostgreSQL {postgres.version(connection)}",
+        address=info.host if info.host.startswith("/") else f"{info.host}:{info.port}",
+        database=info.dbname,
+    )
+
+
 def _target(context: Context) -> Side:
     try:
         with postgres.open_login(context.settings) as connection, postgres.translate_errors("the target"):
-            info = connection.info
-            address = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
-            return Side(
-                name="target",
-                server=f"PostgreSQL {postgres.version(connection)}",
-                address=address,
-                database=info.dbname,
-            )
+            return _of_postgres("target", connection)
     except ConfigurationError:
         return Side(name="target", server=NOT_CONFIGURED)
     except MigratorError:

@@ -12,6 +12,7 @@ from psycopg.types.json import Json
 
 from migrator.config import CopySettings, PostgresSettings, Settings, SourceSettings
 from migrator.cutover import server_gates
+from migrator.cutover.doctor import examine
 from migrator.errors import DeniedError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
@@ -376,7 +377,13 @@ def test_a_user_that_may_only_select_is_enough_and_what_it_lacks_is_named(
         DeniedError, match=r'may not read jobs; an administrator calls: GRANT SELECT ON "public"."jobs" TO'
     ):
         backfill(settings, Scope())
+    findings = {one.name: one for one in examine(settings).findings}
+    assert findings["source"].words.startswith("PostgreSQL 18")
+    assert (findings["read"].passed, "GRANT SELECT ON" in findings["read"].words) == (False, True)
     grant(source, "SELECT")
+    findings = {one.name: one for one in examine(settings).findings}
+    assert (findings["read"].passed, findings["read"].words) == (True, "2 tables may be read")
+    assert (findings["reverse sync"].passed, findings["writers of the source"].passed) == (False, True)
     assert plan_backfill(settings, Scope()).risks[0].startswith("the source is tables of PostgreSQL")
     assert [one.documents for one in census(settings, Scope()).collections] == [1, 0]
     assert copied(settings)["jobs"] == (1, 1, 0)
