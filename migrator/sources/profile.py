@@ -235,6 +235,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     kept_by_store: bool = False
     """Our own store for MongoDB keeps its rows in these collections, so that each row has a document there
     (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""
+    read_only: str = ""
+    """Why nothing is written into its documents, in words; empty: what ``write_back`` finds out decides."""
     names_slots: bool = False
     """Every run of the old scheduler names the slot it was fired for (``scheduled_at``), so that a parallel run can be
     compared slot by slot. A parallel run of any other source is refused."""

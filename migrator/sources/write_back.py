@@ -214,6 +214,9 @@ class _Probes:
         if MONGODB not in self._profile.servers:
             yield "the source is not in MongoDB, and nothing is written back into tables of another application"
             return
+        if self._profile.read_only:
+            yield self._profile.read_only
+            return
         schedules = holder(self._profile, Schedule)
         if schedules is None:
             yield "no collection holds schedules, so what is scheduled in PostgreSQL could not be written back"

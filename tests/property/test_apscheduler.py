@@ -1,5 +1,6 @@
 """However a pickle is changed, it becomes plain data or is refused; a trigger fires when the library would fire it."""
 
+import contextlib
 import pickle
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from migrator.sources.apscheduler.pickles import Global, Made, PickleRefusedError, Table, read
 from migrator.sources.profile import Rejected
 from tests.apscheduler_documents import document, real, travel
+from tests.strategies_bson import keys, values
+from tests.unit.sources.apscheduler import test_version_4 as version_4
 from tests.unit.sources.apscheduler.test_jobs import of_the_library, of_the_target, state
 
 settings.register_profile("apscheduler", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
@@ -156,3 +159,43 @@ def test_a_combination_fires_when_the_library_would_fire_it_first(
     theirs = kind(members).get_next_fire_time(None, now)
     first = next(of_the_target(ours, now), None)
     assert (first if first is not None and first <= end else None) == theirs
+
+
+DOCUMENTS_4 = [*version_4.documents_of("json"), *version_4.documents_of("pickle")]
+likely = st.one_of(
+    st.sampled_from(
+        [None, True, 0, 1.5, -1.0, 1e300, 2**40, "", "text", "all", {}, {"base64": "AA=="}, [1], b"", b"[1]"]
+    ),
+    st.binary(max_size=20),
+    values(),
+)
+
+
+@st.composite
+def changed_4(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """Draw a document of version 4 with fields dropped, replaced or added, and bytes of its values changed."""
+    collection, base = draw(st.sampled_from(DOCUMENTS_4))
+    document = dict(base)
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from([one for one in base if one != "_id"]))
+        match draw(st.sampled_from(["drop", "likely", "add", "bytes"])):
+            case "drop":
+                document.pop(name, None)
+            case "likely":
+                document[name] = draw(likely)
+            case "add":
+                document[draw(keys())] = draw(likely)
+            case _ if isinstance(document.get(name), bytes):
+                data = bytearray(document[name])
+                at = draw(st.integers(0, len(data)))
+                data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+                document[name] = bytes(data)
+    return collection, document
+
+
+@settings(PROFILE_OF_TESTS)
+@given(changed_4())
+def test_a_changed_document_of_version_4_comes_back_or_is_quarantined(case: tuple[str, dict[str, Any]]) -> None:
+    collection, document = case
+    with contextlib.suppress(Rejected):
+        version_4.travel(collection, document)

@@ -16,6 +16,7 @@ PROFILE = Profile(
     name=jobs.NAME,
     version=1,
     servers=(MONGODB, POSTGRESQL),
+    read_only="a job is a pickle, which the tool reads as plain data and never writes",
     collections=(
         Collection(
             name=jobs.JOBS,

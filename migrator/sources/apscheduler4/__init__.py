@@ -84,5 +84,9 @@ _MAPPING = SourceMapping(
     ),
 )
 
-PROFILE = msgspec.structs.replace(profile_of_mapping(_MAPPING, 1), servers=(MONGODB,))
+PROFILE = msgspec.structs.replace(
+    profile_of_mapping(_MAPPING, 1),
+    servers=(MONGODB,),
+    read_only="triggers and arguments are values of a serializer, which the tool reads as plain data and never writes",
+)
 """The profile, with the library's own names of the collections."""

@@ -12,8 +12,10 @@ from apscheduler.triggers.combining import AndTrigger, OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from bson.binary import Binary
 
+from migrator.cutover.server_gates import reverse_sync
 from migrator.records import Trigger
 from migrator.scheduler import firing
+from migrator.sources import load_profile
 from migrator.sources.profile import Context, Rejected
 from migrator.values import jsonb
 from tests.agenda_documents import CONTEXT
@@ -292,3 +294,10 @@ def test_a_window_that_is_empty_never_fires() -> None:
     assert trip.kinds == ["empty-window"]
     assert trip.trigger is not None
     assert (trip.trigger.enabled, trip.trigger.start_at, trip.trigger.end_at) == (False, None, None)
+
+
+@pytest.mark.parametrize("profile", ["apscheduler", "apscheduler4"])
+def test_the_gate_of_the_cutover_says_why_it_refuses(profile: str) -> None:
+    met, words = reverse_sync(load_profile(profile))
+    assert met is False
+    assert words.endswith("which the tool reads as plain data and never writes")
