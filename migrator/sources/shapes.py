@@ -9,7 +9,7 @@ what their shape declares: those are read by an exact struct made from it, in C.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import UnionType
 from typing import (
@@ -221,12 +221,6 @@ def required(value: Value | None, path: str) -> Value:
 def keys(shape: type[Shape]) -> tuple[str, ...]:
     """Return the names a source writes, in its order."""
     return tuple(name for name in shape.__struct_encode_fields__ if name not in shape.aliases)
-
-
-def filled(names: Sequence[str], values: Sequence[object]) -> Document:
-    """Return the document of these names and values without the ones that are None, the first (``_id``) excepted."""
-    document = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-    return document if values[0] is not None else {names[0]: None, **document}
 
 
 def known_paths(shape: type[Shape]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The tenant of a document: its own text, else another one that it names, else the configured one."""
+"""The tenant of a document: its own text, else the configured one."""
 
 from functools import lru_cache
 from typing import Final
@@ -10,18 +10,13 @@ BLANK: Final = " \t\n\r\v\f"
 """White space that MongoDB's ``$trim`` is told to take too, so that both sides agree which tenant is none."""
 
 
-def tenant_of(
-    value: str | None, context: Context, notes: list[Note], *, selector: str | None = None, path: str = "tenantId"
-) -> str:
-    """Return the tenant of a document: its own, else its selector's, else the configured one; never a trimmed text.
+def tenant_of(value: str | None, context: Context, notes: list[Note], *, path: str = "tenantId") -> str:
+    """Return the tenant of a document: its own, else the configured one; never a trimmed text.
 
     ``path``: of the field that names it; empty: no field does. Raises ``Rejected`` where there is none at all.
     """
     if value and _is_said(plain(value, path)):
         return _usable(value, path)
-    if selector and _is_said(plain(selector, path)):
-        notes.append(Note("tenant-from-selector", path))
-        return _usable(selector, path)
     if context.default_tenant:
         notes.append(Note("tenant-defaulted", path))
         return context.default_tenant

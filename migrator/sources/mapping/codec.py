@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
+from uuid import UUID
 
 import msgspec
 
@@ -18,7 +19,8 @@ from migrator import cron
 from migrator.cron import CronError
 from migrator.records import Record, Trigger, attach_extra, remainder_of
 from migrator.sources import aggregates
-from migrator.sources.mapping import converters, tables
+from migrator.sources.mapping import compiled, converters, tables
+from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters import Reader, Writer, value_at
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of
@@ -38,13 +40,11 @@ from migrator.sources.profile import (
     Skipped,
 )
 from migrator.sources.shapes import Shape, paths_of_type, read, text
-from migrator.sources.tenants import first_said, tenant_of
+from migrator.sources.tenants import BLANK, first_said, tenant_of
 from migrator.values import identity, jsonb, times
 
 UNEVALUABLE: Final = "unevaluable-cron"
 NO_TRIGGER: Final = "no-trigger"
-_NULL: Final = object()
-"""In place of the value of a field: null is written."""
 
 
 def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
@@ -55,7 +55,7 @@ def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
         version=version,
         documents=mapping.documents,
         servers=(MONGODB, POSTGRESQL),
-        collections=tuple(_collection(mapping, by_name[name]) for name in load_order(mapping)),
+        collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),
     )
 
 
@@ -118,7 +118,7 @@ class _Step:
 def _targets(codec: "Codec", field: Field) -> tuple[tuple[str, str, Reader | None], ...]:
     """Return table, column and reader of each column that a field fills; an own id is read, and fills none."""
     if field.converter == "own-id":
-        return (("", "", converters.reader(field, "")),)
+        return ((codec.first, "", converters.reader(field, "")),)
     readers = [(*tables.split(column), codec.reader(field, column)) for column in field.columns]
     if field.local:
         return tuple((table, column, _in_zone(field.path, convert)) for table, column, convert in readers)
@@ -149,8 +149,7 @@ class _Part:
     def __init__(self, codec: "Codec", name: str, fields: Sequence[Field]) -> None:
         self.shape, self.attributes = _shape_of(name, fields)
         self.keys = frozenset(field.path.partition(".")[0] for field in fields)
-        self._read = msgspec.structs.astuple
-        flat: dict[str, tuple[str, str, Reader | None] | None] = dict.fromkeys(self.shape.__struct_fields__)
+        places: dict[str, tuple[str, str, Reader | None] | None] = dict.fromkeys(self.shape.__struct_fields__)
         steps: list[_Step] = []
         for field in fields:
             if field.converter == "tenant":
@@ -160,9 +159,8 @@ class _Part:
             if "." in attribute or field.also or len(targets) > 1 or any(map(tables.member_of, field.columns)):
                 steps.append(_Step(codec, field, self.attributes))
             elif targets:
-                [flat[attribute]] = targets
-        self._flat = tuple(flat.values())
-        """For each attribute of the shape, in its order: table, column and reader of a field with one of each."""
+                [places[attribute]] = targets
+        self._fill = compiled.filling(tuple(places.values()))
         self._steps = tuple(steps)
         members = [
             column.rpartition(".")[0] for field in fields for column in field.columns if tables.member_of(column)
@@ -172,19 +170,13 @@ class _Part:
 
     def read(self, found: Shape, reading: Reading) -> None:
         """Fill the columns of the fields."""
-        columns = reading.columns
-        for value, place in zip(self._read(found), self._flat, strict=True):
-            if value is None or place is None:
-                continue
-            table, column, convert = place
-            converted = value if convert is None else convert(value, reading)
-            if converted is not None:
-                columns[table][column] = converted
+        self._fill(found, reading)
         for step in self._steps:
             step.read(found, reading)
         for table, column in self._shared:
-            if column in columns[table]:
-                columns[table][column] = jsonb.encode(columns[table][column])
+            columns = reading.columns[table]
+            if column in columns:
+                columns[column] = jsonb.encode(columns[column])
 
 
 class _Writer:
@@ -216,50 +208,38 @@ class _Writer:
                 columns[table].append(column)
             *parents, name = field.path.split(".")
             entries.append(((table, column), name, tuple(parents), write))
-        self._getters = tuple((tables.RECORDS[table], _values(names)) for table, names in columns.items() if names)
+        self._getters = tuple(
+            (tables.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
+        )
         self._is_plain = not self._functions and all(table in ("", owner) for (table, _), *_ in entries)
         flat = [(table, name) for table, names in columns.items() for name in names]
         flat += [("", str(index)) for index in range(len(self._functions))]
         positions = [flat.index(place) for place, *_ in entries]
         self._pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else tuple
-        self._entries = tuple(entry[1:] for entry in entries)
+        self._write = compiled.writing([((*parents, name), write) for _, name, parents, write in entries])
         self._nothing = (None,) * len(entries)
 
     def write(self, rows: Rows, document: Document) -> None:
         """Add the fields to the document, without those of which the columns hold nothing."""
         values = self._getters[0][1](rows[0]) if self._is_plain else self._pick(self._gathered(rows))
-        if values == self._nothing:
-            return
-        for value, (name, parents, write) in zip(values, self._entries, strict=True):
-            if value is None:
-                continue
-            written = value if write is None else write(value)
-            if written is None:
-                continue
-            if written is _NULL:
-                written = None
-            if parents:
-                _place(document, parents, name, written)
-            else:
-                document[name] = written
+        if values != self._nothing:
+            self._write(values, document)
 
     def _gathered(self, rows: Rows) -> list[Any]:
         values: list[Any] = []
-        for record, get in self._getters:
+        for record, get, count in self._getters:
             row = next((row for row in rows if type(row) is record), None)
-            values += get(None) if row is None else get(row)
+            values += (None,) * count if row is None else get(row)
         values += [function(rows) for function in self._functions]
         return values
 
 
 def _values(columns: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the function that reads these columns of a row; of no row, each is None."""
-    nothing = (None,) * len(columns)
+    """Return the function that reads these columns of a row."""
     if len(columns) == 1:
         [column] = columns
-        return lambda row: nothing if row is None else (getattr(row, column),)
-    get = attrgetter(*columns)
-    return lambda row: nothing if row is None else get(row)
+        return lambda row: (getattr(row, column),)
+    return attrgetter(*columns)
 
 
 def _is_unwritten(field: Field) -> bool:
@@ -281,7 +261,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
     if field.columns[0] == "locks.key":
         return _resource
     is_local = field.local and field.converter == "time"
-    none = _NULL if field.nulls else converters.none_of(field)
+    none = NULL if field.nulls else converters.none_of(field)
     if not member and not is_local and none is None:
         return None
     record = tables.RECORDS[table]
@@ -358,6 +338,7 @@ class _Table:
         self.needed = tuple(
             (column, *_missing(fields, f"{name}.{column}")) for column in sorted(tables.needed_columns(name))
         )
+        self.is_completed = name in ("locks", "runs", "triggers")
 
 
 def _is_of(column: str, table: str) -> bool:
@@ -378,6 +359,7 @@ class Codec:
     def __init__(self, mapping: SourceMapping, mapped: Mapped) -> None:
         self._mapping, self._mapped = mapping, mapped
         self._source = f"{mapping.name}/{mapped.name}"
+        self.first = mapped.tables[0]
         self._tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
         self._part = _Part(self, mapped.name, mapped.fields)
         self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
@@ -393,6 +375,7 @@ class Codec:
         self._is_local = any(field.local for field in mapped.every)
         self._may_fail = "triggers" in mapped.tables and (bool(self._dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
+        self._zone = next((one.given.get("timezone") for one in self._tables if one.name == "triggers"), None)
         self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
         self._present = {
             table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
@@ -416,7 +399,8 @@ class Codec:
         further = self._further
         if further is not None and not further.keys.isdisjoint(document):
             further.read(read(document, further.shape), reading)
-        self._choose(mapped.tables[0], reading)
+        if mapped.choices:
+            self._choose(mapped.tables[0], reading)
         if self._is_local and context.zone is not None:
             reading.columns["triggers"]["timezone"] = context.zone  # of every trigger: a time may be added to it
         if mapped.derive is not None:
@@ -429,7 +413,7 @@ class Codec:
             context.skip_expired_lock(lock.expires_at)
         if mapped.expects_trigger and "triggers" not in {*(row.table for row in rows), *reading.unusable}:
             notes.append(Note(NO_TRIGGER, ""))
-        return Decoded(rows, (*notes, *reading.unusable.values()))
+        return Decoded(rows, (*notes, *reading.unusable.values()) if reading.unusable else tuple(notes))
 
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
@@ -471,9 +455,11 @@ class Codec:
         if field is None or self._read_tenant is None:
             return tenant_of(None, context, [], path="")
         value = self._read_tenant(found)
+        if not field.also and field.shape is None:
+            return tenant_of(value, context, notes, path=field.path)
         if field.shape is Any and value is not None and type(value) is not str:
             raise Rejected("wrong-type", field.path, "string")
-        for path in field.also if first_said(value) is None else ():
+        for path in field.also if field.also and _may_be_blank(value) and first_said(value) is None else ():
             other = value_at(document, path.split("."))
             if isinstance(other, str) and first_said(other) is not None:
                 if field.finding != "":
@@ -494,12 +480,8 @@ class Codec:
         line = trigger.get("cron_expression")
         if line is None or "triggers" in reading.unusable:
             return
-        table = next(one for one in self._tables if one.name == "triggers")
-        zone = trigger.get("timezone", table.given.get("timezone"))
-        dialect = trigger.setdefault("cron_dialect", self._dialect)
-        try:
-            cron.validate(dialect, line, zone)
-        except CronError:
+        zone = trigger.get("timezone", self._zone)
+        if not _is_evaluable(trigger.setdefault("cron_dialect", self._dialect), line, zone):
             del trigger["cron_dialect"]
             reading.unusable["triggers"] = Note(UNEVALUABLE, self._paths.get("triggers.cron_expression", ""))
 
@@ -509,17 +491,22 @@ class Codec:
             note = reading.unusable.get(self._tables[0].name)
             if note is not None:
                 raise Rejected("unknown-value", note.path, "a cron line and a zone that can be evaluated")
-        tenant, source_id = reading.tenant, identity.source_id(reading.document["_id"])
-        made = self._tables
-        if len(made) > 1:
-            made = (made[0], *(table for table in made[1:] if self._is_made(table.name, found, reading)))
-            for table in made[1:]:
+        source_id = identity.source_id(reading.document["_id"])
+        first, *others = self._tables
+        ids: dict[str, Any] = {}
+        if not others:
+            return (self._row(first, reading, ids, source_id),)
+        made = [first]
+        for table in others:
+            if self._is_made(table.name, found, reading):
                 self._choose(table.name, reading)
-        ids = {
-            table.name: identity.row_id(table.name, tenant, self._mapped.name, source_id, keep_uuid=table.keeps_uuid)
-            for table in made
-        }
-        return tuple(self._row(table, reading, ids, source_id) for table in made)
+                made.append(table)
+        for table in made:
+            ids[table.name] = reading.columns[table.name].get("id") or self._id_of(table, reading, source_id)
+        return tuple([self._row(table, reading, ids, source_id) for table in made])
+
+    def _id_of(self, table: _Table, reading: Reading, source_id: str) -> UUID:
+        return identity.row_id(table.name, reading.tenant, self._mapped.name, source_id, keep_uuid=table.keeps_uuid)
 
     def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
         """Tell whether the document makes a row of a table after the first."""
@@ -532,30 +519,46 @@ class Codec:
         return bool(reading.columns[table])
 
     def _row(self, table: _Table, reading: Reading, ids: dict[str, Any], source_id: str) -> Record:
-        name = table.name
-        columns: dict[str, Any] = {
-            "id": ids[name],
-            "tenant_id": reading.tenant,
-            "source": self._source,
-            "source_id": source_id,
-            **table.given,
-            **reading.columns[name],
-        }
-        ids[name] = columns["id"]
+        columns = reading.columns[table.name]
+        if table.given:
+            columns = {**table.given, **columns}
+        columns["id"] = ids[table.name] if ids else columns.get("id") or self._id_of(table, reading, source_id)
+        columns["tenant_id"] = reading.tenant
+        columns["source"] = self._source
+        columns["source_id"] = source_id
         for column, parent in table.parents:
             if parent in ids:
                 columns.setdefault(column, ids[parent])
-        if name == "locks" and "key" in columns:
-            columns["key"] = f"{reading.tenant}/{columns['key']}"
-            columns["lock_id"] = identity.lock_id(columns["key"])
         for column, path, expected in table.needed:
             if columns.get(column) is None:
                 raise Rejected("missing-field", path, expected)
-        if name == "triggers":
-            tables.complete_trigger(columns)
-        elif name == "runs" and not tables.complete_run(columns):
-            reading.notes.append(Note("finished-before-started", self._paths.get("runs.finished_at", "")))
+        if table.is_completed:
+            self._complete(table.name, columns, reading)
         return table.record(**columns)
+
+    def _complete(self, table: str, columns: dict[str, Any], reading: Reading) -> None:
+        """Add the columns that follow from others."""
+        if table == "locks":
+            columns["key"] = f"{reading.tenant}/{columns['key']}"
+            columns["lock_id"] = identity.lock_id(columns["key"])
+        elif table == "triggers":
+            tables.complete_trigger(columns)
+        elif not tables.complete_run(columns):
+            reading.notes.append(Note("finished-before-started", self._paths.get("runs.finished_at", "")))
+
+
+def _may_be_blank(value: str | None) -> bool:
+    return not value or value[0] in BLANK
+
+
+@lru_cache(maxsize=4_096)
+def _is_evaluable(dialect: str, line: str, zone: str | None) -> bool:
+    """Tell whether a dialect can evaluate a line; cached, since schedules repeat a few lines."""
+    try:
+        cron.validate(dialect, line, zone)
+    except CronError:
+        return False
+    return True
 
 
 class _Kinds:
@@ -565,22 +568,29 @@ class _Kinds:
         self._kinds = tuple(
             (name, kind, None if kind.skipped else Codec(mapping, kind)) for name, kind in mapped.kinds.items()
         )
+        described = [(kind, codec) for _, kind, codec in self._kinds if codec is not None]
+        self._codecs = tuple(codec for _, codec in sorted(described, key=lambda one: -len(one[0].constants)))
         self._expected = "a document of one of the kinds " + ", ".join(mapped.kinds)
 
     def decode(self, document: Document, context: Context) -> Decoded:
         """Return the rows of a document by the first kind that describes it."""
         for name, kind, codec in self._kinds:
-            if kind.when is None or _applies(kind.when, document):
+            if (kind.when is None or _applies(kind.when, document)) and (
+                kind.applies is None or kind.applies(document)
+            ):
                 if codec is None:
                     raise Skipped(f"kind {name}")
                 return codec.decode(document, context)
         raise Rejected("unknown-value", "", self._expected)
 
     def encode(self, rows: Rows) -> Document:
-        """Return the document of the first kind that could have made the rows."""
-        codecs = [codec for _, _, codec in self._kinds if codec is not None]
-        chosen = next((codec for codec in codecs if codec.could_make(rows)), codecs[0])
+        """Return the document of the kind with most constants of those that could have made the rows."""
+        chosen = next((codec for codec in self._codecs if codec.could_make(rows)), self._codecs[0])
         return chosen.encode(rows)
+
+
+def _describes(kind: Mapped, document: Document) -> bool:
+    return (kind.when is None or _applies(kind.when, document)) and (kind.applies is None or kind.applies(document))
 
 
 def _applies(when: When, document: Document) -> bool:
@@ -592,7 +602,8 @@ def _applies(when: When, document: Document) -> bool:
     return not when.begins or (isinstance(held, str) and held.startswith(when.begins))
 
 
-def _collection(mapping: SourceMapping, mapped: Mapped) -> Collection:
+def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
+    """Return a collection of a mapping as the pipeline takes it."""
     codec = _Kinds(mapping, mapped) if mapped.kinds else Codec(mapping, mapped)
     shapes = mapped.shapes()
     fed = tuple(dict.fromkeys(table for shape in shapes for table in shape.tables))
@@ -718,12 +729,6 @@ def _reference_reader(mapping: SourceMapping, field: Field, column: str) -> Read
         return identity.row_id(table, reading.tenant, collection, identity.source_id(value), keep_uuid=keep_uuid)
 
     return read_text if field.prefix else read_any
-
-
-def _place(document: Document, parents: Sequence[str], name: str, value: object) -> None:
-    for parent in parents:
-        document = document.setdefault(parent, {})
-    document[name] = value
 
 
 def _getter(attribute: str) -> Callable[[Any], Any]:

@@ -20,6 +20,7 @@ from bson.objectid import ObjectId
 from migrator.cron import ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.mapping import tables
+from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
 from migrator.sources.profile import Document, Note, Rejected
 from migrator.sources.shapes import (
@@ -41,6 +42,7 @@ Reader: TypeAlias = Callable[[Any, Reading], Any]
 Writer: TypeAlias = Callable[[Any], Any]
 
 UNKNOWN_ZONE: Final = "unknown-zone"
+_JSON_NULL: Final = b"null"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = int | float | None
@@ -214,7 +216,7 @@ def _version_reader(field: Field, _column: str) -> Reader:
     def read(value: str, reading: Reading) -> str | None:
         if value == field.expected:
             return value
-        version = text(value, field.path)
+        version = value.strip() or None
         if version is not None and version != field.expected:
             reading.notes.append(Note("unknown-schema-version", field.path))
         return version
@@ -225,7 +227,7 @@ def _version_reader(field: Field, _column: str) -> Reader:
 def _words_reader(field: Field, column: str) -> Reader:
     words, path, keep = field.words, field.path, field.keep
     checked = indexed if column in tables.INDEXED else plain
-    word_of = _spelled if field.type is not None else partial(plain, path=path)
+    word_of = _spelled if field.type is not None else _word
     written = set(written_words(words).values())
     unknown = "unknown-word" if field.finding is None else field.finding
 
@@ -252,11 +254,15 @@ def written_words(words: Mapping[str, Any]) -> dict[Any, str]:
     return written
 
 
-def _words_writer(field: Field) -> Writer:
+def _words_writer(field: Field) -> Writer | None:
     written: dict[Any, Any] = {**field.write_as, **written_words(field.words)}
     if field.type is not None:
         number = _NUMBERS[field.type]
         written = {value: number(int(word)) for value, word in written.items()}
+    listed = tables.WORDS.get(field.columns[0], ())
+    writes_all = field.keep or (bool(listed) and written.keys() >= {*listed})
+    if writes_all and all(value == word for value, word in written.items()):
+        return None
     return (lambda value: written.get(value, value)) if field.keep else written.get
 
 
@@ -373,6 +379,11 @@ def _number_reader(field: Field, column: str) -> Reader:
     return read
 
 
+def _word(value: str) -> str:
+    """Return a text; JavaScript code, a ``str`` to Python, is no word."""
+    return value if type(value) is str else ""
+
+
 def _spelled(value: float) -> str:
     """Return a number as ``words`` spells it; what is no whole number is no word."""
     return str(int(value)) if value == value // 1 and abs(value) < _LARGEST_DOUBLE else ""
@@ -464,6 +475,8 @@ def _respelling_reader(field: Field) -> Reader:
 
     def read(_value: object, reading: Reading) -> bytes:
         value = value_at(reading.document, path)
+        if isinstance(value, dict) and _respelled(value, field.respelled) is value:
+            return jsonb.encode(value)
         items = value if isinstance(value, list) else [value]
         spelled = [_respelled(item, field.respelled) for item in items]
         if field.finding != "":
@@ -484,12 +497,12 @@ def _respelled(item: Any, words: Mapping[str, Mapping[str, str]]) -> Any:  # noq
     """Return a document whose words are spelled as the table says, where it has them; itself if it has none."""
     if not isinstance(item, dict):
         return item
-    found = {
-        name: spellings[item[name]]
-        for name, spellings in words.items()
-        if isinstance(item.get(name), str) and item[name] in spellings
-    }
-    return {**item, **found} if found else item
+    spelled = item
+    for name, spellings in words.items():
+        word = item.get(name)
+        if isinstance(word, str) and word in spellings:
+            spelled = {**spelled, name: spellings[word]}
+    return spelled
 
 
 def value_at(document: Document, names: Sequence[str]) -> Any:  # noqa: ANN401 - any value of a document
@@ -539,7 +552,7 @@ def _column_reader(field: Field, column: str) -> Reader:
         "timestamptz": lambda value, _reading: instant(value, path),
         "bool": lambda value, _reading: _typed(value, bool, path, "bool"),
         "text[]": lambda value, _reading: tuple(
-            checked(_typed(item, str, items, "string"), items) for item in _typed(value, list, path, "array")
+            indexed(_typed(item, str, items, "string"), items) for item in _typed(value, list, path, "array")
         ),
         "text": lambda value, _reading: checked(_typed(value, str, path, "string"), path),
     }
@@ -568,7 +581,7 @@ def _typed(value: Any, kind: type, path: str, expected: str) -> Any:  # noqa: AN
 def _column_writer(field: Field) -> Writer | None:
     match tables.type_of(field.columns[0]):
         case "jsonb":
-            return jsonb.decode
+            return lambda value: NULL if value == _JSON_NULL else jsonb.decode(value)
         case "timestamptz":
             return to_bson
         case "text[]":

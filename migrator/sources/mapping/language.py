@@ -212,6 +212,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     table. Then the collection itself has no tables, fields, constants and choices."""
     when: When | None = None
     """Of a kind: which documents it describes; None: all that are left."""
+    applies: Callable[[Document], bool] | None = None
+    """Of a kind: tells the documents that it describes, besides ``when``."""
     skipped: bool = False
     """Of a kind: its documents make no rows; they are counted as skipped."""
     fixed: Mapping[str, str] = {}

@@ -3,38 +3,35 @@
 ``docs/sources-stellaops.md`` shows the canonical document of every collection, and what is tolerated beside it.
 """
 
+from migrator.sources.mapping.codec import collection_of
+from migrator.sources.mapping.language import SourceMapping
 from migrator.sources.profile import Profile
-from migrator.sources.stellaops import (
-    audit,
-    graph,
-    impact_snapshots,
-    locks,
-    names,
-    own,
-    policy,
-    runs,
-    schedules,
-    summaries,
+from migrator.sources.stellaops import graph, names
+from migrator.sources.stellaops.audit import AUDIT
+from migrator.sources.stellaops.impact_snapshots import IMPACT_SNAPSHOTS
+from migrator.sources.stellaops.locks import LOCKS
+from migrator.sources.stellaops.own import EXECUTION_LOGS, HANDLERS, TRIGGERS, WORKERS
+from migrator.sources.stellaops.policy import POLICY_JOBS, POLICY_RUNS
+from migrator.sources.stellaops.runs import RUNS
+from migrator.sources.stellaops.schedules import SCHEDULES
+from migrator.sources.stellaops.summaries import SUMMARIES
+
+_BEFORE_GRAPHS = (SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, IMPACT_SNAPSHOTS)
+_AFTER_GRAPHS = (POLICY_RUNS, POLICY_JOBS, SUMMARIES, WORKERS, LOCKS, AUDIT, HANDLERS)
+
+MAPPING = SourceMapping(
+    name=names.NAME, collections=(*_BEFORE_GRAPHS, *_AFTER_GRAPHS), documents="modelled on public documents"
 )
 
 PROFILE = Profile(
-    name=names.NAME,
+    name=MAPPING.name,
     version=1,
+    documents=MAPPING.documents,
     kept_by_store=True,
     collections=(
-        schedules.COLLECTION,
-        own.TRIGGERS,
-        runs.COLLECTION,
-        own.EXECUTION_LOGS,
-        impact_snapshots.COLLECTION,
+        *(collection_of(MAPPING, one) for one in _BEFORE_GRAPHS),
         graph.JOBS,
         graph.EVENTS,
-        policy.RUNS,
-        policy.JOBS,
-        summaries.COLLECTION,
-        own.WORKERS,
-        locks.COLLECTION,
-        audit.COLLECTION,
-        own.HANDLERS,
+        *(collection_of(MAPPING, one) for one in _AFTER_GRAPHS),
     ),
 )

@@ -15,6 +15,7 @@ import msgspec
 from migrator import states
 from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
 from migrator.sources import aggregates, tenants
+from migrator.sources.mapping.converters import value_at
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -22,6 +23,7 @@ from migrator.sources.profile import (
     Document,
     Measure,
     Note,
+    Reference,
     Rejected,
     Rows,
 )
@@ -39,7 +41,6 @@ from migrator.sources.shapes import (
     unknown_value,
 )
 from migrator.sources.stellaops import ids, names
-from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 
@@ -375,12 +376,21 @@ JOBS = Collection(
 
 _EVENT_STATUS = either_event("$status", "$payload.status")
 
+
+def _job_of_event(document: Document) -> str | None:
+    """Return the source id of the job that an event of the source names; our own name the row by its id alone."""
+    job = None if is_own_event(document) else value_at(document, ("payload", "job", "id"))
+    return identity.source_id(job) if isinstance(job, str) else None
+
+
 EVENTS = Collection(
     name=names.GRAPH_JOB_EVENTS,
     tables=(GraphJobEvent,),
     decode=decode_event,
     encode=encode_event,
-    references=(by_field(GraphJobEvent, "job_id", GraphJob, "payload.job.id", unless=is_own_event, required=True),),
+    references=(
+        Reference(GraphJobEvent, "job_id", GraphJob, required=True, collection=names.GRAPH_JOBS, named=_job_of_event),
+    ),
     after=(names.GRAPH_JOBS,),
     tenant_expression=aggregates.tenant("$tenantId", field="$tenant"),
     measures=(

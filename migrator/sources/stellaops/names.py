@@ -47,6 +47,9 @@ GRAPH_OVERLAY_PREFIX = "goj_"
 POLICY_ITEM_PREFIX = "pwi_"
 """Of work items that our own store makes: the source's own begin with ``prj_``."""
 
+SCHEDULE_PRIORITY = "schedulePriority"
+"""The field in which our store keeps the schedule's priority with triggers and runs: it follows from the schedule."""
+
 CRON_DIALECT = "cronos"
 """The product evaluates its cron texts with the C# library Cronos."""
 

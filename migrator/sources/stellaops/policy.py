@@ -9,33 +9,20 @@ policy run, its jsonb in camelCase; a schema version of our own says which spell
 one leaves no remainder.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
-from migrator.records import PolicyJob, attach_extra, remainder_of
-from migrator.sources import aggregates, tenants
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import (
-    Int32,
-    Moment,
-    Shape,
-    arranger,
-    choice,
-    filled,
-    indexed,
-    keys,
-    known_paths,
-    ordered_reader,
-    plain,
-    read,
-    text,
-)
-from migrator.sources.stellaops import ids, names
-from migrator.sources.stellaops.columns import OwnFields
-from migrator.values import identity, jsonb
-from migrator.values.times import format_iso
+from migrator.records import PolicyJob
+from migrator.sources import aggregates
+from migrator.sources.mapping.language import Field, Mapped, Reading, When
+from migrator.sources.profile import Context, Document, Note, Rows
+from migrator.sources.shapes import Int32, Moment, Shape, arranger, indexed
+from migrator.sources.stellaops import names
+from migrator.sources.stellaops.fields import ID, TENANT, field, json, own, text, time, version
+from migrator.values import jsonb
 
 
 class Inputs(Shape):
@@ -59,68 +46,6 @@ class Stats(Shape):
     duration_seconds: float | None = None
 
 
-class StatusDocument(Shape, kw_only=True):
-    """A document of ``policy_runs`` in camelCase."""
-
-    key: Any = msgspec.field(name="_id")
-    schema_version: str | None = None
-    run_id: str | None = None
-    tenant_id: str | None = None
-    policy_id: str
-    policy_version: Int32 | None = None
-    mode: str | None = None
-    status: str
-    priority: str | None = None
-    queued_at: Moment = None
-    started_at: Moment = None
-    finished_at: Moment = None
-    error: str | None = None
-    attempts: Int32 | None = None
-    requested_by: str | None = None
-    correlation_id: str | None = None
-    metadata: dict[str, str] | None = None
-    stats: Stats | None = None
-    inputs: Inputs | None = None
-    cancellation_requested: bool | None = None
-    cancellation_requested_at: Moment = None
-    cancellation_reason: str | None = None
-
-
-class JobDocument(Shape, kw_only=True):
-    """A document of ``policy_jobs``."""
-
-    key: Any = msgspec.field(name="_id")
-    schema_version: str | None = None
-    id: Any = None
-    tenant_id: str | None = None
-    policy_id: str
-    policy_version: Int32 | None = None
-    mode: str | None = None
-    priority: str | None = None
-    priority_rank: Int32 | None = None
-    run_id: str | None = None
-    requested_by: str | None = None
-    correlation_id: str | None = None
-    metadata: dict[str, str] | None = None
-    inputs: Inputs | None = None
-    queued_at: Moment = None
-    status: str
-    attempt_count: Int32 | None = None
-    last_attempt_at: Moment = None
-    last_error: str | None = None
-    created_at: Moment = None
-    updated_at: Moment = None
-    available_at: Moment = None
-    submitted_at: Moment = None
-    completed_at: Moment = None
-    lease_owner: str | None = None
-    lease_expires_at: Moment = None
-    cancellation_requested: bool | None = None
-    cancellation_requested_at: Moment = None
-    cancellation_reason: str | None = None
-    cancelled_at: Moment = None
-
-
 class SnakeInputs(Shape, rename=None):
     """Inputs of the snake_case document."""
 
@@ -141,24 +66,7 @@ class SnakeStats(Shape, rename=None):
     duration_seconds: float | None = None
 
 
-class SnakeDocument(Shape, rename=None, kw_only=True):
-    """A document of ``policy_runs`` in snake_case; its tenant is spelled in three ways, and documented in none."""
-
-    aliases: ClassVar = frozenset({"tenant_id", "tenantId"})
-
-    key: Any = msgspec.field(name="_id")
-    tenant: str | None = None
-    tenant_id: str | None = None
-    tenant_id_camel: str | None = msgspec.field(name="tenantId", default=None)
-    policy_id: str
-    policy_version: Int32 | None = None
-    mode: str | None = None
-    status: str
-    inputs: SnakeInputs | None = None
-    stats: SnakeStats | None = None
-
-
-_TO_CAMEL = {
+_TO_CAMEL: Final = {
     "sbom_set": "sbomSet",
     "advisory_cursor": "advisoryCursor",
     "vex_cursor": "vexCursor",
@@ -168,45 +76,27 @@ _TO_CAMEL = {
     "vex_overrides": "vexOverrides",
     "duration_seconds": "durationSeconds",
 }
-_TO_SNAKE = {camel: snake for snake, camel in _TO_CAMEL.items()}
-
-_SNAKE_ONLY = frozenset({"policy_id", "policy_version", "tenant", "tenant_id"})
-
-_SNAKE_NAMES = keys(SnakeDocument)
-_snake_inputs, _snake_stats = arranger(SnakeInputs), arranger(SnakeStats)
+_TO_SNAKE: Final = {camel: snake for snake, camel in _TO_CAMEL.items()}
+_SNAKE_ONLY: Final = frozenset({"policy_id", "policy_version", "tenant", "tenant_id"})
 
 
-def is_snake(document: Document) -> bool:
+_arrange_inputs, _arrange_stats = arranger(SnakeInputs), arranger(SnakeStats)
+
+
+def _is_snake(document: Document) -> bool:
     """Tell whether a document of ``policy_runs`` is spelled with underscores."""
     return "policyId" not in document and not _SNAKE_ONLY.isdisjoint(document)
 
 
-def decode_snake(document: Document, context: Context) -> Decoded:
-    """Return the row; the document's ``_id`` is the name of the run."""
-    found = read(document, SnakeDocument)
-    notes: list[Note] = []
-    tenant = tenants.tenant_of(
-        tenants.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes, path="tenant"
-    )
-    source_id = identity.source_id(found.key)
-    status = choice(found.status, names.POLICY_STATUSES, "status")
-    if status != found.status:
-        notes.append(Note("alias", "status"))
-    row = PolicyJob(
-        id=identity.row_id("policy_jobs", tenant, names.POLICY_RUNS, source_id),
-        tenant_id=tenant,
-        source=names.source(names.POLICY_RUNS),
-        source_id=source_id,
-        policy_id=plain(found.policy_id, "policy_id"),
-        policy_version=found.policy_version,
-        mode=None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
-        status=status,
-        run_id=indexed(found.key, "_id") if type(found.key) is str else None,
-        inputs=None if found.inputs is None else jsonb.encode(_renamed(document["inputs"], _TO_CAMEL)),
-        stats=None if found.stats is None else jsonb.encode(_renamed(document["stats"], _TO_CAMEL)),
-        schema_version=names.POLICY_SNAKE_VERSION,
-    )
-    return Decoded((row,), tuple(notes))
+def _derive_snake(document: Document, reading: Reading, _context: Context) -> None:
+    """Fill the name of the run, which is the document's ``_id``, and what is respelled."""
+    key = document["_id"]
+    columns = reading.columns[PolicyJob.table]
+    if type(key) is str:
+        columns["run_id"] = indexed(key, "_id")
+    for name in ("inputs", "stats"):
+        if document.get(name) is not None:
+            columns[name] = jsonb.encode(_renamed(document[name], _TO_CAMEL))
 
 
 def _renamed(value: Mapping[str, Any], table: Mapping[str, str]) -> dict[str, Any]:
@@ -216,205 +106,130 @@ def _renamed(value: Mapping[str, Any], table: Mapping[str, str]) -> dict[str, An
     return renamed
 
 
-def encode_snake(rows: Rows) -> Document:
-    """Return the document of a row."""
-    row: Any = rows[0]
-    return filled(
-        _SNAKE_NAMES,
-        (
-            identity.parse_source_id(row.source_id),
-            row.tenant_id,
-            row.policy_id,
-            row.policy_version,
-            row.mode,
-            row.status,
-            None if row.inputs is None else _snake_inputs(_renamed(jsonb.decode(row.inputs), _TO_SNAKE)),
-            None if row.stats is None else _snake_stats(_renamed(jsonb.decode(row.stats), _TO_SNAKE)),
-        ),
-    )
+def _snake(column: str, arrange: Callable[[Any], Any], rows: Rows) -> Any:  # noqa: ANN401 - a document, or none
+    held = getattr(rows[0], column)
+    return None if held is None else arrange(_renamed(jsonb.decode(held), _TO_SNAKE))
 
 
-RUNS_SOURCE = names.source(names.POLICY_RUNS)
-JOBS_SOURCE = names.source(names.POLICY_JOBS)
-
-_STATUS_NAMES, _JOB_NAMES = keys(StatusDocument), keys(JobDocument)
-_inputs, _stats = ordered_reader(Inputs), ordered_reader(Stats)
-
-OWN = OwnFields(PolicyJob, ("stats", "started_at"))
-"""What our own store adds to a work item, so that one document can hold every column."""
-
-
-def decode_run(document: Document, context: Context) -> Decoded:
-    """Return the row of a status document, of either spelling."""
-    if is_snake(document):
-        return decode_snake(document, context)
-    found = read(document, StatusDocument)
-    notes: list[Note] = []
-    ids.compare_ids(found.key, found.run_id, notes, "runId")
-    columns = common(found, document, context, notes, version=names.POLICY_STATUS_VERSION)
-    columns |= {
-        "id": identity.row_id("policy_jobs", columns["tenant_id"], names.POLICY_RUNS, columns["source_id"]),
-        "source": RUNS_SOURCE,
-        "stats": None if found.stats is None else jsonb.encode(document["stats"]),
-        "last_error": text(found.error, "error"),
-        "attempt_count": found.attempts,
-        "started_at": found.started_at,
-        "finished_at": found.finished_at,
-    }
-    row = PolicyJob(**columns)
-    if row.started_at is not None and row.finished_at is not None and row.finished_at < row.started_at:
-        notes.append(Note("finished-before-started", "finishedAt"))
-    return Decoded((row,), tuple(notes))
+def _derive_run(document: Document, reading: Reading, _context: Context) -> None:
+    run_id, columns = document.get("runId"), reading.columns[PolicyJob.table]
+    if run_id is not None and run_id != document["_id"]:
+        reading.notes.append(Note("id-mismatch", "runId"))
+    started, finished = columns.get("started_at"), columns.get("finished_at")
+    if started is not None and finished is not None and finished < started:
+        reading.notes.append(Note("finished-before-started", "finishedAt"))
 
 
-def decode_job(document: Document, context: Context) -> Decoded:
-    """Return the row of a work item."""
-    found = read(document, JobDocument)
-    notes: list[Note] = []
-    ids.compare_ids(found.key, found.id, notes)
-    columns = common(found, document, context, notes, version=names.POLICY_JOB_VERSION)
-    tenant, source_id = columns["tenant_id"], columns["source_id"]
-    is_own = source_id.startswith(names.POLICY_ITEM_PREFIX)
-    columns |= {
-        "id": identity.row_id("policy_jobs", tenant, names.POLICY_JOBS, source_id, keep_uuid=is_own),
-        "source": JOBS_SOURCE,
-        "attempt_count": found.attempt_count,
-        "last_attempt_at": found.last_attempt_at,
-        "last_error": text(found.last_error, "lastError"),
-        "available_at": found.available_at,
-        "priority_rank": found.priority_rank,
-        "lease_owner": text(found.lease_owner, "leaseOwner"),
-        "lease_expires_at": found.lease_expires_at,
-        "submitted_at": found.submitted_at,
-        "finished_at": found.completed_at,
-        "cancelled_at": found.cancelled_at,
-        "created_at": found.created_at,
-        "updated_at": found.updated_at,
-    }
-    if is_own:
-        columns |= OWN.decode(document, tenant)
-    return Decoded((PolicyJob(**columns),), tuple(notes))
+_STATUS: Final = field("policy_jobs.status", "words", words=names.POLICY_STATUSES, required=True)
+_MODE: Final = field("policy_jobs.mode", "words", words=names.POLICY_MODES)
+_PRIORITY: Final = field("policy_jobs.priority", "words", words=names.POLICY_PRIORITIES)
+_POLICY_ID: Final = field("policy_jobs.policy_id", "text", required=True)
+_POLICY_VERSION: Final = field("policy_jobs.policy_version", "number", shape=Int32)
+_RUN_ID: Final = text("policy_jobs.run_id")
+_REQUESTED_BY: Final = text("policy_jobs.requested_by")
+_CORRELATION_ID: Final = text("policy_jobs.correlation_id")
+_METADATA: Final = json("policy_jobs.metadata", dict[str, str])
+_INPUTS: Final = json("policy_jobs.inputs", Inputs)
+_QUEUED_AT: Final = time("policy_jobs.queued_at")
+_CANCELLATION: Final = (
+    field("policy_jobs.cancellation_requested", "flag"),
+    time("policy_jobs.cancellation_requested_at"),
+    text("policy_jobs.cancellation_reason"),
+)
 
-
-def common(
-    found: StatusDocument | JobDocument, document: Document, context: Context, notes: list[Note], *, version: str
-) -> dict[str, Any]:
-    """Return the columns that status documents and work items share."""
-    status = choice(found.status, names.POLICY_STATUSES, "status")
-    run_id = text(found.run_id, "runId")
-    if status != found.status:
-        notes.append(Note("alias", "status"))
-    return {
-        "tenant_id": tenants.tenant_of(found.tenant_id, context, notes),
-        "source_id": identity.source_id(found.key),
-        "policy_id": plain(found.policy_id, "policyId"),
-        "policy_version": found.policy_version,
-        "mode": None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
-        "priority": None if found.priority is None else choice(found.priority, names.POLICY_PRIORITIES, "priority"),
-        "status": status,
-        "run_id": run_id and indexed(run_id, "runId"),
-        "inputs": None if found.inputs is None else jsonb.encode(document["inputs"]),
-        "metadata": None if found.metadata is None else jsonb.encode(document["metadata"]),
-        "requested_by": text(found.requested_by, "requestedBy"),
-        "correlation_id": text(found.correlation_id, "correlationId"),
-        "queued_at": found.queued_at,
-        "cancellation_requested": found.cancellation_requested,
-        "cancellation_requested_at": found.cancellation_requested_at,
-        "cancellation_reason": text(found.cancellation_reason, "cancellationReason"),
-        "schema_version": ids.version_of(found.schema_version, version, notes),
-    }
-
-
-def _time(value: Any) -> str | None:  # noqa: ANN401 - a column of a row
-    return None if value is None else format_iso(value)
-
-
-def encode_run(rows: Rows) -> Document:
-    """Return the status document of a row, in the spelling it had."""
-    row: Any = rows[0]
-    if row.schema_version == names.POLICY_SNAKE_VERSION:
-        return encode_snake(rows)
-    return filled(
-        _STATUS_NAMES,
-        (
-            identity.parse_source_id(row.source_id),
-            row.schema_version,
-            row.run_id,
-            row.tenant_id,
-            row.policy_id,
-            row.policy_version,
-            row.mode,
-            row.status,
-            row.priority,
-            _time(row.queued_at),
-            _time(row.started_at),
-            _time(row.finished_at),
-            row.last_error,
-            row.attempt_count,
-            row.requested_by,
-            row.correlation_id,
-            None if row.metadata is None else jsonb.decode(row.metadata),
-            None if row.stats is None else _stats(row.stats),
-            None if row.inputs is None else _inputs(row.inputs),
-            row.cancellation_requested,
-            _time(row.cancellation_requested_at),
-            row.cancellation_reason,
-        ),
-    )
-
-
-def encode_job(rows: Rows) -> Document:
-    """Return the work item of a row."""
-    row: Any = rows[0]
-    key, own_id = ids.keys_of(row.source_id)
-    document = filled(
-        _JOB_NAMES,
-        (
-            key,
-            row.schema_version,
-            own_id,
-            row.tenant_id,
-            row.policy_id,
-            row.policy_version,
-            row.mode,
-            row.priority,
-            row.priority_rank,
-            row.run_id,
-            row.requested_by,
-            row.correlation_id,
-            None if row.metadata is None else jsonb.decode(row.metadata),
-            None if row.inputs is None else _inputs(row.inputs),
-            _time(row.queued_at),
-            row.status,
-            row.attempt_count,
-            _time(row.last_attempt_at),
-            row.last_error,
-            _time(row.created_at),
-            _time(row.updated_at),
-            _time(row.available_at),
-            _time(row.submitted_at),
-            _time(row.finished_at),
-            row.lease_owner,
-            _time(row.lease_expires_at),
-            row.cancellation_requested,
-            _time(row.cancellation_requested_at),
-            row.cancellation_reason,
-            _time(row.cancelled_at),
-        ),
-    )
-    if row.source_id.startswith(names.POLICY_ITEM_PREFIX):
-        document.update(OWN.encode(row))
-    return document
-
-
-_SPELLINGS = {"cancelled": "canceled"}
-
-RUNS = Collection(
+_STATUS_DOCUMENT: Final = Mapped(
     name=names.POLICY_RUNS,
-    tables=(PolicyJob,),
-    decode=decode_run,
-    encode=encode_run,
-    tenant_expression=aggregates.tenant("$tenant", "$tenant_id"),
+    applies=lambda document: not _is_snake(document),
+    tables=("policy_jobs",),
+    fields=(
+        version("policy_jobs", names.POLICY_STATUS_VERSION),
+        _RUN_ID,
+        TENANT,
+        _POLICY_ID,
+        _POLICY_VERSION,
+        _MODE,
+        _STATUS,
+        _PRIORITY,
+        _QUEUED_AT,
+        time("policy_jobs.started_at"),
+        time("policy_jobs.finished_at"),
+        text("policy_jobs.last_error", "error"),
+        field("policy_jobs.attempt_count", "number", "attempts", shape=Int32),
+        _REQUESTED_BY,
+        _CORRELATION_ID,
+        _METADATA,
+        json("policy_jobs.stats", Stats),
+        _INPUTS,
+        *_CANCELLATION,
+    ),
+    derive=_derive_run,
+)
+
+_SNAKE_DOCUMENT: Final = Mapped(
+    name=names.POLICY_RUNS,
+    tables=("policy_jobs",),
+    fields=(
+        # The tenant is spelled in three ways, and documented in none.
+        Field(path="tenant", converter="tenant", also=("tenant_id", "tenantId"), finding=""),
+        field("policy_jobs.policy_id", "text", "policy_id", required=True),
+        field("policy_jobs.policy_version", "number", "policy_version", shape=Int32),
+        _MODE,
+        _STATUS,
+        Field(
+            path="inputs", converter="json", shape=SnakeInputs, write=partial(_snake, "inputs", arranger(SnakeInputs))
+        ),
+        Field(path="stats", converter="json", shape=SnakeStats, write=partial(_snake, "stats", arranger(SnakeStats))),
+    ),
+    constants={"policy_jobs.schema_version": names.POLICY_SNAKE_VERSION},
+    derive=_derive_snake,
+)
+
+_WORK_ITEM: Final = Mapped(
+    name=names.POLICY_JOBS,
+    tables=("policy_jobs",),
+    fields=(
+        version("policy_jobs", names.POLICY_JOB_VERSION),
+        ID,
+        TENANT,
+        _POLICY_ID,
+        _POLICY_VERSION,
+        _MODE,
+        _PRIORITY,
+        field("policy_jobs.priority_rank", "number", shape=Int32),
+        _RUN_ID,
+        _REQUESTED_BY,
+        _CORRELATION_ID,
+        _METADATA,
+        _INPUTS,
+        _QUEUED_AT,
+        _STATUS,
+        field("policy_jobs.attempt_count", "number", shape=Int32),
+        time("policy_jobs.last_attempt_at"),
+        text("policy_jobs.last_error"),
+        time("policy_jobs.created_at"),
+        time("policy_jobs.updated_at"),
+        time("policy_jobs.available_at"),
+        time("policy_jobs.submitted_at"),
+        time("policy_jobs.finished_at", "completedAt"),
+        text("policy_jobs.lease_owner"),
+        time("policy_jobs.lease_expires_at"),
+        *_CANCELLATION,
+        time("policy_jobs.cancelled_at"),
+    ),
+    keeps_uuids=False,
+)
+_OWN_WORK_ITEM: Final = msgspec.structs.replace(
+    _WORK_ITEM,
+    when=When(path="_id", begins=names.POLICY_ITEM_PREFIX),
+    further=own("policy_jobs", ("stats", "started_at")),
+    keeps_uuids=True,
+)
+
+_SPELLINGS: Final = {"cancelled": "canceled"}
+
+POLICY_RUNS = Mapped(
+    name=names.POLICY_RUNS,
+    kinds={"camelCase": _STATUS_DOCUMENT, "snake_case": _SNAKE_DOCUMENT},
     measures=(
         aggregates.states("status", "$status", _SPELLINGS),
         aggregates.states("mode", "$mode"),
@@ -431,18 +246,11 @@ RUNS = Collection(
         aggregates.span("startedAt", "started_at"),
         aggregates.span("finishedAt", "finished_at"),
     ),
-    attach=attach_extra,
-    remainder=remainder_of,
-    unique=(("tenant_id", "source", "run_id"),),
-    known=known_paths(StatusDocument) | known_paths(SnakeDocument),
 )
 
-JOBS = Collection(
+POLICY_JOBS = Mapped(
     name=names.POLICY_JOBS,
-    tables=(PolicyJob,),
-    decode=decode_job,
-    encode=encode_job,
-    tenant_expression=aggregates.tenant(),
+    kinds={"own": _OWN_WORK_ITEM, "source": _WORK_ITEM},
     measures=(
         aggregates.states("status", "$status", _SPELLINGS),
         aggregates.states("mode", "$mode"),
@@ -454,8 +262,4 @@ JOBS = Collection(
         aggregates.span("availableAt", "available_at"),
         aggregates.span("completedAt", "finished_at"),
     ),
-    attach=attach_extra,
-    remainder=remainder_of,
-    unique=(("tenant_id", "source", "run_id"),),
-    known=known_paths(JobDocument) | OWN.keys,
 )

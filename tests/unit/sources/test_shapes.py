@@ -18,7 +18,6 @@ from migrator.sources.shapes import (
     Shape,
     arranger,
     choice,
-    filled,
     indexed,
     instant,
     keys,
@@ -138,13 +137,6 @@ def test_small_readers() -> None:
         instant(None, "p")
     with pytest.raises(Rejected, match="expected one of a, b"):
         choice("c", {"b": 1, "a": 2}, "p")
-
-
-def test_a_document_is_filled_without_none_but_for_its_id() -> None:
-    assert filled(("_id", "a", "b"), (None, None, 0)) == {"_id": None, "b": 0}
-    assert list(filled(("_id", "a", "b"), (1, 2, None))) == ["_id", "a"]
-    with pytest.raises(ValueError, match="zip"):
-        filled(("_id",), (1, 2))
 
 
 def test_names_and_paths_come_from_the_declaration() -> None:

@@ -11,10 +11,11 @@ from bson import Int64
 from migrator import states
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Note, Rejected, Skipped
-from migrator.sources.stellaops.own import TRIGGERS
-from migrator.sources.stellaops.schedules import COLLECTION as SCHEDULES
+from migrator.sources.stellaops import PROFILE
 from migrator.values import jsonb
 from tests.stellaops_documents import CONTEXT, fresh, travel
+
+SCHEDULES, TRIGGERS = PROFILE.by_name()["schedules"], PROFILE.by_name()["triggers"]
 
 
 def test_a_document_with_a_cron_text_is_a_schedule_and_its_trigger() -> None:

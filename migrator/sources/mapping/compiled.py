@@ -1,0 +1,80 @@
+"""Functions that are compiled for one mapping, with its fields one after the other in place of a loop over them.
+
+A copy reads and writes millions of documents by the same few fields: without the loop, a third of the time that the
+mapping itself takes is saved.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+NULL: Final = object()
+"""What a writer returns for a field that is written as null."""
+
+Place: TypeAlias = tuple[str, str, Callable[..., Any] | None]
+"""Of an attribute: table, column and reader; the value as it is if there is no reader."""
+Entry: TypeAlias = tuple[tuple[str, ...], Callable[[Any], Any] | None]
+"""Of a column: path of the field, and writer; the value as it is if there is no writer."""
+
+
+def filling(places: Sequence[Place | None]) -> Callable[[Any, Any], None]:
+    """Return the function of a struct and a ``Reading`` that fills columns.
+
+    ``places``: for each attribute of the struct, in its order; None for one that fills nothing.
+    """
+    fed = list(dict.fromkeys(place[0] for place in places if place is not None))
+    lines = ["columns = reading.columns"]
+    lines += [f"t{index} = columns[{table!r}]" for index, table in enumerate(fed)]
+    lines.append(f"{_values(len(places))} = values_of(found)")
+    names: dict[str, Any] = {"values_of": msgspec.structs.astuple}
+    for index, place in enumerate(places):
+        if place is None:
+            continue
+        table, column, convert = place
+        fill = f"t{fed.index(table)}[{column!r}] = v{index}"
+        lines.append(f"if v{index} is not None:")
+        if convert is None:
+            lines.append(f"    {fill}")
+        else:
+            names[f"r{index}"] = convert
+            lines += [f"    v{index} = r{index}(v{index}, reading)", f"    if v{index} is not None: {fill}"]
+    return _function("found, reading", lines, names)
+
+
+def writing(entries: Sequence[Entry]) -> Callable[[Sequence[Any], dict[str, Any]], None]:
+    """Return the function of the values of columns and a document that adds the fields to the document."""
+    lines = [f"{_values(len(entries))} = values"]
+    names: dict[str, Any] = {"null": NULL, "place": _place}
+    for index, (path, write) in enumerate(entries):
+        *parents, name = path
+        lines.append(f"if v{index} is not None:")
+        if write is not None:
+            names[f"w{index}"] = write
+            lines += [f"    v{index} = w{index}(v{index})", f"    if v{index} is not None:"]
+        indent = "        " if write is not None else "    "
+        value = f"None if v{index} is null else v{index}"
+        lines.append(
+            f"{indent}place(document, {tuple(parents)!r}, {name!r}, {value})"
+            if parents
+            else f"{indent}document[{name!r}] = {value}"
+        )
+    return _function("values, document", lines, names)
+
+
+def _values(count: int) -> str:
+    return "".join(f"v{index}, " for index in range(count)).rstrip() or "()"
+
+
+def _function(parameters: str, lines: Sequence[str], names: Mapping[str, Any]) -> Callable[..., Any]:
+    text = f"def compiled({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+    scope = dict(names)
+    exec(compile(text, "<mapping>", "exec"), scope)  # noqa: S102 - of a mapping, only names stand in it, as literals
+    found: Callable[..., Any] = scope["compiled"]
+    return found
+
+
+def _place(document: dict[str, Any], parents: Sequence[str], name: str, value: object) -> None:
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[name] = value
