@@ -103,6 +103,7 @@ OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
 _OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids")
+_UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
@@ -411,6 +412,7 @@ class _Reading:
             if option in options and options[option] not in choices:
                 self._wrong(key, f"{where}{option}: expected one of {', '.join(choices)}")
         self._check_types(named, options, key, where)
+        self._check_names(path, options, key, where)
         words = self._words(columns, named, options, key, where)
         write_as = self._write_as(columns, words, options.get("write_as", {}), key, where)
         default = options.get("default")
@@ -434,6 +436,13 @@ class _Reading:
         return Field(
             path=path, columns=columns, converter=named, words=words, write_as=write_as, default=default, **given
         )
+
+    def _check_names(self, path: str, options: Mapping[str, Any], key: Key, where: str) -> None:
+        named = [options.get(option) for option in ("number", "unit_from")]
+        listed = [one for option in _LISTS for one in options.get(option) or ()]
+        for name in (path, *named, *listed):
+            if isinstance(name, str) and _UNREADABLE.search(name):
+                self._wrong(key, f"{where}a name with a quotation mark, \\ or a control character is not read")
 
     def _check_types(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
         for option in _NEEDED.get(named, ()):

@@ -1,6 +1,7 @@
 """A mapping file: every mistake in it is reported, with its line and the nearest name, and no server is asked."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,12 @@ from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 from migrator.sources import profile_of
 from migrator.sources.mapping.file import load_mapping
+from migrator.sources.profile import Context
 
 MAPPING = Path(__file__).parents[2] / "fixtures_data" / "mappings" / "acme.toml"
 EVERY = MAPPING.with_name("every.toml")
+NOON = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - as BSON dates are read
+CONTEXT = Context(as_of=NOON.replace(tzinfo=UTC), default_tenant="house")
 
 BEGIN = """\
 [source]
@@ -348,6 +352,22 @@ def test_a_mistake_in_a_kind_is_named_with_its_line(tmp_path: Path, old: str, ne
 def test_a_path_that_is_read_twice_is_refused(tmp_path: Path) -> None:
     text = BEGIN + 'x = { to = "runs.error", also = ["made"] }\n'
     assert mistakes(tmp_path, text) == ["11: collection jobs: also: made is read twice"]
+
+
+@pytest.mark.parametrize("name", ["x'] = 1; raise SystemExit #", "'''", "\u2028", "{x}", "%s"])
+def test_the_name_of_a_field_is_never_run_as_code(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(BEGIN + f'"{name}" = {{ to = "runs.error" }}\n', encoding="utf-8")
+    collection = load_mapping(path).by_name()["jobs"]
+    document = {"_id": 1, "name": "n", name: "late", "made": NOON}
+    rebuilt = collection.encode(collection.decode(document, CONTEXT).rows)
+    assert (rebuilt["made"], rebuilt[name]) == (NOON, "late")
+
+
+@pytest.mark.parametrize("name", ['a\\"b', "a\\tb", "a\\\\b", "a\\u0000"])
+def test_a_field_whose_name_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    [found] = mistakes(tmp_path, BEGIN + f'"{name}" = {{ to = "runs.error" }}\n')
+    assert found.endswith("a name with a quotation mark, \\ or a control character is not read")
 
 
 def test_what_the_documents_were_seen_in_is_a_text(tmp_path: Path) -> None:
