@@ -11,7 +11,7 @@ from migrator.config import SourceSettings
 from migrator.exit_status import mask
 from migrator.pipeline.source_check import check_source
 from migrator.pipeline.source_draft import draft_mapping
-from migrator.sources import installed_sources, profile_of, shipped_mapping
+from migrator.sources import described_profile, installed_sources, shipped_mapping
 from migrator.sources.profile import MONGODB, Profile
 from migrator.sources.write_back import WriteBack, write_back
 
@@ -66,7 +66,8 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     say whether a cutover can be rolled back, and what would have no place in MongoDB. SOURCE is a name,
     package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
-    profile = profile_of(_chosen(load(config).source, source))
+    load(config)
+    profile = described_profile(source)
     collections = [
         {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
         for one in profile.collections

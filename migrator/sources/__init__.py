@@ -63,6 +63,14 @@ def comparable_in_parallel() -> tuple[str, ...]:
     return tuple(name for name in NAMES if load_profile(name).names_slots)
 
 
+def described_profile(source: str) -> Profile:
+    """Return the profile of a name, at ``package.module:NAME``, or of a mapping file, whose path ends with ``.toml``.
+
+    Raises ``ConfigurationError`` if there is none.
+    """
+    return load_mapping(Path(source), NAMES) if source.endswith(".toml") else load_profile(source)
+
+
 def profile_of(settings: SourceSettings) -> Profile:
     """Return the configured profile, or that of the configured mapping file.
 

@@ -43,6 +43,13 @@ def test_the_support_matrix_is_what_the_sources_say() -> None:
     assert len(own) == 1
 
 
+def test_every_source_can_be_shown_without_settings_of_its_own() -> None:
+    for name in NAMES:
+        called = CliRunner().invoke(cli, ["source", "show", name], catch_exceptions=False)
+        assert called.exit_code == 0, (name, called.output)
+        assert "cutover" in called.output, name
+
+
 def test_the_support_matrix_begins_at_the_top() -> None:
     lines = README.read_text(encoding="utf-8").splitlines()
     assert HEAD[0] in lines[:FIRST_LINES]
