@@ -132,7 +132,7 @@ def test_celery_beat_goes_there_and_back(ready: Scene) -> None:
         elsewhere = session.schedules.upsert(schedule(TENANT, name="elsewhere", created_at=NOON))
         session.triggers.upsert(trigger(elsewhere, kind="cron", next_fire_at=NOON, **line | {"timezone": "Asia/Tokyo"}))
     done = rollback.run(ready.settings, ready.config, 1)
-    assert [one.ids for one in done.gaps] == [(str(elsewhere.id),)], "beat has one zone"
+    assert [one.ids for one in done.gaps] == [(keys_of(elsewhere),)], "beat has one zone"
     plain = NOON.replace(tzinfo=None)
     found = changed(before, documents(ready))
     made = {one["name"]: one for one in found.values() if one is not None and "name" in one}
@@ -145,6 +145,7 @@ def test_celery_beat_goes_there_and_back(ready: Scene) -> None:
     }
     usual = {"_cls": "PeriodicTask", "enabled": True, "total_run_count": 0, "max_run_count": 0}
     assert made["often"].items() >= (usual | {"task": "demo.often"}).items()
+    assert made["often"]["_id"] == ObjectId(keys_of(often))
     assert made["often"]["interval"] == {"_cls": "Interval", "every": 1, "period": "minutes"}
     assert made["daily"]["crontab"] == {"_cls": "Crontab", "minute": "15", "hour": "4"} | {
         "day_of_month": "*",
@@ -221,7 +222,7 @@ def touch_everything(scene: Scene) -> None:
 
 
 def keys_of(one: Schedule) -> str:
-    """Return the `_id` of a job for a schedule: the time of its creation, and half of its id."""
+    """Return the ObjectId of a document for a schedule: the time of its creation, and half of its id."""
     assert one.created_at is not None
     return f"{int(one.created_at.timestamp()):08x}{one.id.hex[16:]}"
 
