@@ -71,7 +71,9 @@ def test_what_the_scheduler_does_meanwhile_is_followed(mongo_database: Database[
         trigger = found["interval-weeks"]["job_state"]
         jobs.update_one({"_id": "cron-all"}, {"$set": {"job_state": trigger}})
         jobs.delete_one({"_id": "date"})
-        jobs.insert_one(document(pickle.dumps(state(id="new", trigger=IntervalTrigger(days=2)), 2), "new"))
+        jobs.insert_one(
+            document(pickle.dumps(state(id="new", trigger=IntervalTrigger(days=2, timezone="UTC")), 2), "new")
+        )
         jobs.update_one({"_id": "cron-seconds"}, {"$set": {"job_state": b"cos\nsystem\n."}})
         tail.run("caught-up")
     assert compared(settings) == []
@@ -117,10 +119,10 @@ def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, sched
     for key, trigger in {
         "cron": CronTrigger(day_of_week="mon-fri", hour=2, minute=30, timezone="Europe/Vienna"),
         "interval": IntervalTrigger(seconds=90, timezone="UTC"),
-        "date": DateTrigger(datetime(2031, 6, 1, 9, 0, 0, 123457, tzinfo=UTC)),
+        "date": DateTrigger(datetime(2031, 6, 1, 9, 0, 0, 123457, tzinfo=UTC), timezone="UTC"),
     }.items():
         scheduler.add_job("time:sleep", trigger, args=[1], id=key, misfire_grace_time=30)
-    scheduler.add_job("time:sleep", "interval", hours=1, id="paused").pause()
+    scheduler.add_job("time:sleep", "interval", hours=1, timezone="UTC", id="paused").pause()
     with engine.begin() as connection:
         hostile_row = {"id": "hostile", "state": b"cos\nsystem\n."}
         connection.execute(text("INSERT INTO apscheduler_jobs VALUES (:id, NULL, :state)"), hostile_row)
@@ -139,7 +141,7 @@ def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, sched
     assert {one.measure for one in found.aggregates} >= {"next_run_time", "paused", "job_state.size"}
     fire = "SELECT next_fire_at FROM scheduler.triggers WHERE source_id = 'date'"
     assert number(scheduler_dsn, fire) == datetime(2031, 6, 1, 9, 0, 0, 123457, tzinfo=UTC)
-    scheduler.reschedule_job("cron", trigger="interval", minutes=5)
+    scheduler.reschedule_job("cron", trigger="interval", minutes=5, timezone="UTC")
     assert {one[1] for one in differences(check_parity(settings, Scope()))} >= {"cron"}
     engine.dispose()
 
