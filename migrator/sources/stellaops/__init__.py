@@ -20,7 +20,9 @@ _BEFORE_GRAPHS = (SCHEDULES, TRIGGERS, RUNS, EXECUTION_LOGS, IMPACT_SNAPSHOTS)
 _AFTER_GRAPHS = (POLICY_RUNS, POLICY_JOBS, SUMMARIES, WORKERS, LOCKS, AUDIT, HANDLERS)
 
 MAPPING = SourceMapping(
-    name=names.NAME, collections=(*_BEFORE_GRAPHS, *_AFTER_GRAPHS), documents="modelled on public documents"
+    name=names.NAME,
+    collections=(*_BEFORE_GRAPHS, *_AFTER_GRAPHS),
+    documents="documents of schema version 1: modelled on public documents",
 )
 
 PROFILE = Profile(
