@@ -18,10 +18,14 @@ from migrator.pipeline.source_fields import SampledField, fields_of
 from migrator.pipeline.source_names import (
     COLLECTIONS,
     COUNTED_FROM_ZERO,
+    ENDED,
     HALTED,
+    PERIOD,
     PLACES,
     REFERENCE,
+    SIZE,
     TENANT,
+    WITH_THE_FIRST,
     Place,
     plain,
     spellings,
@@ -150,6 +154,7 @@ class _Draft:
         self._fed = self._feed()
         self._second = self._second_times()
         self._id = self._id_line()
+        self._ends = self._other_ends()
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the section."""
@@ -157,6 +162,8 @@ class _Draft:
         guess = "" if self._sampled.chosen else f"; if they are not {self._table}: --table {section}=TABLE"
         yield f"[collections.{section}]  # {self._sampled.documents:,} documents were looked at{guess}"
         yield f"tables = [{', '.join(chr(34) + table + chr(34) for table in self._fed)}]"
+        if self._fed == ["schedules"]:
+            yield "# no field says when a schedule fires, so it makes no trigger"
         yield ""
         yield f"[collections.{section}.fields]"
         yield from self._field_lines()
@@ -257,7 +264,28 @@ class _Draft:
             return {}
         known = ("runs.scheduled_at", "runs.started_at", "runs.finished_at")
         path = next((by_column[column] for column in known if column in by_column), None)
-        return {} if path is None else {path: CREATED}
+        if path is None:
+            return {}
+        if self._placed[path].column != "runs.scheduled_at":
+            return {path: CREATED}
+        # A run of no slot has no scheduled_at. So the field is written back from what every run has.
+        self._placed[path] = Place(CREATED, "time", ())
+        return {path: "runs.scheduled_at"}
+
+    def _other_ends(self) -> list[str]:
+        """Return fields that say when runs ended of which the field of ``runs.finished_at`` says nothing."""
+        end = next((path for path, place in self._placed.items() if place.column == "runs.finished_at"), None)
+        if end is None:
+            return []
+        first, found = self._fields[end], []
+        left = self._sampled.documents - first.filled
+        for path, field in sorted(self._fields.items(), key=lambda one: (-one[1].filled, one[0])):
+            is_beside = path.rpartition(".")[0] == end.rpartition(".")[0] and not self._is_mapped(path)
+            is_end = any(word_for(name, ENDED) for name in spellings(path, "time"))
+            if is_beside and is_end and field.encoding == first.encoding and field.filled <= left:
+                found.append(path)
+                left -= field.filled
+        return found
 
     def _id_line(self) -> tuple[str, str] | None:
         """Return the column that the ``_id`` can fill, and its line, if no field fills that column."""
@@ -276,7 +304,7 @@ class _Draft:
         if self._id is not None:
             yield self._id[1]
         for path, field in self._fields.items():
-            if path == "_id" or any(path.startswith(f"{outer}.") for outer in covered):
+            if path == "_id" or path in self._ends or any(path.startswith(f"{outer}.") for outer in covered):
                 continue
             line = self._line(path, field)
             if line is not None:
@@ -316,7 +344,7 @@ class _Draft:
         if place.want == "word":
             options += _words(place.column, field)
         elif place.want == "time" and field.encoding != "date":
-            options.append(f'encoding = "{field.encoding}"')
+            options += _encoded(field)
         elif place.want == "cron":
             options.append(f'dialect = "{field.dialects[0]}"')
             others = ", ".join(field.dialects[1:])
@@ -327,6 +355,10 @@ class _Draft:
             note = "" if unit else "; the unit is a guess"
         if place.column == "runs.attempt" and plain(path) in COUNTED_FROM_ZERO:
             options.append("add = 1")
+        if place.column == "schedules.max_retries" and not WITH_THE_FIRST.isdisjoint(spellings(path, "number")):
+            options += ["add = -1", "clamp = true"]
+        if place.column == "runs.finished_at" and self._ends:
+            options.append(f"also = [{', '.join(map(_text, self._ends))}]")
         if place.want in ("number", "duration") and field.kind != "int":
             options.append(f'type = "{field.kind}"')
         return options + self._nulls(field), note
@@ -339,19 +371,21 @@ class _Draft:
     def _unplaced(self, path: str) -> Iterator[str]:
         """Yield comments about a field without a column, and about the times inside it."""
         field = self._fields[path]
-        if field.is_time:
+        if _may_be_time(path, field):
             yield self._time_hint(path)
             return
         yield f"# {_key(path)} is kept in the remainder ({field.described}){self._hint(path, field)}"
         yield from (
-            self._time_hint(one) for one in self._fields if one.startswith(f"{path}.") and self._fields[one].is_time
+            self._time_hint(one)
+            for one in self._fields
+            if one.startswith(f"{path}.") and _may_be_time(one, self._fields[one])
         )
 
     def _time_hint(self, path: str) -> str:
         """Return a line that fills a column of a time as soon as its comment sign goes and the column is named."""
         field = self._fields[path]
-        encoding = "" if field.encoding == "date" else f', encoding = "{field.encoding}"'
-        return f'# {_key(path)} = {{ to = "{self._table}.{OPEN}"{encoding} }}  # {field.described}: a time'
+        options = ", ".join((f'to = "{self._table}.{OPEN}"', *(_encoded(field) if field.encoding != "date" else ())))
+        return f"# {_key(path)} = {{ {options} }}  # {field.described}: a time"
 
     def _hint(self, path: str, field: SampledField) -> str:
         """Return what a field that has no column looks like."""
@@ -359,7 +393,7 @@ class _Draft:
             return "; no reference: its values are no _id of another collection"
         if field.kind == "array":
             return "; an array makes no rows"
-        if field.naive > field.documents / 2:
+        if field.naive > field.filled / 2:
             return "; a time without an offset, which no converter reads"
         if (
             self._table == "runs"
@@ -368,6 +402,11 @@ class _Draft:
             and not self._fills("runs.state")
         ):
             return "; few different values: runs.state?"
+        return self._hint_by_name(path, field)
+
+    def _hint_by_name(self, path: str, field: SampledField) -> str:
+        if self._table == "schedules" and plain(path) in PERIOD and field.kind == "string" and field.is_word:
+            return "; words of periods: triggers.interval_ms, with words to milliseconds?"
         if self._table == "runs" and "duration" in plain(path):
             return "; runs.duration_ms follows from runs.started_at and runs.finished_at"
         return ""
@@ -426,6 +465,19 @@ def _suits(path: str, field: SampledField, place: Place) -> bool:
         case _:
             suits = field.kind == {"flag": "bool", "object": "object", "text": "string"}[place.want]
     return suits
+
+
+def _may_be_time(path: str, field: SampledField) -> bool:
+    """Tell whether a field that has no column holds times; numbers of a size may only look like it."""
+    return field.is_time and not (field.kind in ("int", "long", "double") and SIZE.search(plain(path)))
+
+
+def _encoded(field: SampledField) -> list[str]:
+    """Return the options of a time that is no date."""
+    options = [f'encoding = "{field.encoding}"']
+    if field.kind not in ("string", "double" if field.encoding == "seconds" else "long"):
+        options.append(f'type = "{field.kind}"')
+    return options
 
 
 def _words(column: str, field: SampledField) -> list[str]:

@@ -96,6 +96,11 @@ class SampledField:
         return max(known)[1] if known else "null"
 
     @property
+    def filled(self) -> int:
+        """How many documents hold something else than null."""
+        return self.documents - self.types["null"]
+
+    @property
     def is_cron(self) -> bool:
         """Whether most texts are cron lines."""
         return self.kind == "string" and self._line_count > CRON_SHARE * self.types["string"]

@@ -31,7 +31,7 @@ def _places(table: str, *rows: tuple[str, Want, str]) -> tuple[Place, ...]:
 _TRIGGER: Final = _places(
     "triggers",
     ("cron_expression", "cron", "cron cronexpression schedule crontab expression cronline"),
-    ("timezone", "text", "timezone tz zone timezoneid cronzone zoneid"),
+    ("timezone", "text", "timezone tz zone timezoneid timezonename crontimezone crontz cronzone zoneid tzid tzname"),
     ("interval_ms", "duration", "interval every repeatinterval period repeatevery"),
     ("run_at", "time", "runonce once"),
     ("next_fire_at", "time", "nextrun next nextfire nextexecution nextdue"),
@@ -53,7 +53,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
             ("queue", "text", "queue channel topic"),
             ("enabled", "flag", "enabled active on"),
             ("priority", "number", "priority prio"),
-            ("max_retries", "number", "maxretries retries"),
+            ("max_retries", "number", "maxretries retries maxattempts maxtries"),
             ("retry_delay_ms", "duration", "retrydelay backoff retrybackoff retryafter"),
             ("timeout_ms", "duration", "timeout maxduration timelimit"),
             ("max_concurrency", "number", "maxconcurrency concurrency maxinstances"),
@@ -62,6 +62,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
             ("created_by", "text", "createdby owner author user creator"),
             ("updated_at", "time", "updated update modified changed touched lastmodified"),
             ("updated_by", "text", "updatedby modifiedby lastmodifiedby changedby"),
+            ("deleted_at", "time", "deleted removed discarded trashed"),
             ("payload", "any", "payload data args params parameters kwargs kw input body arguments"),
         ),
         *_TRIGGER,
@@ -76,8 +77,9 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
         ("scheduled_at", "time", "scheduled due run slot planned"),
         ("available_at", "time", "notbefore available visible delayuntil delayed runafter retry nexttry"),
         ("started_at", "time", "started start begun begin picked"),
-        ("finished_at", "time", "finished finish ended end completed done"),
+        ("finished_at", "time", "finished finish ended end completed done succeeded"),
         ("lease_expires_at", "time", "leaseexpires leaseuntil lockuntil lockeduntil lockexpires invisibleuntil"),
+        ("updated_at", "time", "updated update modified changed touched lastmodified"),
         ("error", "text", "error lasterror exception failreason errormessage failure message"),
         ("error_detail", "text", "stacktrace traceback stack errordetail trace"),
         ("result", "any", "result output return returnvalue ret response"),
@@ -94,7 +96,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
         ("expires_at", "time", "lockuntil expires expire until leaseuntil validuntil"),
         ("acquired_at", "time", "locked acquired since taken created"),
         ("holder", "text", "lockedby holder owner worker host instance"),
-        ("key", "text", "name key resource lockname lock"),
+        ("key", "text", "name key resource lockname lockkey lock mutex"),
         ("metadata", "object", "metadata meta"),
     ),
     "execution_logs": _places(
@@ -134,6 +136,14 @@ HALTED: Final = frozenset(f"{be}{name}" for be in ("", "is") for name in ("pause
 """Names of fields that say whether a schedule rests."""
 COUNTED_FROM_ZERO: Final = frozenset(("retrycount", "retries", "retry"))
 """Names of fields that count attempts after the first one."""
+WITH_THE_FIRST: Final = frozenset(("maxattempts", "maxtries"))
+"""Names of fields that count attempts, and the first one too."""
+ENDED: Final = ("completed", "error", "cancelled", "timeout")
+"""States of runs after whose words the times of their ends are named."""
+PERIOD: Final = frozenset(("periodicity", "frequency", "recurrence", "period", "interval", "repeat", "every"))
+"""Names of fields that may say with a word how often a schedule fires."""
+SIZE: Final = re.compile(r"(?:bytes?|size|memory|disk|storage)$")
+"""How the plain names of fields end that hold an amount, which is no time however large it is."""
 COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "schedules": ("schedule", "recurring", "cron", "plan"),
     "locks": ("lock", "lease"),

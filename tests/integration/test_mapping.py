@@ -263,6 +263,37 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
         'retryCount = { to = "runs.attempt", add = 1 }',
         'lockedUntil = { to = "runs.lease_expires_at", encoding = "seconds" }',
     }
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        second = int(SECONDS)
+        database["cronJobs"].insert_one(
+            {"title": "mail", "cron": "0 3 * * *", "cron_tz": "Europe/Paris", "max_attempts": 3, "removed_at": NOON}
+            | {"last_run_at": second}
+        )
+        database["calls"].insert_many(
+            [
+                {"run_at": second, "updated_at": NOON, "state": 0}
+                | {"times": {way: NOON}, "disk": 2**40, "at": "2026-11-22 12:00:00" if way == "failed" else None}
+                for way in ("succeeded", "failed", "canceled")
+            ]
+        )
+        database["mutexes"].insert_one({"lock_key": "a", "owner": "host-1", "expires_at": second})
+        database["books"].insert_many([{"title": "a", "periodicity": word} for word in ("monthly", "manually")])
+    text = draft_mapping(settings, ("cronJobs", "calls", "mutexes"), 10, "own", {"books": "schedules"})
+    assert {line.partition("  #")[0] for line in text.splitlines()} >= {
+        'cron_tz = { to = "triggers.timezone" }',
+        'max_attempts = { to = "schedules.max_retries", add = -1, clamp = true }',
+        'removed_at = { to = "schedules.deleted_at" }',
+        'last_run_at = { to = "triggers.last_fire_at", encoding = "seconds", type = "int" }',
+        'run_at = { to = ["runs.created_at","runs.scheduled_at"], encoding = "seconds", type = "int" }',
+        'updated_at = { to = "runs.updated_at" }',
+        '"times.succeeded" = { to = "runs.finished_at", also = ["times.canceled", "times.failed"] }',
+        "# disk is kept in the remainder (long 3)",
+        "# at is kept in the remainder (null 2, string 1); a time without an offset, which no converter reads",
+        'lock_key = { to = "locks.key" }',
+        "# no field says when a schedule fires, so it makes no trigger",
+    }
+    assert "words of periods: triggers.interval_ms, with words to milliseconds?" in text
     for chosen, message in (({"plans": "schedule"}, "did you mean schedules"), ({"a$b": "runs"}, "collection 'a[$]b'")):
         with pytest.raises(UsageError, match=message):
             draft_mapping(settings, ("done",), 1_000, "own", chosen)
