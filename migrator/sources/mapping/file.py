@@ -531,7 +531,7 @@ class _Reading:
     ) -> Mapping[str, str]:
         """Return the words that are written for values of the column that no word stands for."""
         if not isinstance(given, dict) or not all(isinstance(word, str) for word in given.values()):
-            self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}')
+            self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}, numbers in quotes too')
             return {}
         listed = tables.WORDS.get(columns[0]) if columns else None
         for value, word in given.items():
@@ -600,7 +600,8 @@ class _Reading:
                 self._wrong(key, f"{where}what makes a trigger fire comes from a field")
             elif not _fits(column, value):
                 expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
-                self._wrong(key, f"{where}expected {', '.join(expected)}")
+                opened = f' in place of "{OPEN}"' if value == OPEN else ""
+                self._wrong(key, f"{where}expected {', '.join(expected)}{opened}")
             found[column] = value
         return found
 

@@ -242,7 +242,7 @@ def test_a_mistake_in_a_field_is_named_with_its_line(tmp_path: Path, line: str, 
         (
             'schedules.status = "scheduled"',
             'schedules.status = "scheduled"\nschedules.queue = "?"',
-            "7: constant schedules.queue of jobs: expected a value of type text",
+            '7: constant schedules.queue of jobs: expected a value of type text in place of "?"',
         ),
         (
             'schedules.status = "scheduled"',
