@@ -47,9 +47,10 @@ def _directory(command: Command) -> Command:
 def start_command(config: str | None, directory: str, *, auth: bool, as_json: bool) -> None:
     """Start both servers, and print the variables that name them.
 
-    MongoDB is a replica set; PostgreSQL has the empty database scheduler. They keep running until migrator servers
-    stop. If they run already, the same lines are printed. The variables name files that only you can read; PostgreSQL
-    always asks for a password. eval "$(migrator servers start)" sets the variables.
+    MongoDB is a replica set, and its address names the database stellaops_scheduler; with --auth the users have rights
+    on this one alone. PostgreSQL has the empty database scheduler. They keep running until migrator servers stop. If
+    they run already, the same lines are printed. The variables name files that only you can read; PostgreSQL always
+    asks for a password. eval "$(migrator servers start)" sets the variables.
     """
     embedded = load(config).embedded
     place = Path(directory).resolve()
