@@ -349,6 +349,8 @@ class _Draft:
             options.append(f'dialect = "{field.dialects[0]}"')
             others = ", ".join(field.dialects[1:])
             note = f"; the dialect is a guess: {others} take these lines too" if others else ""
+        elif place.want == "any" and field.is_json:
+            options += ['as = "json-text"', *(["spaced = true"] if field.is_spaced else [])]
         elif place.want == "duration":
             unit = unit_of(path)
             options.append(f'unit = "{unit or "seconds"}"')

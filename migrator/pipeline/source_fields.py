@@ -1,5 +1,6 @@
 """What a sample of documents holds at each field path: types, words, times, cron lines."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,8 @@ MAX_IDS: Final = 100
 """Different values of a field that are looked up as ids."""
 CRON_SHARE: Final = 0.5
 """Share of a field's texts that must be cron lines."""
+JSON_SHARE: Final = 0.8
+"""Share of a field's texts that must hold a JSON object or array."""
 TIME_SHARE: Final = 0.8
 """Share of a field's texts or numbers that must be times."""
 DIALECTS: Final = ("debian", "cronos", "agenda", "croner", "robfig", "quartz")
@@ -59,7 +62,7 @@ class SampledField:
         """Texts that are times without an offset, in the way of ISO 8601."""
         self.text_lists = 0
         """Arrays that hold texts alone."""
-        self._iso = self._zulu = self._line_count = 0
+        self._iso = self._zulu = self._line_count = self._json = self._spaced = 0
 
     def add(self, value: Any) -> None:  # noqa: ANN401 - any BSON value
         """Count the value of one more document."""
@@ -72,6 +75,7 @@ class SampledField:
             self._zulu += _JAVASCRIPT.fullmatch(value) is not None
             self.naive += _NAIVE.match(value) is not None
             self._add_line(value)
+            self._add_json(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             self.numbers.append(float(value))
             if len(self.codes) <= MAX_WORDS and value == value // 1:
@@ -89,6 +93,13 @@ class SampledField:
         elif len(self.lines) >= MAX_LINES:
             self._line_count += bool(_dialects_of(line))
 
+    def _add_json(self, value: str) -> None:
+        if value.startswith(("{", "[")):
+            with suppress(ValueError, RecursionError):
+                read = json.loads(value)
+                self._json += 1
+                self._spaced += (json.dumps(read) == value) - (json.dumps(read, separators=(",", ":")) == value)
+
     @property
     def kind(self) -> str:
         """The commonest type, null apart."""
@@ -99,6 +110,16 @@ class SampledField:
     def filled(self) -> int:
         """How many documents hold something else than null."""
         return self.documents - self.types["null"]
+
+    @property
+    def is_json(self) -> bool:
+        """Whether most texts hold a JSON object or array."""
+        return self.kind == "string" and self._json > JSON_SHARE * self.types["string"]
+
+    @property
+    def is_spaced(self) -> bool:
+        """Whether more texts of JSON are written with spaces, as Python writes them, than without."""
+        return self._spaced > 0
 
     @property
     def is_cron(self) -> bool:

@@ -268,11 +268,11 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
         second = int(SECONDS)
         database["cronJobs"].insert_one(
             {"title": "mail", "cron": "0 3 * * *", "cron_tz": "Europe/Paris", "max_attempts": 3, "removed_at": NOON}
-            | {"last_run_at": second}
+            | {"last_run_at": second, "payload": '{"a": 1}'}
         )
         database["calls"].insert_many(
             [
-                {"run_at": second, "updated_at": NOON, "state": 0}
+                {"run_at": second, "updated_at": NOON, "state": 0, "output": '{"rows":1}'}
                 | {"times": {way: NOON}, "disk": 2**40, "at": "2026-11-22 12:00:00" if way == "failed" else None}
                 for way in ("succeeded", "failed", "canceled")
             ]
@@ -281,6 +281,8 @@ def test_a_draft_looks_at_the_values_where_names_say_little(settings: Settings) 
         database["books"].insert_many([{"title": "a", "periodicity": word} for word in ("monthly", "manually")])
     text = draft_mapping(settings, ("cronJobs", "calls", "mutexes"), 10, "own", {"books": "schedules"})
     assert {line.partition("  #")[0] for line in text.splitlines()} >= {
+        'payload = { to = "schedules.payload", as = "json-text", spaced = true }',
+        'output = { to = "runs.result", as = "json-text" }',
         'cron_tz = { to = "triggers.timezone" }',
         'max_attempts = { to = "schedules.max_retries", add = -1, clamp = true }',
         'removed_at = { to = "schedules.deleted_at" }',
