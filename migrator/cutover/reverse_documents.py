@@ -58,8 +58,14 @@ SELECT schedule_id::text,
     min(coalesce(available_at, scheduled_at, created_at)) FILTER (WHERE state IN ('planning', 'queued')),
     count(*) FILTER (WHERE started_at IS NOT NULL AND (source IS NULL OR updated_at IS NOT NULL)),
     count(*) FILTER (WHERE state = 'completed' AND (source IS NULL OR updated_at IS NOT NULL)),
-    count(*) FILTER (WHERE state IN ('error', 'timeout') AND (source IS NULL OR updated_at IS NOT NULL))
-FROM scheduler.runs WHERE schedule_id = ANY(%s::uuid[]) GROUP BY schedule_id
+    count(*) FILTER (WHERE state IN ('error', 'timeout') AND (source IS NULL OR updated_at IS NOT NULL)),
+    count(*) FILTER (WHERE state IN ('error', 'timeout') AND (source IS NULL OR updated_at IS NOT NULL)
+        AND finished_at > completed_at)
+FROM (
+    SELECT *, max(finished_at) FILTER (WHERE state = 'completed' AND (source IS NULL OR updated_at IS NOT NULL))
+        OVER (PARTITION BY schedule_id) AS completed_at
+    FROM scheduler.runs WHERE schedule_id = ANY(%s::uuid[])
+) AS runs GROUP BY schedule_id
 """
 
 
@@ -416,6 +422,7 @@ def _histories(target: Connection, schedules: Sequence[str]) -> dict[str, RunHis
             begun=row[4],
             finished=row[5],
             failed=row[6],
+            failed_since=row[7],
         )
         for row in rows
     }

@@ -130,6 +130,8 @@ class RunHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that completed in PostgreSQL."""
     failed: int = 0
     """Runs that failed in PostgreSQL."""
+    failed_since: int = 0
+    """Those of them that ended after the last one that completed there; 0 if none completed."""
 
 
 class Measure(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ def adapt(rows: Rows, before: Rows, history: RunHistory) -> Rows:
         run = _last_run(run, facts)
     elif was is not None:
         run = run if was_run is None else was_run
-    trigger = _due(_spelled(trigger, was_trigger), schedule, was_trigger, history)
+    trigger = _due(_spelled(_heeded(trigger, was_trigger, schedule), was_trigger), schedule, was_trigger, history)
     schedule = _definition(schedule, was, trigger, was_trigger, facts)
     return tuple(row for row in (schedule, trigger, run) if row is not None)
 
@@ -79,15 +79,26 @@ def _facts_of_runs(
         facts["failReason"] = history.last_failed.error
         facts["failedAt"] = format_iso(history.last_failed.finished_at)
     counted = {"failCount": history.failed}
-    if schedule.schema_version == variants.PULSE:
+    if _variant(schedule) == variants.PULSE:
         counted |= {"runCount": history.begun, "finishedCount": history.finished}
     stored = _members(schedule)
+    if _variant(schedule) == variants.AGENDA_6 and history.finished:
+        # Agenda 6 writes 0 when a run succeeds, and its retries go by this count.
+        del counted["failCount"]
+        if stored.get("failCount") or history.failed:
+            facts["failCount"] = history.failed_since
     for name, more in counted.items():
         base = stored.get(name)
         total = (base if isinstance(base, int | float) else 0) + more
         if total or name in facts:
             facts[name] = max(total, facts.get(name, 0)) if base is None else total
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _variant(schedule: Schedule) -> str:
+    """Return which library's document a schedule becomes."""
+    named = schedule.schema_version
+    return variants.AGENDA_6 if named is None or named not in variants.BY_NAME else named
 
 
 def _last_run(run: Run, facts: dict[str, Any]) -> Run:
@@ -104,6 +115,19 @@ def _last_run(run: Run, facts: dict[str, Any]) -> Run:
         result=run.result if facts.get("shouldSaveResult") and run.state != "running" else None,
         metadata=None,
     )
+
+
+def _heeded(trigger: Trigger | None, was: Trigger | None, schedule: Schedule) -> Trigger | None:
+    """Return a trigger without an end that the library would not heed: written, it would pass for kept.
+
+    Agenda 4 and 5 and Pulse end what repeats by a cron line alone, hokify nothing.
+    """
+    if trigger is None or trigger.end_at is None or (was is not None and was.end_at == trigger.end_at):
+        return trigger
+    variant = _variant(schedule)
+    if variant == variants.AGENDA_6 or (variant != variants.HOKIFY and trigger.kind == "cron"):
+        return trigger
+    return msgspec.structs.replace(trigger, end_at=None)
 
 
 def _spelled(trigger: Trigger | None, was: Trigger | None) -> Trigger | None:
@@ -161,7 +185,7 @@ def _definition(
     facts: dict[str, Any],
 ) -> Schedule:
     """Return the schedule as far as a job has fields for it."""
-    variant = schedule.schema_version if schedule.schema_version in variants.BY_NAME else variants.AGENDA_6
+    variant = _variant(schedule)
     retries = variant == variants.PULSE
     if was is None:
         facts = {"type": "normal"} | facts

@@ -33,6 +33,7 @@ from tests.store_postgres import run, schedule, trigger
 
 NOON: Final = datetime(2026, 11, 23, 12, tzinfo=UTC)
 """Later than the runs of the documents."""
+SECOND: Final = timedelta(seconds=1)
 Document = dict[str, Any]
 
 
@@ -254,22 +255,33 @@ def test_agenda_goes_there_and_back(ready: Scene) -> None:
     soon, later = NOON + timedelta(seconds=3), FAR + timedelta(days=1)
     of = jobs.rows
     with store_postgres.opened(ready.dsn) as store, store.session(TENANT, now=NOON) as session:
-
-        def ran(job: tuple[str, str], **columns: Any) -> None:  # noqa: ANN401 - columns have all types
+        result, earlier = jsonb.encode({"rows": 3}), NOON - timedelta(hours=1)
+        failed: Document = {"state": "error", "error": "bad", "started_at": earlier}
+        runs: list[tuple[tuple[str, str], Document]] = [
+            (("agenda-6", "nightly"), {"result": result}),
+            (("agenda-4", "with-result"), {"result": result}),
+            (("agenda-6", "boom"), failed),
+            (("agenda-6", "boom"), {"state": "timeout", "error": "worse"}),
+            (("agenda-6", "retry"), {}),
+            (("agenda-6", "later"), failed | {"finished_at": earlier}),
+            (("agenda-6", "later"), {"started_at": earlier + SECOND, "finished_at": earlier + SECOND}),
+            (("agenda-6", "later"), {"state": "error", "error": "worse"}),
+            (("pulse", "boom"), failed),
+            (("pulse", "boom"), {}),
+            (
+                ("pulse", "later"),
+                {"state": "running", "finished_at": None, "lease_expires_at": NOON + timedelta(minutes=10)},
+            ),
+            (
+                ("pulse", "later-too"),
+                {"state": "queued", "started_at": None, "finished_at": None, "available_at": later},
+            ),
+        ]
+        for job, columns in runs:
             least: Document = {"started_at": NOON, "finished_at": soon, "state": "completed", "created_at": NOON}
             session.runs.create(run(TENANT, schedule_id=of[job], **least | columns))
-
-        result = jsonb.encode({"rows": 3})
-        ran(("agenda-6", "nightly"), result=result)
-        ran(("agenda-4", "with-result"), result=result)
-        ran(("agenda-6", "boom"), state="error", error="bad", started_at=NOON - timedelta(hours=1))
-        ran(("agenda-6", "boom"), state="timeout", error="worse")
-        ran(("pulse", "boom"), state="error", error="bad", started_at=NOON - timedelta(hours=1))
-        ran(("pulse", "boom"))
-        ran(("pulse", "later"), state="running", finished_at=None, lease_expires_at=NOON + timedelta(minutes=10))
-        ran(("pulse", "later-too"), state="queued", started_at=None, finished_at=None, available_at=later)
         born = session.schedules.upsert(schedule(TENANT, name="born", handler_name="report", created_at=NOON))
-        session.triggers.upsert(trigger(born, next_fire_at=later))
+        session.triggers.upsert(trigger(born, next_fire_at=later, end_at=FAR))
         heard = session.schedules.upsert(schedule(TENANT, name="heard", handler_name="hear", created_at=NOON))
         session.triggers.upsert(trigger(heard, kind="event", event_name="rain", next_fire_at=None))
         for one in (born, heard):
@@ -284,13 +296,13 @@ def test_agenda_goes_there_and_back(ready: Scene) -> None:
         ("agenda-4", "numeric-interval"): "UPDATE scheduler.triggers SET interval_ms = 60000, next_fire_at = %s",
     }.items():
         assert write(ready, f"{statement} WHERE schedule_id = %s", later, of[job]) == 1
-    for job, columns in {
+    for job, changes in {
         ("hokify", "windowed"): "status = 'paused'",
         ("agenda-6", "paused"): "status = 'scheduled', enabled = true",
         ("hokify", "later"): "deleted_at = now()",
         ("agenda-6", "ok"): "payload = '{\"userId\": 8}', priority = 60, description = 'of no field'",
     }.items():
-        assert write(ready, f"UPDATE scheduler.schedules SET {columns}, updated_at = now() WHERE id = %s", of[job]) == 1
+        assert write(ready, f"UPDATE scheduler.schedules SET {changes}, updated_at = now() WHERE id = %s", of[job]) == 1
     write(
         ready,
         "INSERT INTO scheduler.execution_logs (id, tenant_id, logged_at, level) VALUES (gen_random_uuid(), %s, now(),"
@@ -312,6 +324,8 @@ def test_agenda_goes_there_and_back(ready: Scene) -> None:
         keys["agenda-6", "nightly"]: ended | {"nextRunAt": due},
         keys["agenda-4", "with-result"]: ended | {"result": {"rows": 3}},
         keys["agenda-6", "boom"]: ended | {"failedAt": after, "failCount": 3, "failReason": "worse"},
+        keys["agenda-6", "retry"]: ended | {"failCount": 0},
+        keys["agenda-6", "later"]: ended | {"failedAt": after, "failCount": 1, "failReason": "worse"},
         keys["pulse", "boom"]: ended
         | {"lockedAt": None, "runCount": 2, "finishedCount": 1}
         | {"failCount": 1, "failReason": "bad", "failedAt": after},
@@ -328,10 +342,10 @@ def test_agenda_goes_there_and_back(ready: Scene) -> None:
         | repeats,
         ("agendaJobs", str(hear)): {"_id": hear, "name": "hear", "nextRunAt": None} | usual,
     }
-    lost = {"runs": 5, "runs.result": 1, "execution_logs": 1}
-    lost |= {"schedules.description": 1, "schedules.name": 2, "schedules.*": 1}
+    lost = {"runs": 7, "runs.result": 1, "execution_logs": 1}
+    lost |= {"schedules.description": 1, "schedules.name": 2, "schedules.*": 1, "triggers.end_at": 1}
     assert lost.items() <= done.lost.items()
-    assert "not in any document: runs, 5 rows" in planned
+    assert "not in any document: runs, 7 rows" in planned
     assert [one.ids for one in done.gaps] == [(str(hear),)]
     lines = (Path(done.folder) / "lost.runs.jsonl").read_text(encoding="utf-8").splitlines()
     assert sum(json.loads(line)["state"] == "skipped" for line in lines) == 2
