@@ -158,6 +158,8 @@ class _Machine:
         """The stacks under the marks that are set."""
         self._memo: dict[int, Any] = {}
         self._opcodes = 0
+        self._made_text = 0
+        """Characters and bytes of all texts that calls have made."""
 
     def execute(self, name: str, argument: Any) -> None:  # noqa: ANN401 - the argument of any opcode
         """Carry out one opcode."""
@@ -293,30 +295,39 @@ class _Machine:
         name = self._pop()
         self._stack.append(_global(self._pop(), name))
 
+    def _make(self, target: object, arguments: object) -> None:
+        """Push what a call stands for; one that makes a text makes another one each time that it is repeated."""
+        made = _made(target, arguments)
+        if isinstance(made, bytes | bytearray):
+            self._made_text += len(made)
+            if self._made_text > MOST_TEXT:
+                raise PickleRefusedError(f"at most {MOST_TEXT} characters")
+        self._stack.append(made)
+
     def call(self, _: object) -> None:
         """Record a call."""
         arguments = self._pop()
-        self._stack.append(_made(self._pop(), arguments))
+        self._make(self._pop(), arguments)
 
     def call_with_names(self, _: object) -> None:
         """Record a call that could have arguments by name."""
         names, arguments = self._pop(), self._pop()
         if not isinstance(names, Table) or names.pairs:
             raise PickleRefusedError("no arguments by name")
-        self._stack.append(_made(self._pop(), arguments))
+        self._make(self._pop(), arguments)
 
     def call_import(self, argument: str) -> None:
         """Name a global and record its call."""
         found = tuple(self._above_mark())
         module, _, name = argument.partition(" ")
-        self._stack.append(_made(_global(module, name), found))
+        self._make(_global(module, name), found)
 
     def call_above_mark(self, _: object) -> None:
         """Record a call of the first value above the mark with the others."""
         found = self._above_mark()
         if not found:
             raise _broken()
-        self._stack.append(_made(found[0], tuple(found[1:])))
+        self._make(found[0], tuple(found[1:]))
 
     def build(self, _: object) -> None:
         """Keep the state of a value."""

@@ -248,6 +248,12 @@ def repeated_text() -> bytes:
     return pickle.dumps(["x" * 1_000_000] * 1_000)
 
 
+def texts_made(call: bytes, length: int = 1_000_000) -> bytes:
+    """Return a small pickle that makes a text of a million characters again and again, and throws it away."""
+    text = b"X" + struct.pack("<I", length) + b"x" * length + b"q\x000"
+    return text + call + b"q\x010" + b"U\x06latin1q\x020" + b"h\x01h\x00h\x02\x86R0" * 1_000 + b"N."
+
+
 LARGE: dict[str, tuple[Callable[[], bytes], str]] = {
     "50 MB": (lambda: pickle.dumps(b"\0" * 50_000_000), "at most 16777216 bytes"),
     "10,000 deep": (lambda: b"]" * 10_000 + b"a" * 9_999 + b".", "at most 100 values inside each other"),
@@ -259,6 +265,8 @@ LARGE: dict[str, tuple[Callable[[], bytes], str]] = {
     "lists of themselves": (circle, "at most 100 values inside each other"),
     "a billion laughs": (laughs, "at most 500000 values"),
     "a text a thousand times": (repeated_text, "characters"),
+    "a text encoded a thousand times": (lambda: texts_made(b"c_codecs\nencode\n"), "characters"),
+    "an array of bytes a thousand times": (lambda: texts_made(b"cbuiltins\nbytearray\n"), "characters"),
     "opcodes": (lambda: b"N0" * 500_001 + b"N.", "at most 500000 opcodes"),
     "a million marks": (lambda: b"(" * 500_001 + b".", "at most 500000 opcodes"),
     "an integer": (lambda: b"\x80\x02\x8b" + struct.pack("<i", 1_000_000) + b"\x7f" * 1_000_000 + b".", "8192 bits"),
