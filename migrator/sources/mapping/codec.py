@@ -211,7 +211,7 @@ class _Writer:
         self._getters = tuple(
             (tables.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
         )
-        self._is_plain = not self._functions and all(table in ("", owner) for (table, _), *_ in entries)
+        self._is_plain = bool(entries) and not self._functions and all(table == owner for (table, _), *_ in entries)
         flat = [(table, name) for table, names in columns.items() for name in names]
         flat += [("", str(index)) for index in range(len(self._functions))]
         positions = [flat.index(place) for place, *_ in entries]

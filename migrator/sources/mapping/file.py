@@ -3,7 +3,9 @@
 ``docs/mapping.md`` describes the file.
 """
 
+import difflib
 import hashlib
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -298,16 +300,18 @@ class _Reading:
         if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
             self._wrong(place, f"{where}expected a list of table names")
             return ()
-        known = [one for one in dict.fromkeys(value) if one in tables.TABLES]
-        for one in value:
+        if len(set(value)) < len(value):
+            self._wrong(place, f"{where}a table stands twice")
+        known: list[str] = []
+        for one in dict.fromkeys(value):
             if one not in tables.TABLES:
                 self._wrong(place, f"{where}unknown table {one}{nearest(one, list(tables.TABLES))}")
+            # the columns are checked against the table that is meant, so that their own mistakes are reported too
+            known += [one] if one in tables.TABLES else difflib.get_close_matches(one, list(tables.TABLES), n=1)
         for one in known[1:]:
-            if one not in tables.FURTHER:
+            if one not in tables.FURTHER and one in value:
                 self._wrong(place, f"{where}{one} can only stand first")
-        if len(known) < len(value) - sum(one not in tables.TABLES for one in value):
-            self._wrong(place, f"{where}a table stands twice")
-        return tuple(known)
+        return tuple(dict.fromkeys(known))
 
     def _fields(self, section: Key, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
         filled: dict[str, str] = {}
@@ -410,7 +414,7 @@ class _Reading:
     ) -> Field:
         for option, choices in _CHOICES.items():
             if option in options and options[option] not in choices:
-                self._wrong(key, f"{where}{option}: expected one of {', '.join(choices)}")
+                self._wrong(key, f"{where}{option}: expected one of {_listed(options[option], choices)}")
         self._check_types(named, options, key, where)
         self._check_names(path, options, key, where)
         words = self._words(columns, named, options, key, where)
@@ -425,6 +429,8 @@ class _Reading:
         elif isinstance(default, str) and not _fits(columns[0], default):
             listed = ", ".join(tables.WORDS.get(columns[0], ("a text",)))
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
+        elif default is not None and not all(_fits(column, default) for column in columns):
+            self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
         if named in ("cron", "cron-fields"):
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
@@ -465,8 +471,12 @@ class _Reading:
             self._wrong(key, f"{where}fixed: expected {_WHAT['fixed']}")
         if options.get("written") and "default" not in options:
             self._wrong(key, f"{where}written: expected a default, which it says is written")
-        if options.get("factor") == 0:
+        factor, add = options.get("factor"), options.get("add")
+        if factor == 0:
             self._wrong(key, f"{where}factor: expected a number other than 0")
+        for option, value in (("factor", factor), ("add", add)):
+            if isinstance(value, float) and not math.isfinite(value):
+                self._wrong(key, f"{where}{option}: expected a finite number")
 
     def _check_local(self, columns: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> None:
         if not all(column.startswith("triggers.") for column in columns):
@@ -476,7 +486,7 @@ class _Reading:
 
     def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
         if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
-            self._wrong(key, f"{where}dialect: expected one of {', '.join(cron.DIALECTS)}")
+            self._wrong(key, f"{where}dialect: expected one of {_listed(dialect, tuple(cron.DIALECTS))}")
             return
         try:
             cron.validate(dialect, "0 0 * * *", None)
@@ -517,7 +527,7 @@ class _Reading:
         return given
 
     def _check_words(self, column: str, given: Mapping[str, Any], key: Key, where: str) -> None:
-        for word in dict.fromkeys(given.values()):
+        for word in _distinct(given):
             if word == OPEN or _fits(column, word):
                 continue
             listed = tables.WORDS.get(column)
@@ -549,7 +559,7 @@ class _Reading:
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "a unit" }}')
             return {}
-        for unit in dict.fromkeys(given.values()):
+        for unit in _distinct(given):
             if unit not in units:
                 self._wrong(key, f"{where}words: no unit {unit}{nearest(str(unit), units)}")
         return given
@@ -644,10 +654,14 @@ class _Reading:
             if table == "triggers" and not {f"triggers.{one}" for one in tables.CAUSES} & filled:
                 causes = ", ".join(f"triggers.{one}" for one in tables.CAUSES)
                 self._wrong(key, f"collection {collection}: a trigger needs a field for one of {causes}")
+        self._check_paths(key, fields)
+
+    def _check_paths(self, key: Key, fields: Sequence[Field]) -> None:
+        collection = _label(key)
         paths = {path for field in fields for path in (field.path, *field.also)}
         if len(paths) < sum(1 + len(field.also) for field in fields):
-            twice = sorted({path for field in fields for path in field.also if _count(path, fields) > 1})
-            self._wrong((*key, "fields", twice[0]), f"collection {collection}: also: {twice[0]} is read twice")
+            for path in sorted({path for field in fields for path in field.also if _count(path, fields) > 1}):
+                self._wrong((*key, "fields", path), f"collection {collection}: also: {path} is read twice")
         for path in sorted(paths):
             outer = next((other for other in paths if path.startswith(f"{other}.")), None)
             if outer is not None:
@@ -674,6 +688,21 @@ class _Reading:
             self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
         elif target not in feeds[field.collection]:
             self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
+
+
+def _listed(value: object, known: Sequence[str]) -> str:
+    """Return the values that are known, and the nearest one to another value if one is near."""
+    near = difflib.get_close_matches(str(value), known, n=1)
+    return ", ".join(known) + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _distinct(words: Mapping[str, Any]) -> list[Any]:
+    """Return the values of words, each once; TOML may have put a list or a table there."""
+    found: list[Any] = []
+    for word in words.values():
+        if not any(type(one) is type(word) and one == word for one in found):
+            found.append(word)
+    return found
 
 
 def _label(section: Key) -> str:
@@ -730,7 +759,7 @@ def _fits(column: str, value: object) -> bool:
     if kind.startswith("int"):
         least, most = tables.bounds_of(column)
         return type(value) is int and least <= value <= most
-    return type(value) is {"text": str, "bool": bool}.get(kind)
+    return type(value) is {"text": str, "bool": bool}.get(kind) and (type(value) is not str or "\0" not in value)
 
 
 def _leaves(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:

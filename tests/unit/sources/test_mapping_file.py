@@ -179,6 +179,29 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
         ('x = { to = "runs.error", also = "y" }', "field x of jobs: also: expected a list of paths"),
         ('x = { to = "runs.error", also = ["y", "y"] }', "field x of jobs: also: a name stands twice"),
         ('x = { to = "runs.error", trim = 1 }', "field x of jobs: trim: expected true or false"),
+        ('x = { to = "runs.attempt", factor = nan }', "field x of jobs: factor: expected a finite number"),
+        ('x = { to = "runs.attempt", add = inf }', "field x of jobs: add: expected a finite number"),
+        (
+            'x = { to = "triggers.misfire_policy", words = { a = ["skip"] } }',
+            "field x of jobs: words: triggers.misfire_policy has no word ['skip']",
+        ),
+        (
+            'x = { to = "runs.error", words = { a = { b = "c" } } }',
+            "field x of jobs: words: expected values of runs.error (text)",
+        ),
+        (
+            'x = { to = "runs.error", words = { a = "b\\u0000c" } }',
+            "field x of jobs: words: expected values of runs.error (text)",
+        ),
+        (
+            'x = { to = "runs.error", words = { a = "b" }, default = ["b"] }',
+            "field x of jobs: default: expected a value of runs.error",
+        ),
+        ('x = { to = "runs.error", default = "b\\u0000c" }', "field x of jobs: default: expected a word of runs.error"),
+        (
+            'x = { to = "runs.started_at", encoding = "secnds" }',
+            "field x of jobs: encoding: expected one of date, iso, iso-z, seconds, milliseconds, microseconds, milli",
+        ),
         ('x = { to = "runs.attempt", factor = 0 }', "field x of jobs: factor: expected a number other than 0"),
         ('x = { to = "runs.attempt", add = "1" }', "field x of jobs: add: expected a number"),
         (
@@ -382,6 +405,39 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
         tmp_path, BEGIN.replace('"acme"', '"A"') + 'x = { to = "runs.eror" }\ny = { to = "runs.error", as = "zone2" }\n'
     )
     assert [int(one.partition(":")[0]) for one in found] == [2, 12, 13]
+
+
+def test_fields_of_a_table_whose_name_is_misspelled_are_checked_too(tmp_path: Path) -> None:
+    text = BEGIN.replace('"schedules"', '"schedulez"') + 'x = { to = "schedules.nam" }\n'
+    found = mistakes(tmp_path, text)
+    assert [line.partition(":")[0] for line in found] == ["4", "12"]
+    assert found[1].endswith("column schedules.nam does not exist; did you mean name?")
+
+
+def test_the_nearest_one_of_a_list_is_named(tmp_path: Path) -> None:
+    text = BEGIN.replace('dialect = "debian"', 'dialect = "quarz"')
+    dialect, encoding = mistakes(tmp_path, text + 'x = { to = "runs.started_at", encoding = "secnds" }\n')
+    assert dialect.endswith("; did you mean quartz?")
+    assert encoding.endswith("; did you mean seconds?")
+
+
+def test_every_path_that_is_read_twice_is_named(tmp_path: Path) -> None:
+    text = BEGIN + 'x = { to = "runs.error", also = ["name", "made"] }\n'
+    assert [line.partition("also: ")[2] for line in mistakes(tmp_path, text)] == [
+        "name is read twice",
+        "made is read twice",
+    ]
+
+
+def test_documents_of_which_only_the_id_is_read_are_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(
+        '[source]\nname = "acme"\n[collections.jobs]\ntables = ["schedules"]\n'
+        '[collections.jobs.fields]\n_id = { to = "schedules.name" }\n'
+        '[collections.jobs.constants]\nschedules.status = "scheduled"\n'
+    )
+    [jobs] = load_mapping(path).collections
+    assert jobs.encode(jobs.decode({"_id": "nightly"}, CONTEXT).rows) == {"_id": "nightly"}
 
 
 def test_two_tenants_and_a_field_inside_another_are_refused(tmp_path: Path) -> None:
