@@ -121,6 +121,7 @@ HANGFIRE: Final[dict[str, list[Document]]] = {
         _hash(31, "windows", TimeZoneId="Central Europe Standard Time", Cron="*/10 * * * * *"),
         _hash(32, "old", CreatedAt="2026-11-02T08:00:00.1234567Z", NextExecution="2026-11-23T01:30:00.0000000Z"),
         _hash(33, "stopped", Cron="never"),
+        _hash(34, "never again", NextExecution=""),
         _background(40, "Succeeded"),
         _background(41, "Scheduled"),
         _background(42, "Lost"),

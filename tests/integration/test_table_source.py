@@ -55,6 +55,27 @@ TABLE: LiteralString = (
 )
 
 
+def test_milliseconds_in_texts_are_compared_in_sums_too(
+    source: Source, postgres_dsn: str, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    source.execute("CREATE TABLE items (id int PRIMARY KEY, title text, made text)")
+    texts = ["1774834200000", "2026-11-02T08:00:00.123Z", "", None, "-1", "soon"]
+    for number, text in enumerate(texts):
+        source.execute("INSERT INTO items VALUES (%s, 'title', %s)", (number, text))
+    mapping = (
+        '[source]\nname = "shelf"\n[collections.items]\ntables = ["schedules"]\n[collections.items.fields]\n'
+        'title = { to = "schedules.name" }\n'
+        'made = { to = "schedules.created_at", encoding = "milliseconds-text" }\n'
+        '[collections.items.constants]\nschedules.status = "scheduled"\n'
+    )
+    settings = settings_for(postgres_dsn, scheduler_dsn, written(tmp_path, mapping))
+    done = backfill(settings, Scope())
+    assert (done.rows, done.quarantined) == (5, 1)
+    found = check_parity(settings, Scope())
+    assert (found.collections[0].matched, found.differs) == (5, False)
+    assert [one.measure for one in found.aggregates if one.unverified or one.differing_total] == []
+
+
 def test_a_table_is_copied_and_compared_with_the_types_of_all_columns(
     source: Source, postgres_dsn: str, scheduler_dsn: str, tmp_path: Path
 ) -> None:

@@ -274,7 +274,9 @@ def _time_reader(field: Field, _column: str) -> Reader | None:
     unit, path = field.encoding.removesuffix("-text"), field.path
     is_text = unit != field.encoding
 
-    def read(value: Any, _reading: Reading) -> datetime:  # noqa: ANN401 - a number, or a text of one
+    def read(value: Any, _reading: Reading) -> datetime | None:  # noqa: ANN401 - a number, or a text of one
+        if value == "":
+            return None  # how Hangfire writes a time that is not set
         if is_text and not _digits(value):
             return _instant(value, path)
         try:

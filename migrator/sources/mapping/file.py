@@ -210,13 +210,17 @@ class _Reading:
         section: Key = ("collections", name)
         key = self._key(section, held.get("key", []))
         if "kinds" not in held:
-            return msgspec.structs.replace(self._shape(section, held, "key"), key=key)
+            shape = msgspec.structs.replace(self._shape(section, held, "key"), key=key)
+            self._check_key(section, shape, key)
+            return shape
         self._known_keys(section, held, ("key", "kinds"), f"collection {name}: ")
         described = self._table((*section, "kinds"), held["kinds"])
         kinds = {
             kind: self._kind((*section, "kinds", kind), self._table((*section, "kinds", kind), inner))
             for kind, inner in described.items()
         }
+        for kind, one in kinds.items():
+            self._check_key((*section, "kinds", kind), one, key)
         firsts = dict.fromkeys(one.tables[0] for one in kinds.values() if one.tables)
         place = (*section, "kinds", *list(kinds)[:1])
         if len(firsts) > 1:
@@ -231,6 +235,14 @@ class _Reading:
             self._wrong((*section, "key"), f"{where}expected a list of columns of the source's table")
             return ()
         return tuple(value)
+
+    def _check_key(self, section: Key, shape: Mapped, key: tuple[str, ...]) -> None:
+        """Report a field that no row has: the one column of a key is the ``_id``, and nothing else."""
+        for field in shape.fields:
+            if key in [(path,) for path in (field.path, *field.also)]:
+                where = f"field {field.path} of {section[-1]}: "
+                place = (*section, "fields", field.path)
+                self._wrong(place, f"{where}the column {key[0]} is the whole key, and is read as _id")
 
     def _kind(self, section: Key, held: Mapping[str, Any]) -> Mapped:
         where = f"kind {section[-1]} of {section[1]}: "

@@ -85,7 +85,8 @@ def _milliseconds(field: Field, value: str) -> str:
     if unit is not None:
         return f"trunc(round(({value})::numeric * {unit}) / 1000)::bigint"
     if field.encoding == "milliseconds-text":
-        return f"({value})::bigint"
+        other = f"trunc(extract(epoch from nullif({value}, '')::timestamptz) * 1000)::bigint"
+        return f"CASE WHEN ({value}) ~ '^-?[0-9]+$' THEN ({value})::bigint ELSE {other} END"
     zone = " AT TIME ZONE 'UTC'" if field.encoding == "timestamp" else "::timestamptz"
     return f"trunc(extract(epoch from ({value}){zone}) * 1000)::bigint"
 

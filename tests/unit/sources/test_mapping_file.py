@@ -421,6 +421,15 @@ def test_the_nearest_one_of_a_list_is_named(tmp_path: Path) -> None:
     assert encoding.endswith("; did you mean seconds?")
 
 
+def test_the_column_of_a_key_is_read_as_the_id_alone(tmp_path: Path) -> None:
+    text = BEGIN.replace("[collections.jobs]", '[collections.jobs]\nkey = ["name"]')
+    [mistake] = mistakes(tmp_path, text)
+    assert mistake == "10: field name of jobs: the column name is the whole key, and is read as _id"
+    path = tmp_path / "acme.toml"
+    path.write_text(text.replace('key = ["name"]', 'key = ["name", "made"]'), encoding="utf-8")
+    assert load_mapping(path).collections[0].key == ("name", "made")
+
+
 def test_every_path_that_is_read_twice_is_named(tmp_path: Path) -> None:
     text = BEGIN + 'x = { to = "runs.error", also = ["name", "made"] }\n'
     assert [line.partition("also: ")[2] for line in mistakes(tmp_path, text)] == [
