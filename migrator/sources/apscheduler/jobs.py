@@ -16,7 +16,7 @@ from migrator.records import Record, Schedule, Trigger
 from migrator.sources.apscheduler import pickles
 from migrator.sources.apscheduler.pickles import ImportRefusedError, PickleRefusedError, Table
 from migrator.sources.apscheduler.triggers import Timing, timing_of
-from migrator.sources.apscheduler.values import instant_of, plain
+from migrator.sources.apscheduler.values import instant_of, plain, text_of
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import indexed
 from migrator.sources.tenants import tenant_of
@@ -210,6 +210,8 @@ def _job(state: Table) -> Job:
     for name, kinds, expected in _MEMBERS:
         if type(members[name]) not in kinds:
             raise Rejected("wrong-type", f"job_state.{name}", expected)
+        if isinstance(members[name], str):
+            text_of(members[name], f"job_state.{name}")
     for name in ("misfire_grace_time", "max_instances"):
         if members[name] is not None and not 0 < members[name] <= _LONGEST:
             raise Rejected("out-of-range", f"job_state.{name}", f"a whole number from 1 to {_LONGEST}")

@@ -60,13 +60,22 @@ def offset_text(offset: timedelta) -> str:
     return datetime(2000, 1, 1, tzinfo=timezone(offset)).isoformat()[19:]
 
 
+def text_of(value: str, path: str) -> str:
+    """Return a text; one with half a surrogate pair, which Python holds and no database does, is rejected."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Rejected("wrong-type", path, "text that UTF-8 can hold") from None
+    return value
+
+
 def zone_of(value: object, path: str) -> Zone:
     """Return the zone that a record stands for."""
     match value:
         case Made(name="datetime.timezone", arguments=(offset, *_)):
             return _offset(length_of(offset, path), path)
         case Made(name="zoneinfo.ZoneInfo._unpickle" | "zoneinfo.ZoneInfo" | "pytz._p", arguments=(str() as name, *_)):
-            return Zone(name)
+            return Zone(text_of(name, path))
         case Made(name="pytz._UTC" | "dateutil.tz.tz.tzutc"):
             return Zone("UTC")
         case Made(name="pytz.FixedOffset" | "pytz._FixedOffset", arguments=(int() as minutes,)) if abs(minutes) < _DAY:

@@ -20,7 +20,7 @@ from migrator.records import Run, Schedule
 from migrator.sources.apscheduler import pickles
 from migrator.sources.apscheduler.pickles import ImportRefusedError, Made, PickleRefusedError, Table
 from migrator.sources.apscheduler.triggers import DIALECT
-from migrator.sources.apscheduler.values import Zone, instant_of, plain, zone_of
+from migrator.sources.apscheduler.values import Zone, instant_of, plain, text_of, zone_of
 from migrator.sources.mapping.language import Reading
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.values import jsonb, times
@@ -243,14 +243,14 @@ def _window(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _zone(state: Mapping[str, Any]) -> Zone:
     value = state.get("timezone")
-    return Zone(value) if isinstance(value, str) else zone_of(value, "trigger.timezone")
+    return Zone(text_of(value, "trigger.timezone")) if isinstance(value, str) else zone_of(value, "trigger.timezone")
 
 
 def _keywords(state: Mapping[str, Any]) -> dict[str, str]:
     fields = state.get("fields")
     if not isinstance(fields, list) or len(fields) != len(_FIELDS) or not all(isinstance(one, str) for one in fields):
         raise Rejected("wrong-type", "trigger.fields", "the eight fields of a cron trigger")
-    return dict(zip(_FIELDS, fields, strict=True))
+    return {name: text_of(one, "trigger.fields") for name, one in zip(_FIELDS, fields, strict=True)}
 
 
 def _cron(state: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:

@@ -240,6 +240,9 @@ def test_what_differs_inside_the_pickle_is_a_finding() -> None:
     ("members", "sentence"),
     [
         ({"version": 2}, "unknown-value at job_state.version: expected 1"),
+        ({"func": "a:\ud800"}, "wrong-type at job_state.func: expected text that UTF-8 can hold"),
+        ({"name": "\ud800"}, "wrong-type at job_state.name: expected text that UTF-8 can hold"),
+        ({"executor": "\udfff"}, "wrong-type at job_state.executor: expected text that UTF-8 can hold"),
         ({"func": None}, "wrong-type at job_state.func: expected the reference of a function"),
         ({"trigger": None}, "wrong-type at job_state.trigger: expected a trigger of APScheduler"),
         ({"trigger": UTC}, "wrong-type at job_state.trigger: expected the state of a trigger"),
@@ -286,6 +289,17 @@ def test_what_no_column_holds_is_the_remainder() -> None:
     trip = travel(document(pickle.dumps(state())) | {"label": "red", "next_run_time": 1795397400})
     assert not trip.is_clean
     assert trip.kinds == []
+
+
+def test_a_zone_whose_name_no_database_can_hold_is_quarantined() -> None:
+    written = pickle.dumps(state(trigger=CronTrigger(hour=1, timezone="Europe/Vienna")), protocol=4)
+    name = "\ud800".encode("utf-8", "surrogatepass")
+    odd = written.replace(b"\x8c\rEurope/Vienna", b"\x8c" + bytes([len(name)]) + name)
+    assert len(odd) < len(written)
+    # the frame that the pickle begins with has another length now
+    odd = odd[:2] + odd[11:]
+    with pytest.raises(Rejected, match=r"wrong-type at job_state\.trigger\S*: expected text that UTF-8 can hold"):
+        travel(document(odd))
 
 
 def test_a_window_that_is_empty_never_fires() -> None:
