@@ -87,7 +87,7 @@ def test_the_documents_are_asked_and_not_what_the_profile_makes_of_them(
     ready: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profile that makes no triggers at all would agree with a target that has none."""
-    monkeypatch.setattr(schedules, "_trigger", lambda *_, **__: None)
+    monkeypatch.setattr(schedules, "_derive_trigger", lambda *_, **__: None)
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("DELETE FROM scheduler.triggers WHERE source = 'stellaops/schedules'")
     sessions = Sessions(ready.settings)
