@@ -83,24 +83,22 @@ def _jobs(name: str) -> Mapped:
     )
 
 
-_MAPPED = profile_of_mapping(
-    SourceMapping(
-        name=NAME,
-        documents="Agenda 4.4.0, 5.0.0 and 6.2.6, hokify 6.3.0, Pulse 1.6.8",
-        collections=(
-            _jobs(JOBS),
-            _jobs(PULSE_JOBS),
-            Mapped(
-                name=LOGS,
-                tables=("execution_logs",),
-                fields=_LOG_FIELDS,
-                derive=partial(logs.refer, jobs=JOBS),
-                measures=LOG_MEASURES,
-            ),
+MAPPING = SourceMapping(
+    name=NAME,
+    documents="Agenda 4.4.0, 5.0.0 and 6.2.6, hokify 6.3.0, Pulse 1.6.8",
+    collections=(
+        _jobs(JOBS),
+        _jobs(PULSE_JOBS),
+        Mapped(
+            name=LOGS,
+            tables=("execution_logs",),
+            fields=_LOG_FIELDS,
+            derive=partial(logs.refer, jobs=JOBS),
+            measures=LOG_MEASURES,
         ),
     ),
-    version=1,
 )
+_MAPPED = profile_of_mapping(MAPPING, version=1)
 _REFERENCES = tuple(
     Reference(record=ExecutionLog, column=column, target=target, collection=JOBS, named=logs.job_named)
     for column, target in (("run_id", Run), ("schedule_id", Schedule))

@@ -17,7 +17,7 @@ def _time(path: str, *columns: str, nulls: bool = True) -> Field:
     return Field(path=path, columns=columns, converter="time", encoding="seconds", nulls=nulls)
 
 
-_MAPPING = SourceMapping(
+MAPPING = SourceMapping(
     name="apscheduler4",
     documents="4.0.0a6, serializers JSON and pickle",
     collections=(
@@ -85,7 +85,7 @@ _MAPPING = SourceMapping(
 )
 
 PROFILE = msgspec.structs.replace(
-    profile_of_mapping(_MAPPING, 1),
+    profile_of_mapping(MAPPING, 1),
     servers=(MONGODB,),
     read_only="triggers and arguments are values of a serializer, which the tool reads as plain data and never writes",
 )

@@ -119,8 +119,17 @@ _DEFAULTS: Final[Mapping[str, type]] = {"text": str, "zone": str, "flag": bool} 
 def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
     """Return the profile that a mapping file describes; ``taken``: names of sources that it may not have.
 
-    Its version is a number made from its content, so that a copy is not resumed under another mapping. Raises
-    ``ConfigurationError`` with every mistake of the file, each with its line.
+    Its version is a number made from its content, so that a copy is not resumed under another mapping. Raises as
+    ``read_mapping``.
+    """
+    mapping = read_mapping(path, taken)
+    return profile_of_mapping(mapping, _version(mapping))
+
+
+def read_mapping(path: Path, taken: Sequence[str] = ()) -> SourceMapping:
+    """Return the mapping in a file; ``taken``: names of sources that it may not have.
+
+    Raises ``ConfigurationError`` with every mistake of the file, each with its line.
     """
     text = _read(path)
     try:
@@ -137,7 +146,7 @@ def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
         raise ConfigurationError(
             f"the mapping {path} cannot be used\n" + "\n".join(f"{path}:{line}: {message}" for line, message in placed)
         )
-    return profile_of_mapping(mapping, _version(mapping))
+    return mapping
 
 
 def _read(path: Path) -> str:

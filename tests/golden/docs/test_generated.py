@@ -13,6 +13,7 @@ from migrator.cli import cli
 from migrator.records import ALL
 from migrator.states import MACHINES, Machine
 from tests.golden.docs.api_page import api_page
+from tests.golden.docs.fields_page import fields_page
 from tests.golden.docs.tables_page import tables_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -156,6 +157,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "api.md": lambda: api_page(NOTICE),
     "tables.md": lambda: tables_page(NOTICE),
+    "fields.md": lambda: fields_page(NOTICE),
 }
 
 
