@@ -164,6 +164,7 @@ def test_a_daemon_whose_caller_was_killed_ends_and_the_next_start_begins_anew(fo
     command = [sys.executable, "-m", "migrator.embedded.daemon", msgspec.json.encode(order).decode()]
     subprocess.run(command, pass_fds=[write_end], check=True)
     os.close(write_end)
+    until(lambda: daemon.read_state(place))  # it holds the lock by then
     handle = os.open(place / daemon.LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     assert lock_within(handle, 120), "the daemon holds the lock until it ends"
     os.close(handle)

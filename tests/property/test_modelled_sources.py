@@ -121,4 +121,5 @@ def test_triggers_of_quartz_and_hangfire_fire_as_they_did() -> None:
         ("nightly", "cronos", "Europe/Vienna", None, None, True),
         ("windows", "cronos", "Europe/Budapest", None, None, True),
         ("old", "cronos", "Europe/Vienna", None, None, True),
+        ("never again", "cronos", "Europe/Vienna", None, None, True),
     ]
