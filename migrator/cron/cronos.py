@@ -22,11 +22,11 @@ from migrator.cron.expression import (
     Field,
     Fold,
     Gap,
-    Last,
     Nearest,
     Rule,
     Term,
     Weekday,
+    last_of_month,
     ordered,
 )
 
@@ -35,11 +35,9 @@ _MACROS = {
     "@every_minute": "* * * * *",
     "@every_second": "* * * * * *",
 }
-_LAST = re.compile(r"[Ll](?:-(\d{1,2}))?([Ww])?", re.ASCII)
 _SEEDED = re.compile(r"[Hh](?:[(/,-]|$)", re.ASCII)
 _INTERVAL = re.compile(r"[*?/-]")
 _DIGITS = 2
-_MOST_BEFORE = 30
 _MOST_NTH = 5
 
 
@@ -73,12 +71,9 @@ def parse(text: str) -> Expression:
 
 
 def _month_days(text: str) -> list[Term]:
-    last = _LAST.fullmatch(text)
-    if last:
-        before = int(last.group(1) or 0)
-        if before > _MOST_BEFORE:
-            raise MONTH_DAY.error(f"at most {_MOST_BEFORE} days before the last")
-        return [Nearest(None, before) if last.group(2) else Last(before)]
+    last = last_of_month(text)
+    if last is not None:
+        return [last]
     if text[-1:] in ("W", "w"):
         return [Nearest(_value(text[:-1], MONTH_DAY))]
     return list(_values(text, MONTH_DAY))

@@ -3,6 +3,7 @@
 Each dialect has its own grammar; numbers, names, ranges, and the terms of the two day fields are common.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -208,6 +209,24 @@ class Weekday:
         if self.nth > len(every):
             return ()
         return (every[self.nth - 1] if self.nth > 0 else every[-1],)
+
+
+_LAST_OF_MONTH: Final = re.compile(r"[Ll](?:-(\d{1,2}))?([Ww])?", re.ASCII)
+_MOST_BEFORE = 30
+
+
+def last_of_month(text: str) -> Last | Nearest | None:
+    """Return the days of ``L``, ``L-3``, ``LW`` or ``L-3W``, None for any other text.
+
+    Raises ``CronError`` for more than 30 days before the last.
+    """
+    found = _LAST_OF_MONTH.fullmatch(text)
+    if found is None:
+        return None
+    before = int(found.group(1) or 0)
+    if before > _MOST_BEFORE:
+        raise MONTH_DAY.error(f"at most {_MOST_BEFORE} days before the last")
+    return Nearest(None, before) if found.group(2) else Last(before)
 
 
 Term = int | Last | Nearest | Weekday

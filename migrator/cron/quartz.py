@@ -6,8 +6,6 @@ takes a local time that occurs twice for the later one. Source: Quartz 2.3, ``Cr
 with Java's calendar; the library itself was not run.
 """
 
-import re
-
 from migrator.cron.expression import (
     HOUR,
     MINUTE,
@@ -20,18 +18,16 @@ from migrator.cron.expression import (
     Field,
     Fold,
     Gap,
-    Last,
     Nearest,
     Term,
     Weekday,
+    last_of_month,
     ordered,
     split,
 )
 
 _SUNDAY_IS_ONE = Field(WEEKDAY.name, 1, 7, {name: number + 1 for name, number in WEEKDAY.names.items()})
 _YEAR = Field("year", 1970, 2099)
-_LAST = re.compile(r"l(?:-(\d{1,2}))?(w)?", re.ASCII)
-_MOST_BEFORE = 30
 _MOST_NTH = 5
 _YEARS = 100
 
@@ -58,12 +54,9 @@ def parse(text: str) -> Expression:
 
 
 def _month_days(text: str) -> list[Term]:
-    last = _LAST.fullmatch(text)
-    if last:
-        before = int(last.group(1) or 0)
-        if before > _MOST_BEFORE:
-            raise MONTH_DAY.error(f"at most {_MOST_BEFORE} days before the last")
-        return [Nearest(None, before) if last.group(2) else Last(before)]
+    last = last_of_month(text)
+    if last is not None:
+        return [last]
     if text.endswith("w"):
         return [Nearest(MONTH_DAY.value(text[:-1]))]
     return list(_values(text, MONTH_DAY))
