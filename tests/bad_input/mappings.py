@@ -97,7 +97,7 @@ MAPPINGS = [
         config={"source.mapping": '"/dev/zero"'},
     ),
     case("an unknown source", "source show hangfir", USAGE, "unknown source profile 'hangfir'; did you mean hangfire?"),
-    case("a module that is none", "source show no.such:PROFILE", USAGE, "source profile no.such:PROFILE: cannot be"),
+    case("an unknown module", "source show no.such:PROFILE", USAGE, "source profile no.such:PROFILE: cannot be"),
     case("no collection to describe", "source draft", USAGE, "name a collection: --collection NAME"),
     case(
         "an unknown table",
