@@ -1,0 +1,47 @@
+"""The native codec, which is a distribution of its own and may be absent: one place decides whether it is used.
+
+``MIGRATOR_CODEC=python`` in the environment switches it off, ``MIGRATOR_CODEC=native`` demands it.
+"""
+
+import os
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Final, Literal
+
+from migrator import __version__
+from migrator.errors import UsageError
+
+VARIABLE: Final = "MIGRATOR_CODEC"
+PYTHON: Final = "python"
+NATIVE: Final = "native"
+
+
+@cache
+def module() -> ModuleType | None:
+    """Return the package of the native codec; None where the Python codec does all work.
+
+    Raises ``UsageError`` if the environment demands the native codec and it is absent, or if it is of another version.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted not in ("", PYTHON, NATIVE):
+        raise UsageError(f"{VARIABLE} is neither {PYTHON} nor {NATIVE}")
+    if wanted == PYTHON:
+        return None
+    try:
+        found = import_module("migrator_speedups")
+    except ImportError:
+        if wanted == NATIVE:
+            raise UsageError(f"{VARIABLE} demands the native codec, which is not installed (./speedups)") from None
+        return None
+    if found.__version__ != __version__:
+        raise UsageError(
+            f"migrator_speedups is of version {found.__version__}, migrator of {__version__}: install the same version,"
+            f" or set {VARIABLE}={PYTHON}"
+        )
+    return found
+
+
+def name() -> Literal["native", "python"]:
+    """Return which codec runs."""
+    return PYTHON if module() is None else NATIVE
