@@ -152,7 +152,10 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[cutover]``: the cutover, and the rollback."""
 
     environment: str = ""
-    """What this installation is called, in the journal of the cutover and in the report; empty: nobody named it."""
+    """What this installation is called, in the journal of the cutover and in the report.
+
+    If empty, it is called by the target's database and host (``migrator.connections.identity``).
+    """
     max_pause_s: Positive = 30
     """A cutover that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
@@ -172,11 +175,6 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backup_directory: str = "backups"
     backup: bool = True
     """Export MongoDB at the cutover, so that rollback level 3 is possible."""
-
-    @property
-    def called(self) -> str:
-        """Return the environment as messages name it."""
-        return self.environment or "not named"
 
 
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):

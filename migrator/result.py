@@ -319,6 +319,10 @@ class Side(Part, frozen=True, kw_only=True):
     """Hosts and ports, or the folder of a socket."""
     database: str = ""
     replica_set: str = ""
+    replica_set_id: str = ""
+    """The id that MongoDB gave the replica set when it was initiated."""
+    system_identifier: str = ""
+    """The number that PostgreSQL gave the server's files when they were made; a copy of the files keeps it."""
 
 
 class Run(Part, frozen=True, kw_only=True):
@@ -331,6 +335,8 @@ class Run(Part, frozen=True, kw_only=True):
     durations_ms: dict[str, int] = {}
     """By check id, and by step for the steps around them."""
     sides: tuple[Side, ...] = ()
+    installation: dict[str, str] = {}
+    """Which installation this is: name of the environment, plan of the copy and its time, digest of the settings."""
     environment: dict[str, str] = {}
     """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
     measurements: tuple[Measurement, ...] = ()

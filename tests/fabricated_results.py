@@ -320,9 +320,21 @@ def troubled() -> Result:
                 address="db1.example:27017, db2.example:27017",
                 database="stellaops_scheduler",
                 replica_set="rs0",
+                replica_set_id="6560a1f2c4d5e6f708192a3b",
             ),
-            Side(name="target", server="PostgreSQL 18.4", address="pg.example:5432", database="scheduler"),
+            Side(
+                name="target",
+                server="PostgreSQL 18.4",
+                address="pg.example:5432",
+                database="scheduler",
+                system_identifier="7574218093458812345",
+            ),
         ),
+        installation={
+            "environment": "scheduler@pg.example",
+            "configuration": "sha256:" + "5e" * 32,
+            "plan": "0f8fad5b-d9cb-469f-a165-70867728950e, as of 2026-11-20 16:30:00 UTC, complete",
+        },
         panels={
             "cutover.gates": (
                 Panel(

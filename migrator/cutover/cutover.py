@@ -18,6 +18,7 @@ import psycopg
 from bson.timestamp import Timestamp
 
 from migrator.config import Settings
+from migrator.connections.identity import environment_name
 from migrator.connections.mongo import committed_time
 from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
 from migrator.cutover.gates import GateOptions
@@ -121,11 +122,10 @@ def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
     if missing:
         raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
     config = conditions.config.absolute()
-    settings = sessions.settings.cutover
     number = epoch.next_number(sessions)
     journal = Journal.begin(
         sessions.target,
-        environment=settings.called,
+        environment=environment_name(sessions.settings),
         config_path=str(config),
         backup_path=str(config_file.kept_path(config, "cutover", number)),
     )

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.identity import environment_name
 from migrator.connections.mongo import committed_time
 from migrator.cutover import gates, overdue, rollback_gaps, steps
 from migrator.cutover.gates import GateOptions
@@ -59,7 +60,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
         pause, changed = _expected_pause(sessions)
         late = overdue.count_late(sessions.target)
         return CutoverPlan(
-            environment=settings.cutover.called,
+            environment=environment_name(settings),
             config=str(config),
             steps=STEP_TEXTS
             if settings.cutover.backup

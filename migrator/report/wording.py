@@ -281,14 +281,16 @@ def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
     return int(sum(one.value for one in found.values())), total, names
 
 
-def sides(result: Result) -> list[tuple[str, str]]:
-    """Return what was compared: each database with its server, address and replica set."""
+def identity(result: Result) -> list[tuple[str, str]]:
+    """Return what was compared: each database with its server, address and identity, and the installation."""
     said: list[tuple[str, str]] = []
     for one in result.run.sides:
         parts = [one.server, f"database {one.database}" if one.database else "", one.address]
         parts.append(f"replica set {one.replica_set}" if one.replica_set else "")
+        parts.append(f"replica set id {one.replica_set_id}" if one.replica_set_id else "")
+        parts.append(f"system identifier {one.system_identifier}" if one.system_identifier else "")
         said.append((one.name, ", ".join(part for part in parts if part)))
-    return said
+    return [*said, *result.run.installation.items()]
 
 
 def _documents(result: Result) -> str:
@@ -345,7 +347,7 @@ def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
 
 def terminal_lines(result: Result, folder: str) -> list[str]:
     """Return the last lines of a verification on a terminal."""
-    said = [verdict_sentence(result), *(f"  {name}: {words}" for name, words in sides(result))]
+    said = [verdict_sentence(result), *(f"  {name}: {words}" for name, words in identity(result))]
     said += [f"  {one}" for one in basis(result)]
     for status, why, some in grouped(result):
         if some[0].outcome.grant:

@@ -3,12 +3,14 @@
 import platform
 import socket
 from contextlib import suppress
+from datetime import UTC
 from importlib import metadata
 from typing import Literal
 
 from migrator import __version__
-from migrator.connections import mongo, postgres
+from migrator.connections import identity, mongo, postgres
 from migrator.errors import ConfigurationError, MigratorError
+from migrator.pipeline import ledger
 from migrator.result import Side
 from migrator.sources import profile_of
 from migrator.verify.check import Context
@@ -22,13 +24,27 @@ NOT_ASKED = "not asked: fresh start"
 def basis(context: Context) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
     profile = profile_of(context.settings.source)
+    named = context.settings.cutover.environment
     found = {
-        "environment": context.settings.cutover.called,
+        **({"environment": named} if named else {}),
         "profile": f"{profile.name}/{profile.version}",
         "tool": f"migrator {__version__}",
     }
     with suppress(MigratorError):
         found["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
+    return found
+
+
+def installation(context: Context) -> dict[str, str]:
+    """Return which installation was verified: its name, the plan of the copy, and the digest of the configuration."""
+    found = {
+        "environment": identity.environment_name(context.settings),
+        "configuration": f"sha256:{identity.settings_digest(context.settings)}",
+    }
+    with suppress(MigratorError), postgres.translate_errors("the target"), context.target() as target:
+        plan = ledger.latest_plan(target)
+        if plan is not None:
+            found["plan"] = f"{plan.id}, as of {plan.as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {plan.state}"
     return found
 
 
@@ -66,6 +82,7 @@ def _source(context: Context) -> Side:
                 address=", ".join(hosts),
                 database=source.name,
                 replica_set=hello.get("setName", ""),
+                replica_set_id=identity.replica_set_id(source),
             )
     except ConfigurationError:
         return Side(name="source", server=NOT_CONFIGURED)
@@ -88,6 +105,7 @@ def _of_postgres(name: Literal["source", "target"], connection: postgres.Connect
         server=f"PostgreSQL {postgres.version(connection)}",
         address=info.host if info.host.startswith("/") else f"{info.host}:{info.port}",
         database=info.dbname,
+        system_identifier=identity.system_identifier(connection),
     )
 
 

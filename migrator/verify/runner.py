@@ -164,6 +164,7 @@ def verify(
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         durations_ms={**context.steps, **durations},
         sides=sides,
+        installation=environment.installation(context),
         environment=environment.surroundings(*sides),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
         panels={spec.id: found.varying for spec, found, _ in done if found.varying},

@@ -115,6 +115,20 @@ def test_a_sound_copy_is_equal_with_its_quarantine(run: Callable[..., Result]) -
     assert {one.kind for one in result.evidence.losses} >= {"nul", "nan", "precision", "type"}
 
 
+def test_the_result_names_its_databases(run: Callable[..., Result], dsn: str) -> None:
+    found = run(only=("schema",)).run
+    source, target = found.sides
+    assert len(source.replica_set_id) == 24
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT c.system_identifier::text, p.id FROM pg_control_system() c, migration.plans p")
+        identifier, plan = row.fetchall()[-1]
+        database = connection.info.dbname
+    assert target.system_identifier == identifier
+    assert found.installation["environment"].startswith(f"{database}@")
+    assert found.installation["plan"].startswith(f"{plan}, as of 20")
+    assert found.installation["configuration"].startswith("sha256:")
+
+
 @pytest.mark.proves("0-X3", "0-T2.11.6")
 def test_two_runs_over_the_same_data_have_the_same_evidence(run: Callable[..., Result]) -> None:
     assert run().digest == run().digest
