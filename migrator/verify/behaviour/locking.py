@@ -17,7 +17,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
-from migrator.result import Measurement, Panel
+from migrator.result import Measurement, Panel, table_panel
 from migrator.scheduler.leadership import Leadership
 from migrator.scratch import PARTS
 from migrator.store import open_side
@@ -205,6 +205,19 @@ def _check_tenures(harness: Harness, observed: Observations, tenures: list[list[
     observed.expect("every fencing token is given once", len(fences), len(set(fences)))
     overlaps = sum(later.acquired < before.released for before, later in pairwise(everybody))
     observed.expect("nobody has it while another one works", 0, overlaps)
+    observed.panels.append(
+        table_panel(
+            f"Contention for one lock on {harness.backend}",
+            ("what", "expected", "found"),
+            (
+                ("processes that contend", PROCESSES, len(tenures)),
+                ("turns with the lock", PROCESSES * ROUNDS, len(everybody)),
+                ("turns that overlap", 0, overlaps),
+                ("fencing tokens given", PROCESSES * ROUNDS, len(fences)),
+                ("fencing tokens given twice", 0, len(fences) - len(set(fences))),
+            ),
+        )
+    )
     begun = min(tenure.requested for tenure in everybody)
     rows = tuple(
         (f"process {number}", _ms(tenure.acquired - begun), _ms(tenure.released - begun), f"fence {tenure.fence}")

@@ -61,6 +61,8 @@ class Observations:
     def __init__(self) -> None:
         """Begin with none."""
         self.expected = 0
+        self.held: dict[str, bool] = {}
+        """Each expectation in words, and whether it held every time. Pairs of states are in the state machines."""
         self.failures: list[UnmetExpectation] = []
         self.seen: list[tuple[str, Any]] = []
         """What every backend must answer alike."""
@@ -69,11 +71,13 @@ class Observations:
         self.varying: list[Panel] = []
         self.measurements: list[Measurement] = []
 
-    def expect(self, what: str, wanted: Any, found: Any) -> bool:  # noqa: ANN401 - answers of all calls
-        """Expect an answer, compared by its meaning; tell whether it came."""
+    def expect(self, what: str, wanted: Any, found: Any, *, pair: bool = False) -> bool:  # noqa: ANN401 - answers of all calls
+        """Expect an answer, compared by its meaning; tell whether it came. ``pair``: of the states of a machine."""
         self.expected += 1
         wanted, found = plain(wanted), plain(found)
         self.seen.append((what, found))
+        if not pair:
+            self.held[what] = self.held.get(what, True) and wanted == found
         if wanted == found:
             return True
         self.failures.append(UnmetExpectation(what, wording(wanted, found, EXPECTED_AND_FOUND)))
@@ -106,10 +110,13 @@ class Observations:
     def record_error(self, error: Exception) -> None:
         """Note that a call was refused, or ended in an error, where nobody expected it."""
         self.expected += 1
-        self.failures.append(UnmetExpectation("goes through to its end", (f"{type(error).__name__}: {error}",)))
+        self.held[_TO_ITS_END] = False
+        self.failures.append(UnmetExpectation(_TO_ITS_END, (f"{type(error).__name__}: {error}",)))
 
 
+_TO_ITS_END: Final = "goes through to its end"
 BOTH: Final = "both backends"
+HOLDS: Final = {True: "holds", False: "not met", None: "not tried"}
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -207,12 +214,26 @@ def result_of(
         findings_total=len(failures),
         panels=(
             table_panel("What was tried", ("script", "backend", "expectations", "not met"), rows),
+            *_expectations(scenarios, observations, context.backends),
             *(one for observed in noted for one in observed.panels),
         ),
         varying=tuple(one for observed in noted for one in observed.varying),
         state_machines=tuple(one for observed in noted for one in observed.state_machines),
         measurements=tuple(one for observed in noted for one in observed.measurements),
     )
+
+
+def _expectations(
+    scenarios: tuple[Scenario, ...], observations: dict[str, ByBackend], backends: tuple[str, ...]
+) -> tuple[Panel, ...]:
+    """Return the table of expectations by name: those that hold, too, and on which backend."""
+    rows = []
+    for scenario in scenarios:
+        own = observations[scenario.name]
+        for what in dict.fromkeys(what for observed in own.values() for what in observed.held):
+            held = (own[one].held.get(what) if one in own else None for one in backends)
+            rows.append((scenario.name, what, *(HOLDS[one] for one in held)))
+    return (table_panel("Expectations by name", ("script", "expectation", *backends), rows),) if rows else ()
 
 
 def _tallies(failures: list[tuple[str, str, UnmetExpectation]]) -> tuple[Tally, ...]:

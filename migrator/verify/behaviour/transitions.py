@@ -160,14 +160,16 @@ def _try_all_pairs(
         for after in known:
             allowed = (before, after) in pairs
             right = observed.expect(
-                f"{name}: {before} to {after}", (allowed, after if allowed else before), attempt(before, after)
+                f"{name}: {before} to {after}",
+                (allowed, after if allowed else before),
+                attempt(before, after),
+                pair=True,
             )
-            if before != after:
-                edges.append(
-                    Transition(
-                        before=before, after=after, allowed=allowed, exercised=1, outcome=PASSED if right else FAILED
-                    )
+            edges.append(
+                Transition(
+                    before=before, after=after, allowed=allowed, exercised=1, outcome=PASSED if right else FAILED
                 )
+            )
     observed.state_machines.append(
         StateMachine(name=f"{name} on {harness.backend}", states=tuple(known), transitions=tuple(edges))
     )

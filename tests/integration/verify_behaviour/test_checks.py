@@ -29,7 +29,7 @@ def left(settings: Settings, database: Database[Any]) -> dict[str, int]:
 
 
 def machines_exercised(found: CheckResult) -> None:
-    wanted = {"schedule": (7, 42), "run": (8, 56), "graph build job": (6, 30), "policy job": (10, 90)}
+    wanted = {"schedule": (7, 49), "run": (8, 64), "graph build job": (6, 36), "policy job": (10, 100)}
     shown = {
         one.name.removesuffix(" on postgres"): (len(one.states), len(one.transitions)) for one in found.state_machines
     }
@@ -41,11 +41,19 @@ def machines_exercised(found: CheckResult) -> None:
 def contention_shown(found: CheckResult) -> None:
     assert [(one.kind, len(one.rows)) for one in found.varying] == [("spans", 24)] * 2
     assert {one.name.split(" for ")[0] for one in found.measurements} == {"longest wait", "mean wait"}
+    tables = [one for one in found.panels if one.title.startswith("Contention")]
+    assert len(tables) == 2
+    for table in tables:
+        assert {row[0]: row[2] for row in table.rows if row[1] == row[2]} == {
+            "processes that contend": 3, "turns with the lock": 24, "turns that overlap": 0,
+            "fencing tokens given": 24, "fencing tokens given twice": 0,
+        }  # fmt: skip
 
 
 def seven_results(found: CheckResult) -> None:
-    assert [str(row[0])[:2] for row in found.panels[1].rows] == [f"{number}." for number in range(1, 8)]
-    assert {row[1] for row in found.panels[1].rows} == {"as it must"}
+    (table,) = [one for one in found.panels if one.title == "The seven observations after a cutover, on postgres"]
+    assert [str(row[0])[:2] for row in table.rows] == [f"{number}." for number in range(1, 8)]
+    assert {row[1] for row in table.rows} == {"as it must"}
 
 
 SHOWN = {
@@ -77,6 +85,9 @@ def test_a_check_is_green_on_both_backends_and_leaves_nothing(
     assert found.outcome.status == "passed"
     assert found.counts["expectations"] > 10
     assert found.cells
+    (named,) = [one for one in found.panels if one.title == "Expectations by name"]
+    assert named.columns == ("script", "expectation", "postgres", "mongo")
+    assert all("holds" in row[2:] and set(row[2:]) <= {"holds", "not tried"} for row in named.rows)
     SHOWN.get(name, lambda _found: None)(found)
     assert left(settings, mongo_database) == {}
 
