@@ -324,10 +324,11 @@ def recorded_dangling(target: Connection, collection: str, source_ids: Iterable[
 
 def forget_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
     """Delete the entries of documents that are read again."""
-    target.execute(
-        "DELETE FROM migration.dangling_references WHERE collection = %s AND source_key = ANY(%s)",
-        (collection, [ledger.source_key(one) for one in source_ids]),
-    )
+    if keys := [ledger.source_key(one) for one in source_ids]:
+        target.execute(
+            "DELETE FROM migration.dangling_references WHERE collection = %s AND source_key = ANY(%s)",
+            (collection, keys),
+        )
 
 
 def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> dict[str, set[str]]:

@@ -13,6 +13,7 @@ those bytes; ``id_filter`` makes the filter that finds such documents again.
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha1, sha256
@@ -205,6 +206,9 @@ def _name_prefix(table: str, tenant: str, collection: str) -> bytes:
 
 
 _ID_NAME = b"_id\0"
+_TEXT_ID = b"\x02" + _ID_NAME
+_TEXT_START = 4 + len(_TEXT_ID) + 4
+"""Where the text of an ``_id`` begins in its document."""
 _DOCUMENT_OVERHEAD = 5
 """Length prefix of a document, and the zero byte at its end."""
 _FIXED_SIZES = {
@@ -271,6 +275,9 @@ def id_filter(source_ids: Iterable[str], operator: Literal["$in", "$nin"] = "$in
     """
     values: list[bytes] = []
     for text in source_ids:
+        if not text.startswith("{"):
+            values.append(_text_element(text))
+            continue
         value = parse_source_id(text)
         values.append(_element_of(value))
         if _is_unreadable(value):
@@ -288,6 +295,11 @@ def _is_unreadable(value: object) -> bool:
 
 def _element_of(value: object) -> bytes:
     return bson.encode({"_id": value}, codec_options=document.OPTIONS)[4:-1]
+
+
+def _text_element(text: str) -> bytes:
+    encoded = text.encode()
+    return _TEXT_ID + (len(encoded) + 1).to_bytes(4, "little") + encoded + b"\0"
 
 
 def _document(elements: bytes) -> bytes:
@@ -316,4 +328,9 @@ def _first_element(raw: bytes) -> bytes:
 
 def source_id_of(raw: bytes) -> str:
     """Return the source id of a raw document, also of one that cannot be decoded as a whole."""
+    if raw.startswith(_TEXT_ID, 4):  # most ids: a sixth of the time of decoding the document
+        end = _TEXT_START - 1 + int.from_bytes(raw[_TEXT_START - 4 : _TEXT_START], "little")
+        with suppress(UnicodeDecodeError):
+            if end >= _TEXT_START and raw[end : end + 1] == b"\0":
+                return source_id(raw[_TEXT_START:end].decode())
     return source_id(raw_id(raw))

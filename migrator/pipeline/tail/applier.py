@@ -41,6 +41,8 @@ from migrator.values.identity import source_id_of
 
 MERGE_DOCUMENTS = 500
 """Documents whose rows are merged at a time."""
+FEW_ENTRIES = 1_000
+"""Entries of a collection that are read as a whole."""
 
 # A run that still refers to a doomed schedule or trigger was read again: it leads to the row with the same id of the
 # other of the two tenants, its own or *.
@@ -127,14 +129,13 @@ class Applier:
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
             dict.fromkeys(ids),
         )
-        if self._any("dangling_references", name):
-            references.forget_dangling(self._target, name, ids)
+        references.forget_dangling(self._target, name, self._recorded("dangling_references", name, ids))
         for batch in prefetched(self.reader.documents(name, ids)):
             for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
                 self._merge(visit, found)
-        if self._any("quarantine", name):
-            ledger.close_entries(self._target, profile, name, visit.loaded, "resolved")
-            ledger.close_entries(self._target, profile, name, visit.gone, "superseded")
+        if recorded := set(self._recorded("quarantine", name, ids)):
+            ledger.close_entries(self._target, profile, name, recorded.intersection(visit.loaded), "resolved")
+            ledger.close_entries(self._target, profile, name, recorded.intersection(visit.gone), "superseded")
         for record, appeared in visit.appeared.items():
             self.lookups.remember(collection, record, appeared.items())
             if record in self._referred:
@@ -254,13 +255,20 @@ class Applier:
             found.setdefault(name, set()).add(source_id)
         return found
 
-    def _any(self, table: str, collection: str) -> bool:
-        """Return whether a table of the ledger has entries of a collection; most have none."""
-        found = self._target.execute(
-            sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE collection = %s)").format(sql.Identifier("migration", table)),
-            (collection,),
-        ).fetchone()
-        return found == (True,)
+    def _recorded(self, table: str, collection: str, source_ids: Sequence[str]) -> Sequence[str]:
+        """Return the documents of these that a table of the ledger has entries of; all, if it has many entries.
+
+        Most documents have none: a query by their keys would cost more than reading the few entries.
+        """
+        entries = self._target.execute(
+            sql.SQL("SELECT source_id FROM {} WHERE collection = %s LIMIT %s").format(
+                sql.Identifier("migration", table)
+            ),
+            (collection, FEW_ENTRIES + 1),
+        ).fetchall()
+        if len(entries) > FEW_ENTRIES:
+            return source_ids
+        return sorted({one for (one,) in entries}.intersection(source_ids))
 
 
 def _key(row: SerializedRow) -> RowKey:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
@@ -98,10 +99,12 @@ class RowLookups:
         if has_source_column(record):
             found = self._sessions.target.execute(
                 sql.SQL(
-                    "SELECT stored.id, stored.tenant_id, stored.source_id FROM unnest(%s::text[]) AS wanted (source_id)"
+                    "SELECT stored.id, stored.tenant_id, stored.source_id"
+                    " FROM json_array_elements_text(%s::json) AS wanted (source_id)"
                     " JOIN {} AS stored ON stored.source_id = wanted.source_id WHERE stored.source = %s"
                 ).format(table_name(record.table)),
-                (list(source_ids), self._sessions.profile.source_of(collection.name)),
+                # as JSON: the driver needs five times as long for an array of texts
+                (msgspec.json.encode(source_ids).decode(), self._sessions.profile.source_of(collection.name)),
             )
         else:
             found = self._sessions.target.execute(

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+import bson
 import pytest
 from bson.binary import Binary
 from bson.code import Code
@@ -69,6 +70,19 @@ def test_a_computed_id_is_a_plain_uuid5() -> None:
 def test_source_ids_never_change_and_are_read_back(value: Any, expected: str) -> None:  # noqa: ANN401 - any BSON value
     assert identity.source_id(value) == expected
     assert same({"_id": identity.parse_source_id(expected)}, {"_id": value})
+
+
+@pytest.mark.parametrize(("value", "expected"), GOLDEN_SOURCE_IDS)
+def test_the_id_of_a_raw_document_is_read_and_found_again(value: Any, expected: str) -> None:  # noqa: ANN401 - as above
+    raw = bson.encode({"_id": value, "other": "text"})
+    assert identity.source_id_of(raw) == expected
+    assert identity.id_filter([expected]).raw == bson.encode({"$in": [value]})
+
+
+def test_an_id_that_is_no_utf8_is_not_taken_as_text() -> None:
+    raw = bson.encode({"_id": "abc"}).replace(b"abc", b"\xffbc")
+    assert identity.source_id_of(raw).startswith('{"_id": {"$binary"')
+    assert identity.source_id_of(raw.replace(b"\xffbc\0", b"abc!")).startswith('{"_id": {"$binary"')
 
 
 def test_a_text_that_no_id_makes_is_refused() -> None:
