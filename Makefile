@@ -7,6 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Stands for the native codec. It is not made where nothing can compile, so that each call says so and tries again.
+SPEEDUPS := $(VENV)/.speedups
 # Processes that run tests, one more than cores up to 4: a third of the time a test waits for a server or a process.
 # Each has its own servers. The tests of a file share what is dear to make, hence a file is given to one process; which
 # files come first is decided by tests/conftest.py, not by their number of tests.
@@ -20,12 +22,12 @@ SERVERS = @case "$$(uname -sm)" in \
 		"lint, types, imports and the command $(BIN)/migrator work here" >&2; exit 2 ;; \
 	esac
 
-.PHONY: help demo sample test test-deep lint format types imports check lock clean
+.PHONY: help demo sample test test-deep lint format types imports check lock speedups-wheel clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: $(STAMP) ## move a whole scheduler between two real servers and leave a report
+demo: $(SPEEDUPS) ## move a whole scheduler between two real servers and leave a report
 	$(SERVERS)
 	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
 	case $$status in \
@@ -34,15 +36,15 @@ demo: $(STAMP) ## move a whole scheduler between two real servers and leave a re
 	*) exit $$status ;; \
 	esac
 
-sample: $(STAMP) ## run the demo and keep its report as reports/sample
+sample: $(SPEEDUPS) ## run the demo and keep its report as reports/sample
 	$(SERVERS)
 	$(BIN)/python .ci/sample
 
-test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
+test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
 	$(SERVERS)
 	$(PYTEST) $(ARGS)
 
-test-deep: $(STAMP) ## the same with more versions, cases and moments: hours
+test-deep: $(SPEEDUPS) ## the same with more versions, cases and moments: hours
 	$(SERVERS)
 	MIGRATOR_TESTS=deep $(PYTEST) $(ARGS)
 
@@ -65,8 +67,12 @@ check: lint types imports test ## all of the above but the demo
 lock: $(STAMP) ## write requirements.lock anew; ARGS=--upgrade for newer versions
 	$(BIN)/python .ci/lock $(ARGS)
 
+speedups-wheel: $(STAMP) ## compile the native codec for this system and this Python, into dist/
+	$(BIN)/python .ci/speedups dist
+
 clean: ## remove what make and the tools have made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist speedups/build speedups/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last: an installation that was interrupted is done again.
@@ -87,3 +93,11 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+$(SPEEDUPS): $(STAMP) .ci/speedups $(wildcard speedups/*.toml speedups/*.py speedups/migrator_speedups/*.p*)
+	@status=0; $(BIN)/python .ci/speedups || status=$$?; \
+	case $$status in \
+	0) touch $@ ;; \
+	3) ;; \
+	*) exit $$status ;; \
+	esac

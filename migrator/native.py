@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final, Literal
 
 from migrator import __version__
-from migrator.errors import UsageError
+from migrator.errors import UsageError, install_extra
 
 VARIABLE: Final = "MIGRATOR_CODEC"
 PYTHON: Final = "python"
@@ -32,7 +32,9 @@ def module() -> ModuleType | None:
         found = import_module("migrator_speedups")
     except ImportError:
         if wanted == NATIVE:
-            raise UsageError(f"{VARIABLE} demands the native codec, which is not installed (./speedups)") from None
+            raise UsageError(
+                f"{VARIABLE} demands the native codec, which is not installed: {install_extra('speedups')}"
+            ) from None
         return None
     if found.__version__ != __version__:
         raise UsageError(
@@ -45,3 +47,9 @@ def module() -> ModuleType | None:
 def name() -> Literal["native", "python"]:
     """Return which codec runs."""
     return PYTHON if module() is None else NATIVE
+
+
+def description() -> str:
+    """Return which codec runs, the native one with its version."""
+    found = module()
+    return PYTHON if found is None else f"{NATIVE} {found.__version__}"

@@ -5,7 +5,7 @@ import importlib
 
 import click
 
-from migrator import __version__, interruption
+from migrator import __version__, interruption, native
 from migrator.errors import UnexpectedError
 
 COMMANDS = {
@@ -85,8 +85,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, help_) for name, (_, help_) in sorted(COMMANDS.items())])
 
 
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"migrator, version {__version__}\ncodec: {native.description()}")
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="migrator")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Show the version and the codec, and exit.",
+)  # fmt: skip
 def cli() -> None:
     """Move a scheduler's data from MongoDB to PostgreSQL, and prove that nothing was lost or changed.
 

@@ -7,7 +7,7 @@ from datetime import UTC
 from importlib import metadata
 from typing import Literal
 
-from migrator import __version__
+from migrator import __version__, native
 from migrator.connections import identity, mongo, postgres
 from migrator.errors import ConfigurationError, MigratorError
 from migrator.pipeline import ledger
@@ -51,6 +51,7 @@ def installation(context: Context) -> dict[str, str]:
 def surroundings(source: Side, target: Side) -> dict[str, str]:
     """Return what may differ from run to run; of a server, its version or why it is not known."""
     return {
+        "codec": native.description(),
         "host": socket.gethostname(),
         "mongodb": NOT_CONFIGURED if source.server.startswith("PostgreSQL") else source.server.removeprefix("MongoDB "),
         "postgresql": target.server.removeprefix("PostgreSQL "),

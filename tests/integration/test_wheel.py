@@ -25,9 +25,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pymongo.database import Database
 
+from migrator import __version__
 from migrator.cli import cli
 from migrator.errors import install_extra
 from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
+from tests import native_codec
 from tests.copying import settings_for, write_config
 from tests.ordinary_user import ordinary_folder
 from tests.stellaops_documents import CANONICAL, fresh
@@ -148,7 +150,8 @@ def test_holds_nothing_else(wheel: Path) -> None:
 
 def test_is_the_one_that_the_page_about_installing_names(wheel: Path, alone: Installed) -> None:
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"dist/(\S+?\.whl)", page)) == {wheel.name}
+    speedups = f"scheduler_migrator_speedups-{__version__}-*.whl"
+    assert set(re.findall(r"dist/(\S+?\.whl)", page)) == {wheel.name, speedups}
     assert f"```text\n{alone.run('--version').stdout}```" in page
 
 
@@ -160,7 +163,7 @@ def test_is_what_runs(alone: Installed) -> None:
 
 @pytest.mark.proves("0-T2.1.2")
 def test_nothing_is_there_that_is_not_declared(alone: Installed) -> None:
-    for module in ("pytest", "distributed", "cryptography", "psycopg2", "croniter"):
+    for module in ("pytest", "distributed", "cryptography", "psycopg2", "croniter", "migrator_speedups"):
         assert "ModuleNotFoundError" in alone.run("-c", f"import {module}", program="python").stderr, module
 
 
@@ -238,6 +241,10 @@ def on_dask(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     return here.run("inspect", "--config", str(config), MIGRATOR_COPY__EXECUTOR="dask")
 
 
+def with_native_codec(here: Installed, _config: Path) -> subprocess.CompletedProcess[str]:
+    return here.run("--version", MIGRATOR_CODEC="native")
+
+
 def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     """Start both servers; they are the data of the extra."""
     place = ("--dir", str(config.parent / "servers"))
@@ -268,6 +275,7 @@ def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess
 EXTRAS: dict[str, Callable[[Installed, Path], subprocess.CompletedProcess[str]]] = {
     "sign": sign,
     "dask": on_dask,
+    "speedups": with_native_codec,
     "embedded": programs,
     "croniter": partial(fires, call="'croniter', '30 1 1 11 6'", expected="datetime(2026, 11, 1, 5, 30, tzinfo=UTC)"),
     "apscheduler": partial(
@@ -287,6 +295,8 @@ def test_every_extra_is_tried() -> None:
 def test_each_extra_alone_is_enough_for_what_it_guards(
     installed: Callable[[str], Installed], alone: Installed, config: Path, extra: str
 ) -> None:
+    if extra == "speedups":
+        native_codec.needed()
     without = EXTRAS[extra](alone, config)
     assert (without.returncode, without.stderr.count("\n")) == (USAGE, 1), without.stderr
     assert install_extra(extra) in without.stderr

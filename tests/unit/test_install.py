@@ -63,7 +63,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 def test_the_container_holds_the_tool_alone_for_an_ordinary_user() -> None:
     found = instructions(CONTAINERFILE)
     names = [name for name, _ in found]
-    assert set(names) <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD"}
+    assert set(names) <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD", "ARG"}
     images = [rest.split()[0] for name, rest in found if name == "FROM"]
     assert len(images) == 2, "what is needed to build stays behind"
     tried = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line}
@@ -78,6 +78,7 @@ def test_the_container_holds_the_tool_alone_for_an_ordinary_user() -> None:
     copied = [rest.split()[:-1] for name, rest in found if name == "COPY" and "--from" not in rest]
     assert [one for group in copied for one in group if not (ROOT / one).exists()] == []
     assert "[" not in " ".join(rest for name, rest in found if name == "RUN").replace("[a-z0-9._-]", ""), "no extra"
+    assert [rest for name, rest in found if name == "ARG"] == ["SPEEDUPS=no"], "the native codec only if asked for"
 
 
 def test_the_container_takes_the_versions_of_the_lock() -> None:

@@ -31,12 +31,13 @@ def test_a_package_of_the_same_version_is_used(monkeypatch: pytest.MonkeyPatch) 
     package = installed(monkeypatch, __version__)
     assert native.module() is package
     assert native.name() == "native"
+    assert native.description() == f"native {__version__}"
 
 
 def test_without_the_package_the_python_codec_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, None)
     assert native.module() is None
-    assert native.name() == "python"
+    assert native.name() == native.description() == "python"
 
 
 def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
