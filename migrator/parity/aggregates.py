@@ -4,12 +4,17 @@ A codec fault that is symmetric passes every round trip; it does not pass this. 
 grouped by tenant and by all the words that are counted, with every sum and every first and last time. Documents that
 are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
+The cost is MongoDB's, for each expression and document. So a time is read once, not for its first and its last value,
+and a number is not converted to a decimal. If a sum is too large for a double to be exact, everything is computed
+again, with decimals.
+
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
 here a second time, apart from the profiles: a column that was mixed up with another passes the round trip where reading
 and writing mix them up alike. Columns that a profile derives (ids, references, durations, words with older spellings)
 are compared by the round trip and the other aggregates alone.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
@@ -24,9 +29,11 @@ from psycopg.rows import dict_row
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
+from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.tables import TableReader
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.values.identity import id_filter
@@ -48,6 +55,42 @@ _Row = Mapping[str, Any]
 _DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
 _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
+_EXACT: Final = 2.0**53
+"""Up to here a double holds every whole number."""
+_TIME: Final = "_migrator_time_"
+"""Prefix of the fields that MongoDB adds to a document for its times."""
+
+
+class BothSides(msgspec.Struct, frozen=True, kw_only=True):
+    """What both databases computed of a collection, as partial aggregates."""
+
+    collection: str
+    left_out: tuple[str, ...]
+    """Source ids of the documents that were not counted."""
+    source: list[dict[str, Any]] = []
+    target: list[dict[str, Any]] = []
+    uncomputable: str = ""
+    """Why one of them could not compute it; empty: both could."""
+
+
+class AggregatesJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The aggregates of one collection of MongoDB, as they are sent to a worker."""
+
+    settings: Settings
+    collection: str
+    left_out: tuple[str, ...]
+    default_tenant: str | None
+
+
+def compute_aggregates(job: AggregatesJob) -> BothSides:
+    """Let both databases compute the aggregates of a collection; reads only."""
+    return run_with_sessions(job.settings, lambda sessions: _of_job(job, sessions))
+
+
+def _of_job(job: AggregatesJob, sessions: Sessions) -> BothSides:
+    profile = with_column_measures(sessions.profile)
+    collection, name = profile.by_name()[job.collection], sessions.name_of(job.collection)
+    return _both_sides(sessions.source, name, sessions.target, profile, collection, job.left_out, job.default_tenant)
 
 
 def compare_aggregates(
@@ -59,41 +102,57 @@ def compare_aggregates(
     default_tenant: str | None = None,
     names: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
+    computed: Iterable[BothSides] = (),
 ) -> list[AggregateResult]:
     """Compare every measure of every collection; an aggregate that cannot be computed is unverified, and no error.
 
     ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
-    profile's collection to its name in this database. Raises ``UnreachableError`` when a server goes away.
+    profile's collection to its name in this database. ``computed``: what workers computed before it was known which
+    documents are excluded; it counts where they left out just these. Raises ``UnreachableError`` when a server goes
+    away.
     """
     chosen = profile.collections if only is None else [one for one in profile.collections if one.name in set(only)]
+    before = {one.collection: one for one in computed}
     results: list[AggregateResult] = []
     for collection in chosen:
-        name = (names or {}).get(collection.name, collection.name)
-        results += _collection(source, name, connection, profile, collection, excluded, default_tenant)
+        left_out = tuple(sorted(excluded.get(collection.name, ())))
+        sides = before.get(collection.name)
+        if sides is None or sides.left_out != left_out:
+            name = (names or {}).get(collection.name, collection.name)
+            sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant)
+        results += _compared(collection, _measures(collection, in_tables=isinstance(source, TableReader)), sides)
     return results
 
 
-def _collection(
+def _measures(collection: Collection, *, in_tables: bool) -> tuple[Measure, ...]:
+    return (_DOCUMENTS, *(one for one in collection.measures if not in_tables or one.source_sql))
+
+
+def _both_sides(
     source: Database[dict[str, Any]] | TableReader,
     name: str,
     connection: psycopg.Connection[Any],
     profile: Profile,
     collection: Collection,
-    excluded: Mapping[str, Sequence[str]],
+    left_out: tuple[str, ...],
     default_tenant: str | None,
-) -> list[AggregateResult]:
-    in_tables = isinstance(source, TableReader)
-    measures = (_DOCUMENTS, *(one for one in collection.measures if not in_tables or one.source_sql))
-    left_out = excluded.get(collection.name, ())
+) -> BothSides:
+    measures = _measures(collection, in_tables=isinstance(source, TableReader))
     try:
         if isinstance(source, TableReader):
             partial = _from_tables(source, name, collection, measures, left_out, default_tenant)
         else:
             partial = _from_mongo(source[name], collection, measures, left_out, default_tenant)
-        expected = _fold(measures, partial)
-        actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
+        stored = _from_postgres(connection, profile, collection, measures)
     except _NotComparable as error:
-        return [_result(collection, measure, unverified=str(error)) for measure in measures]
+        return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
+    return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored)
+
+
+def _compared(collection: Collection, measures: Sequence[Measure], sides: BothSides) -> list[AggregateResult]:
+    if sides.uncomputable:
+        return [_result(collection, measure, unverified=sides.uncomputable) for measure in measures]
+    expected, actual = _fold(measures, sides.source), _fold(measures, sides.target)
     return [_compare(collection, measure, expected[measure.name], actual[measure.name]) for measure in measures]
 
 
@@ -103,8 +162,16 @@ def _from_mongo(
     measures: Sequence[Measure],
     left_out: Sequence[str],
     default_tenant: str | None,
-) -> Iterable[_Row]:
-    pipeline = _pipeline(collection, measures, _left_out(left_out), default_tenant)
+) -> list[dict[str, Any]]:
+    left = _left_out(left_out)
+    found = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
+    sums = (value for row in found for name, value in row.items() if name.startswith("s"))
+    if any(isinstance(one, float) and not abs(one) < _EXACT for one in sums):
+        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, decimals=True))
+    return found
+
+
+def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - as above
     with mongo.translate_errors("the source"):
         try:
             partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
@@ -124,7 +191,7 @@ def _from_tables(
     measures: Sequence[Measure],
     left_out: Sequence[str],
     default_tenant: str | None,
-) -> Iterable[_Row]:
+) -> list[dict[str, Any]]:
     try:
         return source.aggregate(collection, name, measures, left_out, default_tenant)
     except (RefusedError, UnreachableError) as error:
@@ -149,26 +216,49 @@ def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
 
 
 def _pipeline(
-    collection: Collection, measures: Sequence[Measure], left_out: RawBSONDocument | None, default_tenant: str | None
+    collection: Collection,
+    measures: Sequence[Measure],
+    left_out: RawBSONDocument | None,
+    default_tenant: str | None,
+    *,
+    decimals: bool = False,
 ) -> list[dict[str, Any]]:
+    """Return the pipeline; ``decimals``: all sums are decimals, which are exact where a double is not."""
     words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
-    sums: dict[str, Any] = {}
+    times: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for index, one in enumerate(measures):
         if one.kind == "sum":
-            sums[f"s{index}"] = {"$sum": {"$toDecimal": _finite(one.expression)}}
+            found[f"s{index}"] = {"$sum": _summand(one, decimals=decimals)}
         elif one.kind == "time":
-            sums[f"a{index}"] = {"$min": one.expression}
-            sums[f"z{index}"] = {"$max": one.expression}
+            times[f"{_TIME}{index}"] = one.expression
+            found[f"a{index}"] = {"$min": f"${_TIME}{index}"}
+            found[f"z{index}"] = {"$max": f"${_TIME}{index}"}
     tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
-        {"$group": {"_id": {"tenant": tenant, **words}, **sums, "documents": {"$sum": 1}}},
+        *([{"$addFields": times}] if times else []),
+        {"$group": {"_id": {"tenant": tenant, **words}, **found, "documents": {"$sum": 1}}},
     ]
 
 
+def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return what is added up, without NaN and the infinities: JSON has no such numbers, so neither has the target.
+
+    What is not known to be a number is converted, which fails for some texts.
+    """
+    if measure.name.startswith(PREFIX):
+        return measure.expression
+    match measure.expression:
+        case {"$cond": [{"$isNumber": str(field)}, str(value), None]} if field == value:
+            found = {"$cond": [{"$and": [{"$gt": [field, -math.inf]}, {"$lt": [field, math.inf]}]}, field, None]}
+            return {"$toDecimal": found} if decimals else found
+        case expression:
+            return {"$toDecimal": _finite(expression)}
+
+
 def _finite(expression: Any) -> Any:  # noqa: ANN401 - a MongoDB expression
-    """Leave NaN and the infinities out: JSON has no such numbers, so neither has the target."""
-    strange = [float("nan"), float("inf"), float("-inf")]
+    strange = [math.nan, math.inf, -math.inf]
     return {"$let": {"vars": {"n": expression}, "in": {"$cond": [{"$in": ["$$n", strange]}, None, "$$n"]}}}
 
 

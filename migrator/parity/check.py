@@ -10,7 +10,14 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
-from migrator.parity.aggregates import compare_aggregates, split_columns, with_column_measures
+from migrator.parity.aggregates import (
+    AggregatesJob,
+    BothSides,
+    compare_aggregates,
+    compute_aggregates,
+    split_columns,
+    with_column_measures,
+)
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
@@ -79,7 +86,7 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None, snaps
         for one in chosen
         for chunk in plans.cut(sessions.reader, one, settings, "merge")
     ]
-    parts = _run(settings, jobs, pool)
+    parts, computed = _run(settings, _aggregates_jobs(sessions, context, chosen, scope), jobs, pool)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
         comparisons = _with_extra(sessions, context, chosen, comparisons)
@@ -90,7 +97,9 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None, snaps
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
-    results, columns = split_columns([] if scope.tenants else _aggregates(sessions, context, chosen, comparisons))
+    results, columns = split_columns(
+        [] if scope.tenants else _aggregates(sessions, context, chosen, comparisons, computed)
+    )
     derived = [
         derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed))
         for closing in profile.closing
@@ -129,22 +138,56 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[So
     return reasons
 
 
-def _run(settings: Settings, jobs: Sequence[ChunkJob], pool: Executor | None) -> dict[str, list[CollectionComparison]]:
+def _aggregates_jobs(
+    sessions: Sessions, context: Context, chosen: Sequence[SourceCollection], scope: Scope
+) -> list[AggregatesJob]:
+    """Return the aggregates that workers compute while others compare documents.
+
+    They leave out the documents in quarantine. The comparison will say whether these are all that must be left out. So
+    a collection of which the copy skipped documents has no job.
+    """
+    if scope.tenants or sessions.tables is not None:
+        return []
+    skipped = ledger.collections_with_skips(sessions.target)
+    return [
+        AggregatesJob(
+            settings=sessions.settings,
+            collection=name,
+            left_out=tuple(sorted(ledger.quarantined_ids(sessions.target, sessions.profile.name, name))),
+            default_tenant=context.default_tenant,
+        )
+        for name in (one.collection.name for one in chosen)
+        if name not in skipped
+    ]
+
+
+def _run(
+    settings: Settings, aggregates: Sequence[AggregatesJob], chunks: Sequence[ChunkJob], pool: Executor | None
+) -> tuple[dict[str, list[CollectionComparison]], list[BothSides]]:
+    """Run all jobs; return the comparisons of the chunks by collection, and the aggregates."""
     parts: dict[str, list[CollectionComparison]] = {}
-    if not jobs:
-        return parts
-    progress = Progress("parity", sum(job.chunk.estimated for job in jobs)) if pool is None else None
+    computed: list[BothSides] = []
+    if not chunks:
+        return parts, computed
+    progress = Progress("parity", sum(job.chunk.estimated for job in chunks)) if pool is None else None
+    jobs: list[AggregatesJob | ChunkJob] = [*aggregates, *chunks]
     with executor(settings.copy) if pool is None else nullcontext(pool) as chosen:
-        futures = submit(chosen, compare_chunk, jobs)
+        futures = submit(chosen, _run_job, jobs)
         for future in as_completed(futures):
-            part = future.result()
+            part, job = future.result(), futures[future]
+            if isinstance(part, BothSides):
+                computed.append(part)
+                continue
             parts.setdefault(part.collection, []).append(part)
-            if progress is not None:
-                size = part.documents * futures[future].chunk.average_bytes
-                progress.add(part.documents, part.rows, size, part.quarantined)
+            if progress is not None and isinstance(job, ChunkJob):
+                progress.add(part.documents, part.rows, part.documents * job.chunk.average_bytes, part.quarantined)
     if progress is not None:
         progress.close()
-    return parts
+    return parts, computed
+
+
+def _run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
+    return compare_chunk(job) if isinstance(job, ChunkJob) else compute_aggregates(job)
 
 
 def _with_extra(
@@ -196,6 +239,7 @@ def _aggregates(
     context: Context,
     chosen: Sequence[SourceCollection],
     comparisons: dict[str, CollectionComparison],
+    computed: Sequence[BothSides],
 ) -> list[AggregateResult]:
     results = compare_aggregates(
         sessions.tables or sessions.source,
@@ -205,5 +249,6 @@ def _aggregates(
         default_tenant=context.default_tenant,
         names=sessions.settings.source.collections,
         only=[one.collection.name for one in chosen],
+        computed=computed,
     )
     return aggregates_during_tail(sessions.target, results)

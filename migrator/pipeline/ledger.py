@@ -229,6 +229,11 @@ def copied_collections(connection: Connection) -> set[str]:
     return {row[0] for row in rows}
 
 
+def collections_with_skips(connection: Connection) -> set[str]:
+    """Return the collections of which a copy skipped documents by a rule."""
+    return {row[0] for row in connection.execute("SELECT DISTINCT collection FROM migration.chunks WHERE skipped > 0")}
+
+
 def quarantined_ids(connection: Connection, profile: str, collection: str) -> set[str]:
     """Return the source ids of a collection's documents that are quarantined now."""
     rows = connection.execute(

@@ -207,6 +207,6 @@ def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], 
         return work(sessions)
     except psycopg.errors.UniqueViolation:
         raise
-    except (psycopg.Error, PyMongoError):
+    except (psycopg.Error, PyMongoError, UnreachableError):
         close_cached()
         raise

@@ -128,6 +128,22 @@ def test_sums_of_fractions_need_not_agree_in_their_last_digits(
     assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == set()
 
 
+@pytest.mark.parametrize(("stored", "expected"), [("0", set()), ("1", {"size"})])
+def test_sums_that_a_double_cannot_hold_are_exact(
+    stored: str, expected: set[str], mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    """A sum of integers of 64 bits that has more bits comes as a double, unless decimals are added up."""
+    number = {"$cond": [{"$isNumber": "$size"}, "$size", None]}
+    sizes = Measure(name="size", kind="sum", expression=number, sql="(metadata->>'size')::numeric")
+    profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(sizes,)),))
+    mongo_database["entries"].insert_many(
+        [entry(size=one) for one in (Int64(2**62), Int64(2**62), 1, "1", float("nan"), float("inf"))]
+    )
+    for size in (str(2**62), str(2**62), "1", stored, None, None):
+        put(target, size=size)
+    assert differing(compare_aggregates(mongo_database, target, profile, {})) == expected
+
+
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_does_not_have_are_left_out_of_sums(
     size: float, mongo_database: Database[Any], target: psycopg.Connection[Any]
