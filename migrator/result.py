@@ -251,6 +251,68 @@ class Decision(Part, frozen=True, kw_only=True):
     tool: str
 
 
+class GateState(Part, frozen=True, kw_only=True):
+    """A gate of a cutover, as it was before the fence."""
+
+    name: str
+    met: bool | None
+    """None: it could not be told, which does not stop a cutover."""
+    words: str
+
+
+class JournalStep(Part, frozen=True, kw_only=True):
+    """A step of a cutover or a rollback, as the journal has it."""
+
+    step: str
+    state: Literal["running", "done", "undone"]
+    began_at: str
+    ended_at: str = ""
+    took_ms: int | None = None
+    told: tuple[str, ...] = ()
+    """What the step recorded, each as ``name: value``."""
+
+
+class CutoverRecord(Part, frozen=True, kw_only=True):
+    """A cutover, as its journal has it. Times are ISO 8601, in UTC; empty where it has none."""
+
+    id: str
+    environment: str
+    state: Literal["running", "aborted", "cut-over", "rolled-back", "finished"]
+    who: str = ""
+    why: str = ""
+    epoch: int | None = None
+    began_at: str
+    ended_at: str = ""
+    point_passed_at: str = ""
+    opened_at: str = ""
+    """When PostgreSQL was opened to everybody."""
+    rollback_until: str = ""
+    config: str = ""
+    config_backup: str = ""
+    fence: str = ""
+    """What stops the writers of MongoDB, in words."""
+    gates: tuple[GateState, ...] = ()
+    steps: tuple[JournalStep, ...] = ()
+    pause_ms: int | None = None
+    """How long writers were stopped."""
+    pause_planned_ms: int | None = None
+    pause_limit_ms: int
+    lag_before_s: int | None = None
+    """Seconds that the tail was behind MongoDB before the fence."""
+    compared: int | None = None
+    """Documents compared under the fence."""
+    overdue: int | None = None
+    waived: tuple[str, ...] = ()
+    """What a person let pass, each a sentence."""
+    backup: str = ""
+    backup_digest: str = ""
+    """SHA-256 over the digests of all collections."""
+    backup_documents: int | None = None
+    lost: dict[str, int] = {}
+    """What a rollback could not write to MongoDB, by table and column."""
+    gaps: tuple[str, ...] = ()
+
+
 class Policy(Part, frozen=True, kw_only=True):
     """What the caller asked for, as far as it changes what the result means."""
 
@@ -285,6 +347,8 @@ class Evidence(Part, frozen=True, kw_only=True):
     state_machines: tuple[StateMachine, ...] = ()
     left_out: tuple[str, ...] = ()
     """What exists and was not checked, each a sentence: collections in no profile, rows of other origin, ..."""
+    cutover: CutoverRecord | msgspec.UnsetType = msgspec.UNSET
+    """Only of a cutover report: the cutover that its checks judge."""
 
     @property
     def quarantined(self) -> int:
@@ -372,6 +436,11 @@ class Result(Part, frozen=True, kw_only=True):
     digest: str
     """``sha256:`` and 64 hexadecimal digits, over ``evidence``."""
     signature: Signature | None = None
+
+    @property
+    def cutover(self) -> CutoverRecord | None:
+        """Return the cutover that this is the report of; None for a verification."""
+        return self.evidence.cutover or None
 
     def statuses(self) -> dict[Status, int]:
         """Count the checks by how they ended."""

@@ -6,7 +6,8 @@ from typing import cast
 
 import click
 
-from migrator.cli.options import common_options, finish, load, show
+from migrator import result as results
+from migrator.cli.options import common_options, finish, load, print_lines, show
 from migrator.cli.parity import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
@@ -21,7 +22,9 @@ from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
 from migrator.exit_status import mask
 from migrator.parity.recorded_check import check_and_record
+from migrator.report import cutover as moved
 from migrator.sources import profile_of
+from migrator.verify.cutover_report import report_into
 
 
 @click.command()
@@ -145,6 +148,27 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
     show(found, _status_lines(found), as_json=as_json)
     missing = wait_s is not None and not (found.arrivals and found.arrivals.complete)
     finish(mask(unverified=missing or found.attention))
+
+
+@cutover_group.command("report", short_help="Write the report of the last cutover, to be signed.")
+@click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
+@click.option(
+    "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
+)
+@common_options
+def report_command(config: str | None, report_dir: str | None, sign_key: Path | None, *, as_json: bool) -> None:
+    """Write the journal, the gates, the write pause and each success criterion of the last cutover as a report.
+
+    It is read from the journal and from both databases as they are now, and can be made again later. Nothing is
+    written but the files. Exit status: 1 a criterion is not met, 4 one could not be told.
+    """
+    result, folder = report_into(load(config), directory=report_dir, sign_key=sign_key)
+    if as_json:
+        click.echo(results.encode(result).decode(), nl=False)
+    else:
+        assert result.cutover is not None  # noqa: S101 - the report of a cutover
+        print_lines(moved.terminal_lines(result, result.cutover, str(folder)))
+    finish(result.exit_status())
 
 
 @cutover_group.command("finish", short_help="Close the rollback window.")

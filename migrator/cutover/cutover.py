@@ -23,6 +23,7 @@ from migrator.connections.mongo import committed_time
 from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_sessions, latest
+from migrator.cutover.plan import expected_pause
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
@@ -32,6 +33,7 @@ from migrator.parity.check import check_parity
 from migrator.pipeline import locks
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
+from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.loop import Tail
 from migrator.store.postgres import parallel_run
@@ -147,8 +149,14 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
     pause = _WritePause(limit)
     with journal.step("preflight") as detail:
         detail["gates"] = {one.name: one.words for one in found}
+        detail["unknown"] = [one.name for one in found if one.passed is None]
+        planned, _ = expected_pause(sessions)
+        standing = positions.tail_state(target, sessions.profile.name)
         journal.note(
             epoch=number,
+            pause_planned_s=planned,
+            pause_limit_s=limit,
+            lag_s=None if standing is None else gates.lag_s(sessions, standing),
             overdue=overdue.count_late(target),
             metrics_before=metrics.journal_snapshot(settings, cut_over=False),
             **{processes.JOURNAL_KEY: processes.alive_before(settings)},

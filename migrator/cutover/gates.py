@@ -72,13 +72,18 @@ def _copy(sessions: Sessions, _: GateOptions) -> Answer:
     return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def lag_s(sessions: Sessions, standing: positions.TailState) -> int:
+    """Return how many seconds the tail is behind the source, by the clock of the source."""
+    return max(0, committed_time(sessions.source).time - standing.position.time.time)
+
+
 def _tail(sessions: Sessions, _: GateOptions) -> Answer:
     standing = positions.tail_state(sessions.target, sessions.profile.name)
     if standing is None:
         return False, "no tail has run for this source: call migrator tail"
     if standing.alarm is not None:
         return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
-    behind = max(0, committed_time(sessions.source).time - standing.position.time.time)
+    behind = lag_s(sessions, standing)
     owed = backlog.count(sessions.target)
     limit = sessions.settings.cutover.max_lag_s
     if behind > limit or owed:

@@ -57,7 +57,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     with open_sessions(settings) as sessions:
         found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
-        pause, changed = _expected_pause(sessions)
+        pause, changed = expected_pause(sessions)
         late = overdue.count_late(sessions.target)
         return CutoverPlan(
             environment=environment_name(settings),
@@ -76,7 +76,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
         )
 
 
-def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
+def expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
     """Return the expected write pause in seconds, and the number of documents that are compared in it."""
     last = recorded_check.last_check(sessions.target)
     stands = positions.tail_state(sessions.target, sessions.profile.name)

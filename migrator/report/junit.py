@@ -26,10 +26,14 @@ def junit(result: Result) -> bytes:
     suites = [_suite(result, name, title, cases) for name, title, cases in _suites(result)]
     cases = [case for suite in suites for case in suite.iter("testcase")]
     counts = {name: value for name, value in _counts(cases).items() if name != "skipped"}  # readers know it of suites
-    root = ET.Element("testsuites", {"name": "migrator verify", **counts})
+    root = ET.Element("testsuites", {"name": f"migrator {_command(result)}", **counts})
     root.extend(suites)
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _command(result: Result) -> str:
+    return "verify" if result.cutover is None else "cutover"
 
 
 def _suite(result: Result, name: str, title: str, cases: list[ET.Element]) -> ET.Element:
@@ -51,11 +55,12 @@ def _suites(result: Result) -> Iterator[tuple[str, str, list[ET.Element]]]:
     known = {area.name for area in evidence.areas}
     for name in dict.fromkeys(check.area for check in evidence.checks if check.area not in known):
         yield name, name, [_check_case(result, check) for check in evidence.checks if check.area == name]
-    yield (
-        "quarantine",
-        "Documents in quarantine",
-        [_case("quarantine.empty: No document is in quarantine", _quarantined(result))],
-    )
+    if result.cutover is None:
+        yield (
+            "quarantine",
+            "Documents in quarantine",
+            [_case("quarantine.empty: No document is in quarantine", _quarantined(result))],
+        )
     if not evidence.checks:
         yield "verify", "The verification", [_case("verify.checks: Checks were made", _NO_CHECK)]
 

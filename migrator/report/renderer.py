@@ -6,6 +6,7 @@ filters, and its policy allows no other script.
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from migrator.errors import UsageError
 from migrator.exit_status import meaning
 from migrator.files import make_folder, write_private
-from migrator.report import wording
+from migrator.report import cutover, wording
 from migrator.report.junit import junit
 from migrator.report.sarif import sarif
 from migrator.report.view import arrange
@@ -34,12 +35,17 @@ _MARKDOWN_SPECIAL: Final = frozenset("\\`*_[]<>|#~")
 
 def html(result: Result) -> bytes:
     """Return the report as one HTML file."""
-    return _render(_html(), "report.html.j2", result)
+    return _render(_html(), "report.html.j2" if result.cutover is None else "cutover.html.j2", result)
 
 
 def markdown(result: Result) -> bytes:
     """Return the report as Markdown (GitHub's tables)."""
-    return _render(_markdown(), "report.md.j2", result)
+    return _render(_markdown(), "report.md.j2" if result.cutover is None else "cutover.md.j2", result)
+
+
+def index(runs: Sequence[Any]) -> bytes:
+    """Return the list of runs (``run_folder.ListedRun``) as one HTML file."""
+    return _html().get_template("index.html.j2").render(runs=runs).encode()
 
 
 RENDERINGS: Final = {HTML: html, MARKDOWN: markdown, JUNIT: junit, SARIF: sarif}
@@ -114,7 +120,7 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {"meaning": meaning, "wording": wording}
+    environment.globals |= {"meaning": meaning, "moved": cutover, "wording": wording}
     environment.filters |= {
         "capital": lambda text: text[:1].upper() + text[1:],
         "code": _code,

@@ -36,7 +36,7 @@ def _run(result: Result) -> dict[str, Any]:
     found = [one for check in checks for one in _results(result, check, rules[check.id])]
     return {
         "tool": {"driver": _driver(result)},
-        "automationDetails": {"id": "migrator/verify/"},
+        "automationDetails": {"id": f"migrator/{'verify' if result.cutover is None else 'cutover'}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(result)],
         "artifacts": [{"location": {"uri": _EVIDENCE}, "roles": ["resultFile"]}],

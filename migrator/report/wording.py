@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from migrator.result import NOT_DUE, Check, Policy, Result, Status, Verdict
+from migrator.result import NOT_DUE, Check, CutoverRecord, Policy, Result, Status, Verdict
 
 STATUS_WORDS: Final[dict[Status, str]] = {
     "passed": "passed",
@@ -23,6 +23,16 @@ VERDICT_WORDS: Final[dict[Verdict, str]] = {
 
 FAILED_WORD: Final = "Failed"
 """For ``different``, where what failed is not the data."""
+
+STATE_WORDS: Final = {
+    "running": "Interrupted",
+    "aborted": "Undone",
+    "cut-over": "Cut over",
+    "rolled-back": "Rolled back",
+    "finished": "Cut over, and finished",
+}
+IN_POSTGRES: Final = ("cut-over", "finished")
+"""States in which PostgreSQL holds the data."""
 
 LOSS_WORDS: Final[dict[str, str]] = {
     "nan": "a number JSON does not have (NaN, an infinity)",
@@ -121,12 +131,33 @@ def _data_failed(result: Result) -> bool:
 
 def verdict_words(result: Result) -> str:
     """Return the verdict in a word or two."""
+    if result.cutover is not None:
+        return _cutover_words(result, result.cutover)
     verdict = result.verdict()
     return FAILED_WORD if verdict == "different" and not _data_failed(result) else VERDICT_WORDS[verdict]
 
 
+_TONES: Final[dict[Verdict, Status]] = {
+    "equal": "passed",
+    "equal-but-quarantine": "passed",
+    "accepted": "unverified",
+    "different": "failed",
+    "tool-failed": "failed",
+    "unverified": "unverified",
+}
+
+
+def tone(result: Result) -> Status:
+    """Return the sign of the verdict: that of a passed, a failed or an unverified check."""
+    found = _TONES[result.verdict()]
+    settled = result.cutover is None or result.cutover.state in IN_POSTGRES
+    return found if settled or found == "failed" else "unverified"
+
+
 def verdict_sentence(result: Result) -> str:
     """Return the verdict in one sentence, with what was declared acceptable."""
+    if result.cutover is not None:
+        return _cutover_sentence(result.cutover)
     said = _verdict_sentence(result)
     accepted = result.accepted_failures()
     if not accepted:
@@ -134,6 +165,29 @@ def verdict_sentence(result: Result) -> str:
     areas = listed(list(dict.fromkeys(check.area for check in accepted)))
     was = "was" if len(accepted) == 1 else "were"
     return f"{said.removesuffix('.')}; {counted(len(accepted), 'failed check')} of {areas} {was} declared acceptable."
+
+
+def _cutover_words(result: Result, record: CutoverRecord) -> str:
+    """Return the state of the cutover, and whether a criterion is not met."""
+    counts = result.statuses()
+    if counts["failed"]:
+        return f"{STATE_WORDS[record.state]}, with criteria not met"
+    if counts["unverified"] and record.state in IN_POSTGRES:
+        return f"{STATE_WORDS[record.state]}, with criteria not verified"
+    return STATE_WORDS[record.state]
+
+
+def _cutover_sentence(record: CutoverRecord) -> str:
+    """Return in one sentence what became of the cutover."""
+    name, opened = record.environment, record.opened_at[:16].replace("T", " ")
+    if record.state == "running":
+        return f"The cutover of {name} was interrupted; it must be finished or undone."
+    if record.state == "aborted":
+        return f"The cutover of {name} was undone before the point of no return; MongoDB holds the data, as before."
+    if record.state == "rolled-back":
+        return f"{name} was rolled back: MongoDB holds the data again."
+    said = f"{name} uses PostgreSQL since {opened} UTC"
+    return f"{said}; the rollback window is closed." if record.state == "finished" else f"{said}."
 
 
 def _verdict_sentence(result: Result) -> str:

@@ -1,6 +1,5 @@
 """Runs the checks one after the other, collects their results into one, and records the verification."""
 
-import itertools
 import secrets
 import socket
 import time
@@ -14,7 +13,7 @@ from uuid import uuid4
 import msgspec
 from psycopg.types.json import Jsonb
 
-from migrator import __version__, files
+from migrator import __version__
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, target_connection, translate_errors
@@ -25,7 +24,7 @@ from migrator.parity.model import ParityOutcome
 from migrator.parity.recorded_check import check_and_record
 from migrator.pipeline.plan import Scope
 from migrator.records import ALL
-from migrator.report import integrity, renderer, wording
+from migrator.report import integrity, renderer, run_folder, wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
@@ -152,10 +151,11 @@ def verify(
         checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
         requirements=requirements(specs),
         out_of_scope=OUT_OF_SCOPE,
-        **{
-            name: tuple(one for _, found, _ in done for one in getattr(found, name))
-            for name in ("collections", "quarantine", "losses", "state_machines", "left_out")
-        },
+        collections=tuple(one for _, found, _ in done for one in found.collections),
+        quarantine=tuple(one for _, found, _ in done for one in found.quarantine),
+        losses=tuple(one for _, found, _ in done for one in found.losses),
+        state_machines=tuple(one for _, found, _ in done for one in found.state_machines),
+        left_out=tuple(one for _, found, _ in done for one in found.left_out),
     )
     sides = environment.sides(context)
     run = Run(
@@ -340,24 +340,11 @@ def verify_into(
         request = msgspec.structs.replace(request, fresh=fresh_start.decide(settings, start))
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    folder = make_folder(Path(directory or settings.report.directory), name)
+    folder = run_folder.make(Path(directory or settings.report.directory), name)
     result = verify(settings, msgspec.structs.replace(request, run_name=folder.name, on_record=True), say=say)
     if key is not None:
         result = integrity.sign(result, key)
     renderer.write(result, folder)
+    run_folder.write_index(folder.parent)
     record_run(settings, result, folder)
     return result, folder
-
-
-def make_folder(base: Path, name: str) -> Path:
-    """Make a new folder ``base/name``, or ``base/name-2`` and so on; raises ``UsageError`` where it may not."""
-    for number in itertools.count(1):
-        folder = base / (name if number == 1 else f"{name}-{number}")
-        try:
-            files.make_folder(folder)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UsageError(f"cannot write reports into {base}: {error.strerror or type(error).__name__}") from None
-        return folder
-    raise AssertionError

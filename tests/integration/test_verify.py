@@ -332,7 +332,8 @@ def test_the_command_writes_a_report_that_belongs_to_its_result(
     others = [f"--skip={area}" for area in ("cutover", "performance")]
     answer = runner.invoke(cli, ["verify", "--workers", "1", "--json", "--no-behaviour", *others])
     assert answer.exit_code == 8 | 4, answer.output
-    (folder,) = (tmp_path / "reports").iterdir()
+    (folder,) = (one for one in (tmp_path / "reports").iterdir() if one.is_dir())
+    assert f'href="{folder.name}/report.html"' in (tmp_path / "reports" / "index.html").read_text()
     assert {file.name for file in folder.iterdir()} >= {"result.json", "report.html", "report.md"}
     assert answer.stdout_bytes == (folder / "result.json").read_bytes()
     assert runner.invoke(cli, ["report", "check", str(folder / "result.json")]).exit_code == 0

@@ -72,12 +72,12 @@ def place(guarded: MongoServer, postgres_server: PostgresServer, scheduler_dsn: 
 def verified(folder: Path, settings: Settings, *options: str) -> tuple[int, str, dict[str, Any]]:
     """Run the command; return its status, what it printed, and the result."""
     config = write_config(folder, settings)
-    before = set((folder / "reports").glob("*"))
+    before = set((folder / "reports").glob("*/"))
     status, out, err = run(
         "verify", "--config", str(config), "--report-dir", str(folder / "reports"), *options, cwd=folder
     )
     assert "Traceback" not in err, err
-    (made,) = {*(folder / "reports").glob("*")} - before
+    (made,) = {*(folder / "reports").glob("*/")} - before
     assert PASSWORD not in out + err + (made / "report.html").read_text()
     return status, out, json.loads((made / "result.json").read_text())
 

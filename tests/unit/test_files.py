@@ -10,7 +10,7 @@ import pytest
 from migrator.cutover import backup
 from migrator.files import make_folder, open_private, readable_by_all, write_private
 from migrator.report import renderer
-from migrator.verify.runner import make_folder as make_report_folder
+from migrator.report.run_folder import make as make_report_folder
 from tests.fabricated_results import clean
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from pymongo.errors import OperationFailure
@@ -25,6 +26,7 @@ from migrator.cutover import (
     rollback,
     steps,
 )
+from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
@@ -32,16 +34,19 @@ from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Run, WorkerRecord
-from migrator.report import renderer
+from migrator.report import integrity, renderer, wording
+from migrator.result import CutoverRecord, Result
 from migrator.scheduler.queries import percent
 from migrator.store import open_scheduler_store, open_store
 from migrator.store.postgres import parallel_run
 from migrator.store.protocols import Store
 from migrator.verify.checks.cutover import CHECKS
+from migrator.verify.cutover_report import report_into
 from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
 from tests.cutting_over import COMPARABLE, Scene, scene
 from tests.store_postgres import schedule
+from tests.unit.report.test_signing import pair
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +100,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
         after = session.schedules.upsert(schedule(name="after"))
     with pytest.raises(RefusedError, match="there was a cutover already"):
         ready.switch()
+    _report_while_open(load_settings(str(ready.config)), done, ready.folder)
 
     back = rollback.run(ready.settings, ready.config, 1)
 
@@ -115,9 +121,66 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     assert reverse_sync.FENCE_COLLECTION not in ready.database.list_collection_names()
     with pytest.raises(RefusedError, match="the data is in MongoDB already"):
         rollback.run(ready.settings, ready.config, 1)
+    _report_after_rollback(ready)
+
+
+def _report_after_rollback(ready: Scene) -> None:
     stands = cutover_status(ready.settings).cutover
     assert stands is not None
     assert (stands.environment, stands.state) == ("production", "rolled-back")
+    told, _ = report_into(ready.settings, directory=str(ready.folder / "reports"))
+    assert wording.verdict_words(told) == "Rolled back"
+    assert {one.step for one in record_of(told).steps} >= set(steps.ROLLBACK_STEPS[1])
+    assert outcomes(told)["pause"] == "not-applicable"
+    assert outcomes(told)["parity"] == "passed"
+
+
+def record_of(result: Result) -> CutoverRecord:
+    assert result.cutover is not None
+    return result.cutover
+
+
+def outcomes(result: Result) -> dict[str, str]:
+    """Return how each success criterion ended, by its name."""
+    return {one.id.partition(".")[2]: one.outcome.status for one in result.evidence.checks}
+
+
+def _report_while_open(moved: Settings, done: CutoverResult, folder: Path) -> None:
+    """Write the report of a cutover; look at it, and at what turns its criteria red."""
+    told, where = report_into(moved, directory=str(folder / "reports"))
+    record = record_of(told)
+    assert (record.environment, record.state, record.id) == ("production", "cut-over", str(done.cutover.id))
+    assert [one.step for one in record.steps] == list(steps.CUTOVER_STEPS)
+    assert record.pause_ms == round(done.pause_s * 1000)
+    assert record.pause_planned_ms is not None
+    assert record.lag_before_s is not None
+    assert len(record.backup_digest) == 64
+    assert {"copy", "tail", "quarantine"} <= {one.name for one in record.gates}
+    # nobody's scheduler has begun here: nothing can be told of processes, runs and slots
+    unsure = {"processes", "runs", "on-time"}
+    assert {name for name, status in outcomes(told).items() if status != "passed"} == unsure
+    assert told.exit_status() == 4
+    assert integrity.check_report(where / "result.json").exit_status() == 0
+    assert (where.parent / "index.html").exists()
+
+    short = msgspec.structs.replace(moved.cutover, backup_directory="nowhere")
+    with open_target(moved, autocommit=True) as target:
+        target.execute(
+            'UPDATE migration.cutovers SET detail = detail || \'{"pause_limit_s": 0, "reverse_sync_stopped": "x"}\''
+        )
+        target.execute("UPDATE migration.cutover_steps SET state = 'undone' WHERE step = 'smoke'")
+        target.execute(
+            "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at) VALUES"
+            " (gen_random_uuid(), 'a', 'stellaops/runs', 'late', 'completed', now() + interval '1 minute')"
+        )
+        wrong, _ = report_into(msgspec.structs.replace(moved, cutover=short), directory=str(folder / "reports"))
+        target.execute("DELETE FROM scheduler.runs WHERE source_id = 'late'")
+        target.execute("UPDATE migration.cutover_steps SET state = 'done' WHERE step = 'smoke'")
+        target.execute(
+            "UPDATE migration.cutovers SET detail = detail - 'reverse_sync_stopped' || '{\"pause_limit_s\": 30}'"
+        )
+    failed = {name for name, status in outcomes(wrong).items() if status == "failed"}
+    assert failed == {"pause", "rollback", "smoke", "runs", "backup"}
 
 
 def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> None:
@@ -178,7 +241,7 @@ def worked(store: Store, count: int, state: str) -> None:
             )
 
 
-@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2")
+@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2", "4-Z2", "5-R1")
 def test_the_day_of_another_environment_is_watched_to_its_end(
     server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +285,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         assert {stays.id} < {one.id for one in waited.here}
         assert {restarted.id, lost.id}.isdisjoint(one.id for one in waited.here)
         _figures_stand_side_by_side(moved, born, where)
+        _the_report_is_signed(staging.folder, where)
         status, said = called("cutover", "finish", "--now", "--who", "op", "--reason", "a rehearsal", *where)
         assert status == 0
         assert said.count("  [ ] ") > 6
@@ -231,6 +295,20 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         assert ended is not None
         assert (ended.environment, ended.state) == ("staging", "finished")
         assert kinds[-1] == (completion.EARLY_DECISION, "a rehearsal")
+
+
+def _the_report_is_signed(folder: Path, where: tuple[str, str]) -> None:
+    private, public = pair(folder)
+    reports = folder / "reports"
+    status, said = called("cutover", "report", "--report-dir", str(reports), "--sign-key", str(private), *where)
+    (made,) = reports.glob("cutover-*")
+    told = integrity.read_result(made / "result.json")
+    assert outcomes(told)["processes"] == outcomes(told)["runs"] == outcomes(told)["single"] == "passed"
+    assert status == told.exit_status()
+    assert f"report: {made}/report.html" in said
+    metric = next(one for one in told.run.measurements if one.name == "runs in the last hour")
+    assert [when for when, _ in metric.points] == ["before", "at the cutover", "now"]
+    assert integrity.check_report(made / "result.json", public_key=public).exit_status() == 0
 
 
 def void(_: object) -> None:

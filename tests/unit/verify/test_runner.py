@@ -6,6 +6,7 @@ import pytest
 
 from migrator.config import MongoSettings, Settings
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
+from migrator.report import run_folder
 from migrator.result import (
     FAILED,
     PASSED,
@@ -20,7 +21,7 @@ from migrator.result import (
 from migrator.verify.areas import AREAS
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.registry import EVERY_CHECK
-from migrator.verify.runner import Request, make_folder, verify
+from migrator.verify.runner import Request, verify
 
 NOWHERE = Settings(mongo=MongoSettings())
 
@@ -184,10 +185,10 @@ def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:
 
 
 def test_folders_are_never_written_over(tmp_path: Path) -> None:
-    assert [make_folder(tmp_path, "r").name for _ in range(3)] == ["r", "r-2", "r-3"]
+    assert [run_folder.make(tmp_path, "r").name for _ in range(3)] == ["r", "r-2", "r-3"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write reports"):
-        make_folder(tmp_path / "file", "r")
+        run_folder.make(tmp_path / "file", "r")
 
 
 def test_every_check_stands_in_the_documentation() -> None:

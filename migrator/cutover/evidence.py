@@ -1,0 +1,497 @@
+"""A cutover as evidence: its journal, its gates, the write pause, what was waived, and each success criterion.
+
+The journal is in the target. The report is made from it at any time after the cutover began, and again later: then it
+says what has happened since.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value, target_connection
+from migrator.cutover import backup, config_file, metrics, outbox, overdue, processes
+from migrator.cutover.cutover import backup_folder
+from migrator.cutover.journal import FAILED as STEP_FAILED
+from migrator.cutover.journal import Cutover, Step, latest, steps
+from migrator.cutover.metrics import CutoverMetrics
+from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, window_end
+from migrator.errors import RefusedError
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Area,
+    Check,
+    CutoverRecord,
+    Decision,
+    Evidence,
+    Finding,
+    GateState,
+    JournalStep,
+    Measurement,
+    Outcome,
+    Panel,
+    Result,
+    Run,
+    build,
+    not_applicable,
+    table_panel,
+    unverified,
+)
+from migrator.scheduler.metrics import KEY_METRICS
+from migrator.store.postgres import epoch
+
+AREA: Final = "success"
+METRICS: Final = f"{AREA}.metrics"
+NO_CUTOVER: Final = "there was no cutover of this target, so there is nothing to report: call migrator cutover plan"
+_BACK: Final = ("rolled-back", "aborted")
+"""States in which MongoDB has the data again."""
+_OPEN: Final = "open-target"
+_RUNS_SINCE: Final = (
+    "SELECT count(*), count(*) FILTER (WHERE source IS NOT NULL) FROM scheduler.runs WHERE created_at >= %s"
+)
+_TWICE: Final = (
+    "SELECT count(*) FROM (SELECT FROM scheduler.runs WHERE created_at >= %s AND trigger_id IS NOT NULL"
+    " AND scheduled_at IS NOT NULL GROUP BY tenant_id, trigger_id, scheduled_at, attempt HAVING count(*) > 1) AS twice"
+)
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """How a success criterion ended, and the figures that it rests on."""
+
+    outcome: Outcome
+    counts: dict[str, int] = {}
+    words: tuple[str, ...] = ()
+    """What is wrong, each a finding."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the criteria are judged by."""
+
+    settings: Settings
+    target: Connection
+    cutover: Cutover
+    steps: tuple[Step, ...]
+
+    def done(self, name: str) -> Step | None:
+        """Return a step that is done; None if it is not."""
+        return next((one for one in self.steps if one.step == name and one.state == "done"), None)
+
+    @property
+    def opened_at(self) -> datetime | None:
+        """Return when PostgreSQL was opened; None if it was not."""
+        step = self.done(_OPEN)
+        return None if step is None else step.ended_at
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether PostgreSQL was opened, and the cutover was not undone or rolled back since."""
+        return self.opened_at is not None and self.cutover.state not in _BACK
+
+
+class Criterion(msgspec.Struct, frozen=True, kw_only=True):
+    """A success criterion of a cutover."""
+
+    name: str
+    title: str
+    """What holds if it is met, as a sentence without its full stop."""
+    requirements: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    when_open: bool = True
+    """It is judged only while PostgreSQL holds the data."""
+    judge: Callable[[Facts], Judgement]
+
+
+def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Result:
+    """Return the evidence of the last cutover; raises ``RefusedError`` if there was none.
+
+    ``run`` is completed by the measurements, ``basis`` is what the evidence rests on (tool, profile, revision).
+    """
+    with target_connection(settings) as target:
+        found = latest(target)
+        if found is None:
+            raise RefusedError(NO_CUTOVER)
+        facts = Facts(settings=settings, target=target, cutover=found, steps=tuple(steps(target, found.id)))
+        checks = tuple(_check(one, facts) for one in CRITERIA)
+        decisions = _decisions(target)
+        record = _record(facts, decisions)
+    measured = metrics.collect(settings)
+    evidence = Evidence(
+        basis=dict(basis) | {"report": "cutover"},
+        decisions=decisions,
+        areas=(Area(name=AREA, title="Success criteria", status="checked"),),
+        checks=(*checks, _METRICS_CHECK),
+        cutover=record,
+    )
+    return build(
+        evidence,
+        msgspec.structs.replace(
+            run,
+            measurements=tuple(_measurements(measured)),
+            panels={METRICS: (table_panel("Key metrics", metrics.COLUMNS, metrics.rows(measured)), *_timeline(facts))},
+        ),
+    )
+
+
+_METRICS_CHECK: Final = Check(
+    id=METRICS,
+    area=AREA,
+    title="The key metrics before the cutover, at it and now are recorded",
+    can_fail=False,
+    outcome=PASSED,
+    limits=("They cover one hour each, and a person judges how they changed.",),
+)
+
+
+def _check(one: Criterion, facts: Facts) -> Check:
+    name = f"{AREA}.{one.name}"
+    closed = one.when_open and not facts.is_open
+    found = Judgement(outcome=_not_open(facts)) if closed else one.judge(facts)
+    return Check(
+        id=name,
+        area=AREA,
+        title=one.title,
+        requirements=one.requirements,
+        limits=one.limits,
+        outcome=found.outcome,
+        counts=found.counts,
+        findings=tuple(Finding(severity="difference", cause="cutover", details=(words,)) for words in found.words),
+        findings_total=len(found.words),
+    )
+
+
+def _not_open(facts: Facts) -> Outcome:
+    if facts.cutover.state in _BACK:
+        return not_applicable(f"the cutover is {facts.cutover.state}: the data is in MongoDB")
+    return unverified("the cutover is not finished: PostgreSQL was not opened yet")
+
+
+def _gates_met(facts: Facts) -> Judgement:
+    preflight, fence = facts.done("preflight"), facts.done("fence")
+    if preflight is None:
+        return Judgement(outcome=FAILED if fence else unverified("the step preflight is not done"))
+    late = fence is not None and preflight.ended_at is not None and fence.began_at < preflight.ended_at
+    words = ("the fence began before the gates were evaluated",) if late else ()
+    counts = {"gates": len(preflight.detail.get("gates", {}))}
+    return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
+
+
+def _pause_short(facts: Facts) -> Judgement:
+    took, limit = facts.cutover.detail.get("pause_s"), _pause_limit(facts)
+    if took is None:
+        return Judgement(outcome=unverified("the write pause is not in the journal"))
+    over = took > limit
+    words = (f"writers were stopped for {took:g} s, and {limit:g} s were allowed",) if over else ()
+    counts = {"ms": round(took * 1000), "ms allowed": round(limit * 1000)}
+    return Judgement(outcome=FAILED if over else PASSED, counts=counts, words=words)
+
+
+def _parity_clean(facts: Facts) -> Judgement:
+    step = facts.done("parity")
+    if step is not None:
+        return Judgement(outcome=PASSED, counts={"documents": int(step.detail.get("documents") or 0)})
+    if facts.done(POINT_OF_NO_RETURN):
+        return Judgement(outcome=FAILED, words=("the point of no return was passed without a parity check",))
+    return Judgement(outcome=unverified("the step parity is not done"))
+
+
+def _target_holds_data(facts: Facts) -> Judgement:
+    said = epoch.read(facts.target)
+    words = [] if said is not None and said.backend == "postgres" else ["the epoch of PostgreSQL does not name it"]
+    try:
+        named = config_file.named_backend(Path(facts.cutover.config_path))
+    except (OSError, ValueError):
+        return Judgement(outcome=unverified(f"{facts.cutover.config_path} cannot be read"))
+    if named != "postgres":
+        words.append(f"{facts.cutover.config_path} names the backend {named}")
+    return Judgement(outcome=FAILED if words else PASSED, words=tuple(words))
+
+
+def _smoke_passed(facts: Facts) -> Judgement:
+    step = facts.done("smoke")
+    if step is None:
+        return Judgement(outcome=FAILED, words=("the step smoke is not done",))
+    counts = {name: count for name, count in step.detail.items() if type(count) is int}
+    return Judgement(outcome=PASSED, counts=counts)
+
+
+def _backup_whole(facts: Facts) -> Judgement:
+    step = facts.done("backup")
+    if step is None:
+        return Judgement(outcome=FAILED, words=("the step backup is not done",))
+    if step.detail.get("skipped"):
+        return Judgement(outcome=not_applicable("no backup was made: cutover.backup is off"))
+    try:
+        manifest = backup.verified_manifest(backup_folder(facts.settings, facts.cutover))
+    except RefusedError as error:
+        return Judgement(outcome=FAILED, words=(str(error),))
+    if manifest.digest != facts.cutover.detail.get("backup_digest", manifest.digest):
+        return Judgement(outcome=FAILED, words=("the digest of the backup is not the one in the journal",))
+    return Judgement(outcome=PASSED, counts={"documents": sum(one.documents for one in manifest.parts)})
+
+
+def _way_back_open(facts: Facts) -> Judgement:
+    if facts.cutover.state == "finished":
+        return Judgement(outcome=not_applicable("the rollback window is closed"))
+    stopped = facts.cutover.detail.get(REVERSE_STOPPED)
+    waiting, _ = outbox.backlog(facts.target)
+    words = (f"the reverse sync stopped: {stopped}",) if stopped else ()
+    outcome = FAILED if stopped else PASSED
+    return Judgement(outcome=outcome, counts={"outbox entries that wait": waiting}, words=words)
+
+
+def _processes_came(facts: Facts) -> Judgement:
+    found = processes.arrivals(facts.settings)
+    if found is None or not found.here:
+        return Judgement(outcome=unverified("no scheduler process has a heartbeat on PostgreSQL"))
+    counts = {"processes here": len(found.here)}
+    if found.missing is None:
+        return Judgement(outcome=unverified("the processes of the old side are not known"), counts=counts)
+    words = tuple(f"no heartbeat of {one}" for one in found.missing)
+    return Judgement(outcome=FAILED if words else PASSED, counts=counts | {"missing": len(words)}, words=words)
+
+
+def _runs_are_new(facts: Facts) -> Judgement:
+    row = facts.target.execute(_RUNS_SINCE, (facts.opened_at,)).fetchone()
+    made, copied = (0, 0) if row is None else (int(row[0]), int(row[1]))
+    counts = {"runs since": made, "of the old side": copied}
+    if copied:
+        words = (f"{copied:,} runs that were made after PostgreSQL was opened come from the old side",)
+        return Judgement(outcome=FAILED, counts=counts, words=words)
+    outcome = PASSED if made else unverified("no run was made since PostgreSQL was opened")
+    return Judgement(outcome=outcome, counts=counts)
+
+
+def _slots_once(facts: Facts) -> Judgement:
+    twice = int(fetch_value(facts.target, _TWICE, (facts.opened_at,)))
+    words = (f"{twice:,} slots have two runs of one attempt",) if twice else ()
+    return Judgement(outcome=FAILED if twice else PASSED, counts={"slots with two runs": twice}, words=words)
+
+
+def _nothing_late(facts: Facts) -> Judgement:
+    late = overdue.count_late(facts.target)
+    counts = {"overdue triggers": late}
+    arrived = processes.arrivals(facts.settings)
+    if arrived is None or not arrived.here:
+        return Judgement(outcome=unverified("no scheduler process works on PostgreSQL yet"), counts=counts)
+    words = (f"{late:,} triggers are overdue beyond their grace",) if late else ()
+    return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
+
+
+CRITERIA: Final = (
+    Criterion(
+        name="gates",
+        title="Every gate was evaluated before the fence, and none stood in the way",
+        limits=("A gate that could not be told does not stop the cutover. It is listed.",),
+        when_open=False,
+        judge=_gates_met,
+    ),
+    Criterion(
+        name="pause",
+        title="Writers were stopped no longer than the configuration allows",
+        limits=("The pause ends when PostgreSQL is open. How long an application needs to come back is not measured.",),
+        judge=_pause_short,
+    ),
+    Criterion(
+        name="parity",
+        title="Under the fence, every document that had changed was equal to its rows",
+        requirements=("4-Z1", "4-Z3"),
+        limits=("Documents that had not changed were compared by the parity check before, which the gates name.",),
+        when_open=False,
+        judge=_parity_clean,
+    ),
+    Criterion(
+        name="backend",
+        title="PostgreSQL holds the data, and the configuration names it",
+        limits=("Programs that have a copy of the configuration are not looked at.",),
+        judge=_target_holds_data,
+    ),
+    Criterion(
+        name="smoke",
+        title="With the changed configuration a schedule was read, fired, claimed and finished in PostgreSQL",
+        requirements=("0-T2.12.3",),
+        judge=_smoke_passed,
+    ),
+    Criterion(
+        name="backup",
+        title="The backup of MongoDB is there, and byte for byte what was exported",
+        judge=_backup_whole,
+    ),
+    Criterion(
+        name="rollback",
+        title="A rollback loses nothing: the reverse sync works",
+        limits=("Entries that wait are written by migrator tail, which has to run until cutover finish.",),
+        judge=_way_back_open,
+    ),
+    Criterion(
+        name="processes",
+        title="Every scheduler process of the old side has a heartbeat on PostgreSQL",
+        limits=("A program of the old side that is no scheduler process has no heartbeat.",),
+        judge=_processes_came,
+    ),
+    Criterion(
+        name="runs",
+        title="Every run since then was made on PostgreSQL",
+        requirements=("4-Z2",),
+        judge=_runs_are_new,
+    ),
+    Criterion(
+        name="single",
+        title="No slot has two runs of one attempt",
+        requirements=("4-Z6",),
+        judge=_slots_once,
+    ),
+    Criterion(
+        name="on-time",
+        title="No trigger is overdue",
+        requirements=("4-Z7",),
+        limits=("It holds for the moment of this report.",),
+        judge=_nothing_late,
+    ),
+)
+"""In the order in which the cutover comes to them."""
+
+
+def _pause_limit(facts: Facts) -> float:
+    return float(facts.cutover.detail.get("pause_limit_s", facts.settings.cutover.max_pause_s))
+
+
+def _ms(seconds: float | None) -> int | None:  # a report has no floats in its evidence
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
+    found, detail = facts.cutover, facts.cutover.detail
+    preflight = facts.done("preflight")
+    told = {} if preflight is None else preflight.detail
+    unknown = told.get("unknown", [])
+    gates = tuple(
+        GateState(name=name, met=None if name in unknown else True, words=words)
+        for name, words in told.get("gates", {}).items()
+    )
+    by = next((one for one in reversed(decisions) if one.kind.startswith("cutover")), None)
+    point, kept = facts.done(POINT_OF_NO_RETURN), facts.done("backup")
+    return CutoverRecord(
+        id=str(found.id),
+        environment=found.environment,
+        state=found.state,
+        who=detail.get("who") or (by.who if by else ""),
+        why=detail.get("reason") or (by.why if by else ""),
+        epoch=detail.get("epoch"),
+        began_at=_time(found.began_at),
+        ended_at=_time(found.ended_at),
+        point_passed_at=_time(None if point is None else point.ended_at),
+        opened_at=_time(facts.opened_at),
+        rollback_until=_time(window_end(facts.target, found, facts.settings)) if found.state == "cut-over" else "",
+        config=found.config_path,
+        config_backup=found.backup_path,
+        fence=_fence_words(found.fence),
+        gates=gates,
+        steps=tuple(_step(one) for one in facts.steps),
+        pause_ms=_ms(detail.get("pause_s")),
+        pause_planned_ms=_ms(detail.get("pause_planned_s")),
+        pause_limit_ms=round(_pause_limit(facts) * 1000),
+        lag_before_s=detail.get("lag_s"),
+        compared=detail.get("compared"),
+        overdue=detail.get("overdue"),
+        waived=tuple(_waived(facts, gates)),
+        backup=detail.get("backup", ""),
+        backup_digest=detail.get("backup_digest", ""),
+        backup_documents=None if kept is None else kept.detail.get("documents"),
+        lost=dict(detail.get("lost", {})),
+        gaps=tuple(f"{one['words']}: {one['schedules']:,} schedules" for one in detail.get("gaps", ())),
+    )
+
+
+def _fence_words(fence: Mapping[str, Any]) -> str:
+    if not fence:
+        return ""
+    revoked = len(fence.get("revoked", ()))
+    kinds = {"write-block": "the server refuses every write", "roles": f"write roles of {revoked} users are revoked"}
+    return kinds.get(fence.get("kind", ""), str(fence.get("kind", "")))
+
+
+def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
+    """Return what a person let pass, each a sentence."""
+    settings = facts.settings.cutover
+    said = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
+    said += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]
+    if settings.tolerated_writers:
+        said.append(f"users whom the fence does not stop, known not to write: {', '.join(settings.tolerated_writers)}")
+    kept = facts.done("backup")
+    if kept is not None and kept.detail.get("skipped"):
+        said.append("no backup of MongoDB was made, so that a rollback of level 3 is not possible")
+    return said
+
+
+def _step(one: Step) -> JournalStep:
+    took = None if one.ended_at is None else _ms((one.ended_at - one.began_at).total_seconds())
+    told = tuple(
+        f"{'failed' if name == STEP_FAILED else name.replace('_', ' ')}: {value}"
+        for name, value in one.detail.items()
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    )
+    return JournalStep(
+        step=one.step,
+        state=one.state,
+        began_at=_time(one.began_at),
+        ended_at=_time(one.ended_at),
+        took_ms=took,
+        told=told,
+    )
+
+
+def _decisions(target: Connection) -> tuple[Decision, ...]:
+    class Row(msgspec.Struct):
+        kind: str
+        who: str
+        at: datetime
+        reason: str
+        tool_version: str
+
+    rows = fetch_structs(target, Row, "SELECT kind, who, at, reason, tool_version FROM migration.decisions ORDER BY id")
+    return tuple(
+        Decision(kind=one.kind, who=one.who, at=_time(one.at), why=one.reason, tool=f"migrator {one.tool_version}")
+        for one in rows
+    )
+
+
+def _measurements(found: CutoverMetrics) -> list[Measurement]:
+    """Return each key metric with its value at each of the three moments."""
+    moments = {"before": found.before, "at the cutover": found.cutover, "now": found.now}
+    measured = []
+    for one in KEY_METRICS:
+        points = [
+            (when, float(value))
+            for when, moment in moments.items()
+            if moment is not None and (value := getattr(moment.metrics, one.field)) is not None
+        ]
+        if points:
+            measured.append(
+                Measurement(check=METRICS, name=one.words, unit="", value=points[-1][1], points=tuple(points))
+            )
+    return measured
+
+
+def _timeline(facts: Facts) -> tuple[Panel, ...]:
+    """Return the steps on one axis, in milliseconds since the first began."""
+    ended = [one for one in facts.steps if one.ended_at is not None and one.state == "done"]
+    if not ended:
+        return ()
+    first = min(one.began_at for one in ended)
+    rows = tuple(
+        (one.step, _since(first, one.began_at), _since(first, one.ended_at or one.began_at), "") for one in ended
+    )
+    columns = ("step", "from", "to", "")
+    return (Panel(kind="spans", title="The steps, ms", columns=columns, rows=rows, rows_total=len(rows)),)
+
+
+def _since(first: datetime, moment: datetime) -> int:
+    return round((moment - first).total_seconds() * 1000)

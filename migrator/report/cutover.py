@@ -1,0 +1,106 @@
+"""The report of a cutover: its sentences, and its figures as bars."""
+
+from typing import Final
+
+import msgspec
+
+from migrator.report import wording
+from migrator.report.charts import CHART_WIDTH, MIN_WIDTH
+from migrator.result import NOT_DUE, CutoverRecord, Measurement, Result
+
+METRICS: Final = "success.metrics"
+
+
+class ValueBar(msgspec.Struct, frozen=True):
+    """A value with its name, as a bar; ``kind`` is its class."""
+
+    label: str
+    text: str
+    width: int
+    kind: str = "plain"
+
+
+class MetricBars(msgspec.Struct, frozen=True):
+    """A key metric at each moment."""
+
+    name: str
+    bars: tuple[ValueBar, ...]
+
+
+def rests_on(result: Result, record: CutoverRecord) -> list[str]:
+    """Return what the verdict rests on, each a sentence."""
+    made = [one for one in result.evidence.checks if one.can_fail and one.outcome.status not in NOT_DUE]
+    passed = sum(one.outcome.status == "passed" for one in made)
+    criteria = wording.counted(len(made), "success criterion", "success criteria")
+    said = [f"{passed} of {criteria} {'is' if passed == 1 else 'are'} met."] if made else []
+    if record.who:
+        said.append(f"Called by {record.who}{f', because {record.why}' if record.why else ''}.")
+    if record.pause_ms is not None:
+        planned = "" if record.pause_planned_ms is None else f"; about {seconds(record.pause_planned_ms)} were planned"
+        allowed = seconds(record.pause_limit_ms)
+        said.append(
+            f"Writers were stopped for {seconds(record.pause_ms)}{planned}, and at most {allowed} were allowed."
+        )
+    if record.compared is not None:
+        documents = wording.counted(record.compared, "document")
+        said.append(f"Under the fence {documents} that had changed were compared with their rows, and all were equal.")
+    if record.lag_before_s is not None:
+        said.append(f"Before the fence the tail was {wording.counted(record.lag_before_s, 'second')} behind MongoDB.")
+    waived = wording.counted(len(record.waived), "thing")
+    said.append(f"{waived} let pass by a person, listed below." if record.waived else "Nothing was waived.")
+    if record.rollback_until:
+        until = record.rollback_until[:16].replace("T", " ")
+        said.append(f"A rollback is possible until {until} UTC, and then until cutover finish.")
+    if record.lost:
+        said.append(f"{wording.counted(sum(record.lost.values()), 'value')} could not be written to MongoDB.")
+    return said
+
+
+def terminal_lines(result: Result, record: CutoverRecord, folder: str) -> list[str]:
+    """Return the last lines of the command that writes the report."""
+    said = [wording.verdict_sentence(result), *(f"  {name}: {words}" for name, words in wording.identity(result))]
+    said += [f"  {one}" for one in rests_on(result, record)]
+    for check in result.evidence.checks:
+        if check.outcome.status in ("failed", "unverified"):
+            why = check.outcome.reason or "; ".join(line for one in check.findings for line in one.details)
+            said.append(f"  {wording.STATUS_WORDS[check.outcome.status]}: {check.title} ({why})")
+    return [*said, f"report: {folder}/report.html"]
+
+
+def seconds(value: int) -> str:
+    """Write milliseconds as seconds."""
+    return f"{value / 1000:.2f} s"
+
+
+def pause_bars(record: CutoverRecord) -> list[ValueBar]:
+    """Return the write pause beside the plan and the limit; nothing if it is not known."""
+    if record.pause_ms is None:
+        return []
+    values = [("planned", record.pause_planned_ms), ("taken", record.pause_ms), ("allowed", record.pause_limit_ms)]
+    most = max(value for _, value in values if value is not None) or 1
+    return [
+        ValueBar(
+            label,
+            seconds(value),
+            max(MIN_WIDTH, value * CHART_WIDTH // most),
+            "apart" if label == "taken" and value > record.pause_limit_ms else "clean" if label == "taken" else "none",
+        )
+        for label, value in values
+        if value is not None
+    ]
+
+
+def metric_bars(result: Result) -> list[MetricBars]:
+    """Return each key metric before the cutover, at it and now, to the same scale."""
+    return [_bars(one) for one in result.run.measurements if one.check == METRICS and one.points]
+
+
+def _bars(one: Measurement) -> MetricBars:
+    most = max(value for _, value in one.points) or 1.0
+    return MetricBars(
+        one.name,
+        tuple(
+            ValueBar(when, wording.decimal(value), max(MIN_WIDTH, round(value / most * CHART_WIDTH)))
+            for when, value in one.points
+        ),
+    )
