@@ -192,6 +192,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     this source makes them, before they are encoded by the reverse sync. Rows that nobody changed stay as they are."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
+    native: Callable[[Context], Any] | None = None
+    """The native codec of its documents (``mapping.native_plan.NativeReader``), or None where the Python codec takes
+    all of them. If omitted, it has none."""
     derived: Mapping[str, type] = MappingProxyType({})
     """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
     document, or are gone with a transaction. No row and no remainder keeps them."""

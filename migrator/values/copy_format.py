@@ -22,6 +22,7 @@ HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
 NULL = b"\xff\xff\xff\xff"
 TEXT_OID = 25
+_LENGTH_BYTES = 4
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 _length = Struct("!i").pack
@@ -98,6 +99,21 @@ _NAMESPACE = {
     "JOIN": b"".join,
 }
 """What those expressions name; in capitals, since the columns' names are in the same scope."""
+
+
+_pack = {
+    kind: eval(f"lambda value: {packed.format('value')}", _NAMESPACE)  # noqa: S307 - made of the literals above
+    for kind, packed in _PACKED.items()
+}
+
+
+def cell(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a value of any column
+    """Return the bytes of a value that is not null, without their length; ``kind``: the PostgreSQL type.
+
+    Raises ``NulInTextError`` for a text with U+0000.
+    """
+    packed: bytes = _pack[kind](value)
+    return packed[_LENGTH_BYTES:]
 
 
 def _read_texts(cell: bytes) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from migrator import cron
 from migrator.cron import CronError
 from migrator.records import Record, Trigger, attach_extra, remainder_of
 from migrator.sources import aggregates
-from migrator.sources.mapping import compiled, converters, tables
+from migrator.sources.mapping import compiled, converters, native_plan, tables
 from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters import Reader, Writer, value_at
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
@@ -41,6 +41,7 @@ from migrator.sources.profile import (
 )
 from migrator.sources.shapes import Shape, paths_of_type, read, text
 from migrator.sources.tenants import BLANK, first_said, tenant_of
+from migrator.values import document as documents
 from migrator.values import identity, jsonb, times
 
 UNEVALUABLE: Final = "unevaluable-cron"
@@ -357,10 +358,10 @@ class Codec:
     """Decodes and encodes the documents of one collection of a mapping that ``file`` has checked."""
 
     def __init__(self, mapping: SourceMapping, mapped: Mapped) -> None:
-        self._mapping, self._mapped = mapping, mapped
-        self._source = f"{mapping.name}/{mapped.name}"
+        self._mapping, self.mapped = mapping, mapped
+        self.source = f"{mapping.name}/{mapped.name}"
         self.first = mapped.tables[0]
-        self._tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
+        self.tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
         self._part = _Part(self, mapped.name, mapped.fields)
         self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
         self._writers = tuple(_Writer(mapped, fields) for fields in (mapped.fields, mapped.further) if fields)
@@ -375,7 +376,7 @@ class Codec:
         self._is_local = any(field.local for field in mapped.every)
         self._may_fail = "triggers" in mapped.tables and (bool(self._dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
-        self._zone = next((one.given.get("timezone") for one in self._tables if one.name == "triggers"), None)
+        self._zone = next((one.given.get("timezone") for one in self.tables if one.name == "triggers"), None)
         self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
         self._present = {
             table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
@@ -386,7 +387,7 @@ class Codec:
 
         Raises ``Rejected`` for a document that must be quarantined, ``Skipped`` for a lock that had expired.
         """
-        mapped, part = self._mapped, self._part
+        mapped, part = self.mapped, self._part
         if "_id" not in document:
             raise Rejected("missing-field", "_id", "a value")
         if mapped.admit is not None:
@@ -418,11 +419,11 @@ class Codec:
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
         owner: Any = rows[0]
-        document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self._mapped.fixed}
+        document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self.mapped.fixed}
         for writer in self._writers:
             writer.write(rows, document)
-        if self._mapped.respell is not None:
-            self._mapped.respell(rows, document)
+        if self.mapped.respell is not None:
+            self.mapped.respell(rows, document)
         return document
 
     def could_make(self, rows: Rows) -> bool:
@@ -432,14 +433,14 @@ class Codec:
         from the constants.
         """
         owner: Any = rows[0]
-        when = self._mapped.when
+        when = self.mapped.when
         if when is not None and when.path == "_id":
             return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
-        filled = {column for field in self._mapped.every for column in field.columns}
+        filled = {column for field in self.mapped.every for column in field.columns}
         causes = {kind for column, kind in tables.CAUSES.items() if f"triggers.{column}" in filled}
         if any(isinstance(row, Trigger) and row.kind not in causes for row in rows):
             return False
-        constants = {table.name: table.constants for table in self._tables}
+        constants = {table.name: table.constants for table in self.tables}
         return all(row.table in constants for row in rows) and all(
             getattr(row, column) == value for row in rows for column, value in constants[row.table].items()
         )
@@ -449,6 +450,39 @@ class Codec:
         if field.converter == "reference":
             return _reference_reader(self._mapping, field, column)
         return converters.reader(field, column)
+
+    def learner(self, field: Field, context: Context) -> Callable[[bytes], native_plan.Learned]:
+        """Return the function that reads and writes a value of a field for the native codec (``native_plan.Step``).
+
+        The field must fill one column, and its converter may look at nothing but its value.
+        """
+        alone = msgspec.structs.replace(field, path="value", also=(), required=True)
+        part = _Part(self, self.mapped.name, (alone,))
+        table, column = tables.split(field.columns[0])
+
+        def learn(value: bytes) -> native_plan.Learned:
+            try:
+                document = {"value": native_plan.value_in(value)}
+                reading = Reading(document, "", context, {name: {} for name in self.mapped.tables}, [], {})
+                part.read(read(document, part.shape), reading)
+            except (documents.Undecodable, Rejected):
+                return None
+            held = reading.columns[table].get(column)
+            if held is None or reading.notes or reading.unusable:
+                return None
+            return native_plan.learned(field, value, held)
+
+        return learn
+
+    def keeps_uuids(self, table: str, collection: str) -> bool:
+        """Tell whether the rows that a table holds for a collection keep the UUIDs of the documents' ``_id``."""
+        return _first_feeding(self._mapping, table) == collection
+
+    def reference_index(self, field: Field) -> int:
+        """Return the position of a field's reference among those of the collection."""
+        table, column = tables.split(field.columns[0])
+        places = [(one.record.table, one.column, one.collection) for one in _references(self.mapped.every)]
+        return places.index((table, column, field.collection))
 
     def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         field = self._tenant
@@ -488,11 +522,11 @@ class Codec:
     def _rows(self, found: Shape, reading: Reading) -> Rows:
         """Return the rows: always one of the first table, and of each other one for which something was found."""
         if reading.unusable:
-            note = reading.unusable.get(self._tables[0].name)
+            note = reading.unusable.get(self.tables[0].name)
             if note is not None:
                 raise Rejected("unknown-value", note.path, "a cron line and a zone that can be evaluated")
         source_id = identity.source_id(reading.document["_id"])
-        first, *others = self._tables
+        first, *others = self.tables
         ids: dict[str, Any] = {}
         if not others:
             return (self._row(first, reading, ids, source_id),)
@@ -506,7 +540,7 @@ class Codec:
         return tuple([self._row(table, reading, ids, source_id) for table in made])
 
     def _id_of(self, table: _Table, reading: Reading, source_id: str) -> UUID:
-        return identity.row_id(table.name, reading.tenant, self._mapped.name, source_id, keep_uuid=table.keeps_uuid)
+        return identity.row_id(table.name, reading.tenant, self.mapped.name, source_id, keep_uuid=table.keeps_uuid)
 
     def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
         """Tell whether the document makes a row of a table after the first."""
@@ -524,7 +558,7 @@ class Codec:
             columns = {**table.given, **columns}
         columns["id"] = ids[table.name] if ids else columns.get("id") or self._id_of(table, reading, source_id)
         columns["tenant_id"] = reading.tenant
-        columns["source"] = self._source
+        columns["source"] = self.source
         columns["source_id"] = source_id
         for column, parent in table.parents:
             if parent in ids:
@@ -629,6 +663,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         known=frozenset(path for shape in (mapped, *mapped.kinds.values()) for path in _known(shape)),
         derived=mapped.transient,
         object_ids=mapped.object_ids,
+        native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
 
 

@@ -192,6 +192,16 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the text that it holds."""
 
 
+class Derivation(msgspec.Struct, frozen=True, kw_only=True):
+    """When ``Mapped.derive`` does anything, as data: of a document that fulfils none of this it changes nothing.
+
+    A field of ``Mapped.further``, and a word that is respelled, may always be what it looks at.
+    """
+
+    below_zero: tuple[str, ...] = ()
+    """Paths of documents with a shape; a number in one of them is below zero."""
+
+
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """One collection of a mapping, or one kind of its documents."""
 
@@ -228,6 +238,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Raises ``Skipped`` or ``Rejected`` for documents that make no rows, before anything else is read."""
     derive: Callable[[Document, Reading, Context], None] | None = None
     """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
+    derive_on: Derivation | None = None
+    """The documents of which ``derive`` does anything; None: it may be any."""
     respell: Callable[[Rows, Document], None] | None = None
     """Writes into the document what ``derive`` read, after all fields were written."""
     key: tuple[str, ...] = ()

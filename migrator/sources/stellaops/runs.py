@@ -1,7 +1,7 @@
 """``runs``: executions of schedules."""
 
 from migrator.sources import aggregates
-from migrator.sources.mapping.language import Mapped, Reading
+from migrator.sources.mapping.language import Derivation, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note, Rejected
 from migrator.sources.shapes import Moment, Shape
 from migrator.sources.stellaops import names
@@ -124,6 +124,7 @@ RUNS = Mapped(
         {"trigger_id": {"shared": True}},
     ),
     derive=_derive,
+    derive_on=Derivation(below_zero=("stats",)),
     transient={names.SCHEDULE_PRIORITY: int},
     measures=(
         aggregates.states("state", "$state", {"canceled": "cancelled"}),

@@ -1,7 +1,7 @@
 """``run_summaries``: the projection of a schedule's runs, one per tenant and schedule."""
 
 from migrator.sources import aggregates
-from migrator.sources.mapping.language import Mapped, Reading
+from migrator.sources.mapping.language import Derivation, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note
 from migrator.sources.shapes import Moment, Shape, keys
 from migrator.sources.stellaops import names
@@ -60,6 +60,7 @@ SUMMARIES = Mapped(
         json("run_summaries.counters", Counters),
     ),
     derive=_derive,
+    derive_on=Derivation(),  # respelled words alone
     measures=(
         *(aggregates.total(f"counters.{name}", "counters") for name in keys(Counters)),
         aggregates.length("recent", "recent"),

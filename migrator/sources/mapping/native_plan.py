@@ -1,0 +1,470 @@
+"""The plan of the native codec for one collection: its mapping as data that needs no Python object per document.
+
+The native codec takes plain documents alone, so a plan need not say all that a mapping says. A field that it leaves out
+is unknown to the native codec, which hands each document that has it to the Python codec. A collection of which the
+plan cannot say what must be said of every document has none: a function decides about them, or they make rows of
+several tables.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import uuid5
+
+import bson
+import msgspec
+
+from migrator import native
+from migrator.records import Record
+from migrator.sources.mapping import converters, tables
+from migrator.sources.mapping.language import MILLISECONDS, Field
+from migrator.sources.profile import Context, Note, Rejected
+from migrator.sources.shape_description import Description, IndescribableError, describe
+from migrator.sources.shapes import LONGEST_KEY, Int16, Int32, Int64
+from migrator.sources.tenants import tenant_of
+from migrator.values import copy_format, identity
+from migrator.values import document as documents
+
+if TYPE_CHECKING:
+    from migrator.sources.mapping.codec import Codec
+
+Learned: TypeAlias = tuple[bytes, bytes] | None
+"""The cell of a value, and the value as it is written (BSON type and bytes); None: it is for the Python codec."""
+
+NULL: Final = b"\x0a"
+_INT, _LONG, _DOUBLE = 0x10, 0x12, 0x01
+_NUMBER_TYPES: Final = {"int": _INT, "long": _LONG, "double": _DOUBLE}
+_WIDTHS: Final = {"int2": 2, "int4": 4, "int8": 8}
+_SIZED: Final[tuple[tuple[Any, int], ...]] = ((Int16, 15), (Int32, 31), (Int64, 63))
+_PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+_EXACT: Final = 2**53
+_OWNER: Final = ("id", "tenant_id", "source", "source_id")
+"""The first columns of a row."""
+_RUN: Final = ("trigger_id", "scheduled_at", "attempt", "started_at", "finished_at", "duration_ms")
+"""The columns that complete a run."""
+
+
+class Unplannable(Exception):  # noqa: N818 - an answer, not a failure
+    """A plan cannot say what a field, or a collection, needs."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A field in the order in which it is written; the native codec knows its operation by name."""
+
+    key: bytes
+    operation: str
+    column: int = -1
+    """Position of the column among those of all tables."""
+    others: tuple[int, ...] = ()
+    """Further columns that hold the same cell."""
+    stop: int = 0
+    """Of a group, a document whose members are the next steps: position of the step after its last one."""
+    reference: int = -1
+    """Position among the collection's references; -1: it leads to the computed id, whether or not that is stored."""
+    required: bool = False
+    default: bytes | None = None
+    """Cell of which nothing is written, unless ``written``."""
+    written: bool = False
+    null_as: bytes | None = None
+    """BSON type and value that are written where the column holds nothing."""
+    longest: int = 0
+    """Bytes of an indexed text; 0: no limit."""
+    least: int = 0
+    most: int = 0
+    width: int = 0
+    """Bytes of a number's cell."""
+    number: int = _INT
+    """BSON type in which a number is written."""
+    sized: bool = False
+    """A number that is a double is for the Python codec."""
+    none: int | None = None
+    """The number that stands for none."""
+    per_second: int = 0
+    """Of a time that is written as a number."""
+    prefix: bytes | None = None
+    """Of a reference: what stands before the digits of the id."""
+    literal: bytes | None = None
+    """The whole element, which each document has."""
+    shape: Description | None = None
+    learn: Callable[[bytes], Learned] | None = None
+    """Of a field with few distinct values: asked once for each (BSON type and bytes)."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one table."""
+
+    record: type[Record]
+    cells: tuple[bytes | None, ...]
+    """Of each column, in the order of the serialized row: the cell if no field fills it."""
+    needed: tuple[int, ...]
+    """Columns without which the document is for the Python codec."""
+    keeps_uuid: bool
+    namespace: bytes
+    made_by: tuple[int, ...] = ()
+    """Columns of which one must be filled, or there is no row."""
+    parents: tuple[tuple[int, int], ...] = ()
+    """(column, position of the table whose row's id it holds)."""
+
+
+class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``migrator_speedups.rows.RowCodec`` is made of."""
+
+    tables: tuple[Table, ...]
+    steps: tuple[Step, ...]
+    collection: bytes
+    """What stands between tenant and source id in the name of a row's id."""
+    tenant: bytes | None = None
+    """The tenant of documents that name none; None: each names its own."""
+    id_time: int = -1
+    """Column of the time in an ``_id``, which must be an ObjectId."""
+    id_text: int = -1
+    """Column of the ``_id`` as a text."""
+    run: tuple[int, ...] = ()
+
+
+class NativeReader(msgspec.Struct, frozen=True):
+    """The native codec of a collection, and what its rows are."""
+
+    plan: NativePlan
+    codec: Any
+    """``migrator_speedups.rows.RowCodec``."""
+
+
+def reader_of(codec: "Codec", context: Context) -> NativeReader | None:
+    """Return the native codec of a collection; None where the Python codec takes all of its documents."""
+    if native.module() is None:
+        return None
+    try:
+        plan = plan_of(codec, context)
+    except Unplannable:
+        return None
+    return NativeReader(plan, import_module("migrator_speedups.rows").RowCodec(plan))
+
+
+def plan_of(codec: "Codec", context: Context) -> NativePlan:
+    """Return the plan of a collection; raises ``Unplannable`` if it cannot have one."""
+    mapped = codec.mapped
+    functions = (mapped.admit, mapped.respell, mapped.derive if mapped.derive_on is None else None)
+    if any(function is not None for function in functions) or mapped.choices or mapped.present:
+        raise Unplannable("a function, or the document, decides about every row")
+    if len(mapped.tables) != 1 or mapped.tables[0] in ("locks", "triggers") or mapped.expects_trigger:
+        raise Unplannable("several tables, or one whose rows need more than cells")
+    return _Planner(codec, context).plan()
+
+
+class _Planner:
+    """Makes the plan of a collection that feeds one table."""
+
+    def __init__(self, codec: "Codec", context: Context) -> None:
+        self._codec, self._context, self._mapped = codec, context, codec.mapped
+        [self._rules] = codec.tables
+        self._format = copy_format.codec(self._rules.record)
+        self._positions = {f"{self._rules.name}.{name}": index for index, name in enumerate(self._format.columns)}
+        self._cells = self._templates()
+        self._id_columns = {"id-time": -1, "id-text": -1}
+        self._makers: Mapping[str, Callable[[Field], Step]] = {
+            "own-id": lambda field: self._of(field, "own-id"),
+            "tenant": lambda field: self._of(field, "tenant", required=True, learn=self._learn_tenant),
+            "reference": self._reference,
+            **dict.fromkeys(("text", "cron"), self._text),
+            **dict.fromkeys(("json", "jsonb"), self._json),
+            **dict.fromkeys(("number", "duration", "int2", "int4", "int8"), self._number),
+            **dict.fromkeys(("time", "timestamptz"), self._time),
+            **dict.fromkeys(("flag", "bool"), lambda field: self._of(field, "flag", shapes=(bool,))),
+            **dict.fromkeys(("texts", "text[]"), self._texts),
+            **dict.fromkeys(("words", "version", "zone", "period", "cron-fields", "column"), self._memo),
+        }
+        """Converter, or type of the column of the converter ``column``, to what makes the step."""
+
+    def plan(self) -> NativePlan:
+        """Return the plan."""
+        if self._format.columns[: len(_OWNER)] != _OWNER or self._format.types["id"] != "uuid":
+            raise Unplannable("rows that name no document")
+        self._check_columns()
+        steps = self._steps(self._mapped.fields)
+        for field in self._mapped.further:
+            self._leave_out(field)
+        needed = [self._positions[f"{self._rules.name}.{column}"] for column, *_ in self._rules.needed]
+        table = Table(
+            record=self._rules.record,
+            cells=tuple(self._cells),
+            needed=tuple(needed),
+            keeps_uuid=self._rules.keeps_uuid,
+            namespace=uuid5(identity.ROOT, self._rules.name).bytes,
+        )
+        return NativePlan(
+            tables=(table,),
+            steps=tuple(steps),
+            collection=f"\0{self._mapped.name}\0".encode(),
+            tenant=self._given_tenant(),
+            id_time=self._id_columns["id-time"],
+            id_text=self._id_columns["id-text"],
+            run=self._run(),
+        )
+
+    def _templates(self) -> list[bytes | None]:
+        record = self._rules.record
+        fields = {field.name: field for field in msgspec.structs.fields(record)}
+        given = {"source": self._codec.source, **self._rules.given}
+        cells: list[bytes | None] = []
+        for name in self._format.columns:
+            value = given.get(name, fields[name].default)
+            if value is msgspec.NODEFAULT or value is None:
+                if fields[name].default_factory is not msgspec.NODEFAULT:
+                    raise Unplannable(f"a default of {name} that is made anew for each row")
+                cells.append(None)
+            else:
+                cells.append(copy_format.cell(self._format.types[name], value))
+        return cells
+
+    def _check_columns(self) -> None:
+        """Refuse what would need more than one pass: a column with two fields, a field within another."""
+        fields = [field for field in self._mapped.every if field.converter not in ("tenant", "own-id")]
+        columns = [column for field in fields for column in field.columns]
+        if len({*columns}) < len(columns):
+            raise Unplannable("a column that several fields fill")
+        if any(tables.member_of(column) == "" and column not in self._positions for column in columns):
+            raise Unplannable("a column of another table")
+        if any(tables.split(column)[1] in _OWNER for column in columns):
+            raise Unplannable("a field that fills what follows from the document")
+        paths = [field.path for field in self._mapped.every] + [*self._mapped.fixed]
+        if any(one != other and one.startswith(f"{other}.") for one in paths for other in paths) or (
+            len({*paths}) < len(paths)
+        ):
+            raise Unplannable("a field within another one")
+
+    def _given_tenant(self) -> bytes | None:
+        if any(field.converter == "tenant" for field in self._mapped.fields):
+            return None
+        try:
+            return tenant_of(None, self._context, [], path="").encode()
+        except Rejected:
+            raise Unplannable("documents without a tenant") from None
+
+    def _run(self) -> tuple[int, ...]:
+        if not self._rules.is_completed:
+            return ()
+        found = tuple(self._positions[f"{self._rules.name}.{name}"] for name in _RUN)
+        if any(self._cells[position] is not None for position in found):
+            raise Unplannable("a constant that completes a run")
+        return found
+
+    def _literals(self) -> Iterator[Step]:
+        for name, text in self._mapped.fixed.items():
+            element = bson.encode({name: text})[4:-1]
+            yield Step(key=name.encode(), operation="literal", literal=element, required=True)
+
+    def _steps(self, fields: Sequence[Field]) -> list[Step]:
+        """Return the steps: of what stands in each document, then of the fields, those of one document in a group.
+
+        Fields of one document must stand together: then they are written together, whichever of them are there.
+        """
+        steps = list(self._literals())
+        open_groups: list[tuple[str, int]] = []
+        closed: set[str] = set()
+
+        def close(down_to: int) -> None:
+            while len(open_groups) > down_to:
+                path, start = open_groups.pop()
+                closed.add(path)
+                steps[start] = msgspec.structs.replace(steps[start], stop=len(steps))
+
+        for field in fields:
+            step = self._step_or_none(field)
+            if step is None:
+                continue
+            parents = field.path.split(".")[:-1]
+            groups = [".".join(parents[: count + 1]) for count in range(len(parents))]
+            same = 0
+            while same < min(len(groups), len(open_groups)) and open_groups[same][0] == groups[same]:
+                same += 1
+            close(same)
+            for name, path in zip(parents[same:], groups[same:], strict=True):
+                if path in closed:
+                    raise Unplannable("fields of one document that do not stand together")
+                open_groups.append((path, len(steps)))
+                steps.append(Step(key=name.encode(), operation="group"))
+            steps.append(step)
+        close(0)
+        return steps
+
+    def _step_or_none(self, field: Field) -> Step | None:
+        if field.path == "_id":
+            self._take_id(field)
+            return None
+        try:
+            return self._step(field)
+        except (Unplannable, IndescribableError):
+            self._leave_out(field)
+            return None
+
+    def _take_id(self, field: Field) -> None:
+        if field.converter not in self._id_columns or len(field.columns) != 1 or field.columns[0] in tables.INDEXED:
+            raise Unplannable("an _id that is read in another way")
+        self._id_columns[field.converter] = self._positions[field.columns[0]]
+
+    def _leave_out(self, field: Field) -> None:
+        """Leave out a field; raise if documents without it are not plain either."""
+        if field.write is not None or field.nulls or field.none is not None or field.required:
+            raise Unplannable(f"the field {field.path}, which every document has")
+        for column in field.columns:
+            position = self._positions.get(".".join((tables.split(column)[0], tables.split(column)[1].split(".")[0])))
+            cell = None if position is None else self._cells[position]
+            if cell is not None and (field.written or cell != self._default(field, column)):
+                raise Unplannable(f"the field {field.path}, which is written of every row")
+
+    def _default(self, field: Field, column: str) -> bytes | None:
+        return None if field.default is None else copy_format.cell(tables.type_of(column), field.default)
+
+    def _step(self, field: Field) -> Step:
+        if field.write is not None or any(map(tables.member_of, field.columns)) or field.local:
+            raise Unplannable("written, or read, by more than the field says")
+        kind = field.converter if field.converter != "column" or field.words else tables.type_of(field.columns[0])
+        make = self._makers.get(kind)
+        if make is None or (not field.columns and kind not in ("tenant", "own-id")):
+            raise Unplannable(f"no operation for {kind}")
+        return make(field)
+
+    def _of(self, field: Field, operation: str, *, shapes: tuple[Any, ...] = (), **options: Any) -> Step:  # noqa: ANN401 - of ``Step``
+        """Return the step of a field; ``shapes``: the shapes it may have, besides none."""
+        if shapes and field.shape is not None and field.shape not in (*shapes, *(one | None for one in shapes)):
+            raise Unplannable("a shape of its own")
+        column, *others = (self._positions[column] for column in field.columns) if field.columns else (-1,)
+        taken = {one.split(".")[0] for one in (*(other.path for other in self._mapped.every), *self._mapped.fixed)}
+        none = converters.none_of(field)
+        null_as = NULL if field.nulls else None if none is None else _value_of(none)
+        options.setdefault("required", field.required or any(path.split(".")[0] in taken for path in field.also))
+        default = self._default(field, field.columns[0]) if field.columns else None
+        return Step(
+            key=field.path.rpartition(".")[2].encode(),
+            operation=operation,
+            column=column,
+            others=tuple(others),
+            default=default,
+            written=field.written,
+            null_as=null_as,
+            **options,
+        )
+
+    def _longest(self, field: Field) -> int:
+        return LONGEST_KEY if any(column in tables.INDEXED for column in field.columns) else 0
+
+    def _text(self, field: Field) -> Step:
+        operation = "trimmed" if field.trim and field.converter != "column" else "text"
+        return self._of(field, operation, shapes=(str,), longest=self._longest(field))
+
+    def _texts(self, field: Field) -> Step:
+        longest = LONGEST_KEY if field.converter == "column" else self._longest(field)
+        return self._of(field, "texts", shapes=(list[str],), longest=longest)
+
+    def _json(self, field: Field) -> Step:
+        if field.default is not None or len(field.columns) > 1:
+            raise Unplannable("a default of JSON")
+        shape = None
+        if field.respelled and field.shape is None:
+            raise Unplannable("words of a document without a shape")
+        if field.converter == "json" and field.shape is not None:
+            shape = describe(field.shape, field.respelled)
+            if self._mapped.derive_on is not None and field.path in self._mapped.derive_on.below_zero:
+                shape = _not_negative(shape)
+        return self._of(field, "json", shape=shape)
+
+    def _number(self, field: Field) -> Step:
+        column = field.columns[0]
+        if len(field.columns) > 1:
+            raise Unplannable("a number in several columns")
+        least, most = tables.bounds_of(column)
+        sized = field.converter == "column"
+        if field.converter == "number" and field.shape is not None:
+            bits = next((bits for kind, bits in _SIZED if field.shape in (kind, kind | None)), None)
+            if bits is None:
+                raise Unplannable("a number of another shape")
+            width = 8 * _WIDTHS[tables.type_of(column)] - 1
+            least, most, sized = -(2 ** min(bits, width)), 2 ** min(bits, width) - 1, True
+        elif field.converter == "duration":
+            if MILLISECONDS[field.unit] != 1:
+                return self._memo(field)
+            least, most = max(least, -_EXACT), min(most, _EXACT)
+        elif field.converter == "number" and (field.factor, field.add) != (1, 0):
+            return self._memo(field)
+        return self._of(
+            field,
+            "number",
+            least=least,
+            most=most,
+            width=_WIDTHS[tables.type_of(column)],
+            number=_NUMBER_TYPES[field.type or "int"],
+            sized=sized,
+            none=field.none,
+        )
+
+    def _time(self, field: Field) -> Step:
+        if field.shape is not None and field.converter != "column":
+            raise Unplannable("a time of another shape")
+        encoding = "date" if field.converter == "column" else field.encoding
+        if encoding in ("date", "iso", "iso-z"):
+            return self._of(field, encoding)
+        if encoding not in _PER_SECOND:
+            raise Unplannable("a time in a text, or in a column")
+        number = _NUMBER_TYPES[field.type or ("double" if encoding == "seconds" else "long")]
+        return self._of(field, "epoch", per_second=_PER_SECOND[encoding], number=number)
+
+    def _reference(self, field: Field) -> Step:
+        """Return the step of a reference whose text follows from the id of the row; of others the text is remainder."""
+        _, name = tables.split(field.columns[0])
+        target = tables.TARGETS[name]
+        if not field.prefix or not self._codec.keeps_uuids(target, field.collection) or len(field.columns) > 1:
+            raise Unplannable("a reference that is not written")
+        if not identity.keeps_uuid(f"{field.prefix}{'0' * 32}"):
+            raise Unplannable("a reference whose id is not kept")
+        reference = -1 if field.loose else self._codec.reference_index(field)
+        return self._of(field, "reference", reference=reference, prefix=field.prefix.encode())
+
+    def _memo(self, field: Field) -> Step:
+        if len(field.columns) > 1:
+            raise Unplannable("words in several columns")
+        return self._of(field, "memo", learn=self._codec.learner(field, self._context))
+
+    def _learn_tenant(self, value: bytes) -> Learned:
+        notes: list[Note] = []
+        try:
+            found = value_in(value)
+            tenant = tenant_of(found, self._context, notes)
+        except (documents.Undecodable, Rejected, TypeError, AttributeError):
+            return None
+        return None if notes or type(found) is not str else (tenant.encode(), _value_of(tenant))
+
+
+def value_in(value: bytes) -> Any:  # noqa: ANN401 - any BSON value
+    """Return the value of BSON type and bytes; raises ``Undecodable``."""
+    element = value[:1] + b"\0" + value[1:]
+    return documents.decode((len(element) + 5).to_bytes(4, "little") + element + b"\0")[""]
+
+
+def _value_of(value: object) -> bytes:
+    """Return BSON type and bytes of a value."""
+    element = bson.encode({"": value}, codec_options=documents.OPTIONS)[4:-1]
+    return element[:1] + element[2:]
+
+
+def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 - the value of a column
+    """Return what there is to know of a value of a field, which the column holds as ``held``."""
+    write = converters.writer(field)
+    try:
+        written = _value_of(held if write is None else write(held))
+        cell = copy_format.cell(tables.type_of(field.columns[0]), held)
+    except (copy_format.NulInTextError, UnicodeEncodeError, OverflowError, bson.errors.BSONError):
+        return None
+    return (cell, written) if written == value else None
+
+
+def _not_negative(shape: Description) -> Description:
+    """Return the description of documents that hold no number below zero."""
+    match shape:
+        case ("int", least, most):
+            return ("int", max(0, least), most)
+        case ("union", inner):
+            return ("union", tuple(map(_not_negative, inner)))
+        case ("members", members):
+            return ("members", tuple((name, _not_negative(inner), required) for name, inner, required in members))
+    return shape

@@ -1,0 +1,53 @@
+"""Documents through both codecs: what the native one takes must be what the Python one makes of it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from migrator.pipeline.references import UncheckedResolver
+from migrator.pipeline.transform import transform_documents
+from migrator.sources.mapping.native_plan import NativeReader
+from migrator.sources.profile import Collection, Context
+from migrator.values.copy_format import codec
+from tests import native_codec
+
+
+class Compared(NamedTuple):
+    """What became of a batch."""
+
+    plain: list[int]
+    """Positions of the documents that the native codec took."""
+    handed: list[int]
+    clean: list[int]
+    """Positions of the documents that the Python codec carries without a finding and without a remainder."""
+
+
+def native_reader(collection: Collection, context: Context) -> NativeReader:
+    """Return the native codec of a collection that must have one."""
+    native_codec.needed()
+    assert collection.native is not None
+    found: NativeReader | None = collection.native(context)
+    assert found is not None
+    return found
+
+
+def compare(collection: Collection, context: Context, raws: Sequence[bytes]) -> Compared:
+    """Read a batch with both codecs; fail where they disagree about a document that the native one took."""
+    reader = native_reader(collection, context)
+    batch = b"".join(raws)
+    read = reader.codec.read(batch)
+    [table] = read.tables
+    kind = codec(reader.plan.tables[0].record)
+    taken = {document: table.row_bytes(index) for index, document in enumerate(table.positions())}
+    assert sorted([*taken, *read.handed]) == list(range(len(raws)))
+    clean: list[int] = []
+    for position, outcome in enumerate(transform_documents(collection, context, UncheckedResolver(), batch)):
+        assert read.raw(position) == outcome.raw == raws[position]
+        found: Any = outcome.loadable
+        if found is not None and not found.notes and found.remainder == b"{}" and not found.links:
+            clean.append(position)
+        if position not in taken:
+            continue
+        assert position in clean, outcome
+        [row] = found.rows
+        assert kind.equal((row.head, row.tail), taken[position]), kind.differing((row.head, row.tail), taken[position])
+    return Compared(sorted(taken), list(read.handed), clean)

@@ -1,0 +1,257 @@
+"""The native codec beside the Python codec: which documents it takes, and the rows that it makes of them."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import bson
+import pytest
+from bson.code import Code
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+
+from migrator.embedded.demo import COLLECTIONS as GENERATORS
+from migrator.embedded.demo import Plan
+from migrator.embedded.demo.plan import Counts
+from migrator.sources import load_profile
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import Field, Mapped, SourceMapping
+from migrator.sources.profile import Collection, Context, Document
+from migrator.values import document as documents
+from migrator.values import identity
+from tests import ports
+from tests.both_codecs import compare, native_reader
+from tests.stellaops_documents import CONTEXT, fresh
+
+STELLAOPS: Final = load_profile("stellaops").by_name()
+PLANNED: Final = ("runs", "impact_snapshots", "audit", "run_summaries", "execution_logs", "workers", "handlers")
+AS_OF: Final = CONTEXT.as_of
+HEX: Final = "0e5d7c1a9b3f4e6d8c2b1a0f9e8d7c6b"
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_both_codecs_agree_about_every_recorded_document(name: str) -> None:
+    """Every field of every base document, with each value of a list of awkward ones, as ``tests.ports`` makes them."""
+    taken = read = 0
+    for line in ports.recorded("stellaops"):
+        if line.collection != name:
+            continue
+        raws = [documents.encode(document) for document in line.documents("stellaops")]
+        found = compare(STELLAOPS[name], ports.CONTEXTS[line.context], raws)
+        taken += len(found.plain)
+        read += len(raws)
+    assert 0 < taken < read
+
+
+@pytest.mark.parametrize("name", [name for name in PLANNED if name in GENERATORS])
+def test_what_an_ordinary_database_holds_is_plain(name: str) -> None:
+    plan = Plan(seed=7, counts=Counts(20, 200, 40, 20, 20, 20, 20, 20, 12, 6, 40, 20), plain=True)
+    found = compare(STELLAOPS[name], CONTEXT, list(GENERATORS[name](plan)))
+    assert found.plain == found.clean
+    assert len(found.plain) > 0.8 * (len(found.plain) + len(found.handed))
+
+
+CHANGES: Final[dict[str, Callable[[Document], Any]]] = {
+    "an unknown field": lambda run: run.update(other=1),
+    "a field of our own store": lambda run: run.update(workerId="w"),
+    "another order of fields": lambda run: run.update(tenantId=run.pop("tenantId")),
+    "no tenant": lambda run: run.pop("tenantId"),
+    "a blank tenant": lambda run: run.update(tenantId=" "),
+    "no state": lambda run: run.pop("state"),
+    "an unknown state": lambda run: run.update(state="resting"),
+    "an older word": lambda run: run.update(state="canceled"),
+    "an unknown cause": lambda run: run.update(trigger="whim"),
+    "an unknown version": lambda run: run.update(schemaVersion="scheduler.run@9"),
+    "another id inside": lambda run: run.update(id="run_other"),
+    "code for a text": lambda run: run.update(error=Code("x")),
+    "a blank text": lambda run: run.update(error=""),
+    "white space around a text": lambda run: run.update(error="\u2003x"),
+    "white space after a text": lambda run: run.update(error="x\u3000"),
+    "NUL in a text": lambda run: run.update(error="a\0b"),
+    "null": lambda run: run.update(error=None),
+    "a time with Z": lambda run: run.update(createdAt="2025-11-02T08:00:00Z"),
+    "a time with zeros at its end": lambda run: run.update(createdAt="2025-11-02T08:00:00.500+00:00"),
+    "a day that is not": lambda run: run.update(createdAt="2025-02-29T08:00:00+00:00"),
+    "a BSON date": lambda run: run.update(createdAt=datetime(2025, 11, 2)),  # noqa: DTZ001 - as BSON has it
+    "an end before the beginning": lambda run: run.update(
+        startedAt="2025-11-02T08:00:00+00:00", finishedAt="2025-11-02T07:00:00+00:00"
+    ),
+    "a counter below zero": lambda run: run["stats"].update(queued=-1),
+    "a long counter": lambda run: run["stats"].update(queued=Int64(1)),
+    "a double counter": lambda run: run["stats"].update(queued=1.0),
+    "a decimal": lambda run: run["stats"].update(queued=Decimal128("1")),
+    "an unknown counter": lambda run: run["stats"].update(other=1),
+    "a document for a list": lambda run: run.update(deltas={}),
+    "a reference by another prefix": lambda run: run.update(scheduleId=f"job_{HEX}"),
+    "a reference in capitals": lambda run: run.update(scheduleId=f"sch_{HEX.upper()}"),
+    "a reference that is no UUID": lambda run: run.update(scheduleId="sch_nightly"),
+    "an _id that is a number": lambda run: run.update(_id=7),
+    "an _id that begins with a brace": lambda run: run.update(_id="{x", id="{x"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_document_with_a_doubt_is_handed_to_the_python_codec(change: str) -> None:
+    changed = fresh("runs")
+    CHANGES[change](changed)
+    raws = [bson.encode(fresh("runs")), bson.encode(changed), bson.encode(fresh("runs"))]
+    assert compare(STELLAOPS["runs"], CONTEXT, raws).handed == [1]
+
+
+KEPT: Final[dict[str, Callable[[Document], Any]]] = {
+    "an _id that is no UUID": lambda run: run.update(_id="n\u00e4chtlich", id="n\u00e4chtlich"),
+    "an _id in capitals": lambda run: run.update(_id=HEX.upper(), id=HEX.upper()),
+    "an _id that is the text of a UUID": lambda run: run.update(
+        _id="0e5d7c1a-9b3f-4e6d-8c2b-1a0f9e8d7c6b", id="0e5d7c1a-9b3f-4e6d-8c2b-1a0f9e8d7c6b"
+    ),
+    "an empty _id": lambda run: run.update(_id="", id=""),
+    "another tenant": lambda run: run.update(tenantId=" \u00fcber alles "),
+    "the first instant": lambda run: run.update(createdAt="0001-01-01T00:00:00+00:00"),
+    "the last instant": lambda run: run.update(createdAt="9999-12-31T23:59:59.999999+00:00"),
+    "the day before 2000": lambda run: run.update(createdAt="1999-12-31T23:59:59.000001+00:00"),
+    "a leap day": lambda run: run.update(createdAt="2000-02-29T00:00:00.1+00:00"),
+    "a text of all planes": lambda run: run.update(error="a\u00e9\u20ac\U0001f600 \u2003 z"),
+    "an error left out": lambda run: run.pop("error", None),
+    "no times but one": lambda run: [run.pop(name, None) for name in ("startedAt", "finishedAt")],
+}
+
+
+@pytest.mark.parametrize("change", KEPT)
+def test_an_ordinary_document_is_plain_whatever_it_says(change: str) -> None:
+    changed = fresh("runs")
+    KEPT[change](changed)
+    assert compare(STELLAOPS["runs"], CONTEXT, [bson.encode(changed)]).plain == [0]
+
+
+def test_documents_in_quarantine_are_handed_to_the_python_codec() -> None:
+    raws = [bson.encode(fresh("runs", _id=f"run_{number}", id=f"run_{number}")) for number in range(3)]
+    reader = native_reader(STELLAOPS["runs"], CONTEXT)
+    read = reader.codec.read(b"".join(raws), frozenset({b"run_1"}))
+    assert read.handed == [1]
+    assert read.tables[0].positions() == [0, 2]
+
+
+def test_a_reference_is_asked_for_once_and_the_documents_that_it_leads_astray_are_handed() -> None:
+    schedule, other = f"sch_{HEX}", f"sch_{HEX[::-1]}"
+    raws = [
+        bson.encode(fresh("runs", _id=f"run_{number}", id=f"run_{number}", scheduleId=named, retryOf=...))
+        for number, named in enumerate((schedule, other, schedule, other, schedule))
+    ]
+    reader = native_reader(STELLAOPS["runs"], CONTEXT)
+    answers: list[dict[bytes, bool] | bool] = [{} for _ in STELLAOPS["runs"].references]
+    read = reader.codec.read(b"".join(raws), frozenset(), answers)
+    tenant = fresh("runs")["tenantId"].encode()
+    asked = [(0, bytes.fromhex(HEX) + tenant), (0, bytes.fromhex(HEX[::-1]) + tenant)]
+    assert (read.unknown, read.handed) == (asked, [])
+    answers[0] = {asked[0][1]: True, asked[1][1]: False}
+    read.settle(answers)
+    assert (read.unknown, read.handed, read.tables[0].positions()) == ([], [1, 3], [0, 2, 4])
+    assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [1, 3]
+    answers[0] = False
+    assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [0, 1, 2, 3, 4]
+
+
+def test_bytes_that_are_not_one_document_after_the_other_are_refused() -> None:
+    reader = native_reader(STELLAOPS["runs"], CONTEXT)
+    whole = bson.encode(fresh("runs"))
+    for broken in (whole[:-1], whole + b"\0", b"\x04\0\0\0", whole[:4]):
+        with pytest.raises(ValueError, match="malformed"):
+            reader.codec.read(broken)
+    assert reader.codec.read(b"").documents == 0
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_corrupted_bytes_never_make_a_row_that_the_python_codec_would_not_make(name: str) -> None:
+    chosen = random.Random(name)
+    whole = bson.encode(fresh(name))
+    raws = [whole]
+    for _ in range(600):
+        changed = bytearray(whole)
+        for _ in range(chosen.choice((1, 1, 1, 2, 5))):
+            changed[chosen.randrange(4, len(changed))] = chosen.choice(
+                (0, 1, 2, 4, 0x7F, 0x80, 0xFF, chosen.randrange(256))
+            )
+        raws.append(bytes(changed))
+    raws += [cut.to_bytes(4, "little") + whole[4 : cut - 1] + b"\0" for cut in range(5, len(whole), 7)]
+    assert 0 in compare(STELLAOPS[name], CONTEXT, raws).plain
+
+
+FIELDS: Final = (
+    Field(path="name", columns=("runs.trace_id",), converter="text"),
+    Field(path="kind", columns=("runs.state",), converter="words", words={"ok": "completed", "ko": "error"}),
+    Field(path="at.created", columns=("runs.scheduled_at",), converter="time", encoding="seconds"),
+    Field(path="at.updated", columns=("runs.available_at",), converter="time", encoding="iso-z"),
+    Field(path="took", columns=("runs.duration_ms",), converter="duration", none=-1),
+    Field(path="worker", columns=("runs.worker_id",), converter="text", default="nobody"),
+)
+
+
+def _mapped(*fields: Field, constants: Document, **options: Any) -> Collection:  # noqa: ANN401 - of ``Mapped``
+    mapped = Mapped(
+        name="tasks",
+        tables=("runs",),
+        fields=fields,
+        constants={"runs.created_at": AS_OF, **constants},
+        measures=(),
+        **options,
+    )
+    return profile_of_mapping(SourceMapping(name="made", collections=(mapped,)), 1).by_name()["tasks"]
+
+
+def test_a_mapping_with_groups_numbers_and_defaults_is_read_as_its_fields_say() -> None:
+    tasks = _mapped(*FIELDS, fixed={"_cls": "Task"}, constants={"runs.cause": "manual"})
+    sound = {"_id": ObjectId("65a000000000000000000001"), "_cls": "Task", "name": "n", "kind": "ok"}
+    times = {"created": 1_700_000_000.25, "updated": "2025-11-02T08:00:00.000Z"}
+    cases: list[tuple[Document, bool]] = [
+        ({**sound, "at": times, "took": 5}, True),
+        ({**sound, "at": {"created": 1_700_000_000.123457}, "took": 2**40}, True),
+        ({**sound, "took": -1}, True),
+        ({**sound, "took": 5, "worker": "w"}, True),
+        ({**sound, "took": 5, "worker": "nobody"}, False),  # holds the default, which is not written
+        (sound, False),  # none is written as -1
+        ({**sound, "at": {}, "took": 5}, False),
+        ({**sound, "at": {**times, "other": 1}, "took": 5}, False),
+        ({**sound, "at": {"updated": "2025-11-02T08:00:00Z"}, "took": 5}, False),
+        ({**sound, "at": {"created": 1e300}, "took": 5}, False),
+        ({**sound, "at": {"created": 1}, "took": 5}, False),  # written as a double
+        ({**sound, "took": 5.0}, False),
+        ({**sound, "took": 5, "kind": "eh"}, False),
+        ({**sound, "took": 5, "_cls": "Other"}, False),
+        ({name: value for name, value in sound.items() if name != "_cls"} | {"took": 5}, False),
+        ({**sound, "name": "n" * 2_000, "took": 5}, True),
+        ({**sound, "name": "n" * 2_001, "took": 5}, False),
+    ]
+    found = compare(tasks, CONTEXT, [bson.encode(document) for document, _ in cases])
+    assert found.plain == [position for position, (_, is_plain) in enumerate(cases) if is_plain]
+
+
+def test_documents_that_name_no_tenant_are_of_the_configured_one() -> None:
+    tasks = _mapped(*FIELDS, constants={})
+    raws = [bson.encode({"_id": "a", "name": "n", "kind": "ok", "took": 1})]
+    assert compare(tasks, CONTEXT, raws).plain == [0]
+    assert tasks.native is not None
+    assert tasks.native(Context(as_of=AS_OF)) is None
+
+
+def test_an_id_follows_from_the_document_as_the_python_codec_computes_it() -> None:
+    tasks = _mapped(*FIELDS, constants={})
+    reader = native_reader(tasks, CONTEXT)
+    texts = ("a", HEX, f"x_{HEX}", f"9_{HEX}", f"x-y_{HEX}", f"\u00e4_{HEX}", "0E5D7C1A-9b3f-4e6d-8c2b-1a0f9e8d7c6b")
+    raws = [bson.encode({"_id": text, "name": "n", "kind": "ok", "took": 1}) for text in texts]
+    found = reader.codec.read(b"".join(raws)).tables[0].ids()
+    expected = partial(identity.row_id, "runs", "fallback", "tasks")
+    assert found == [expected(text).bytes for text in texts]
+
+
+def test_words_that_a_memo_has_no_room_for_are_learned_again() -> None:
+    tasks = _mapped(
+        Field(path="word", columns=("runs.error",), converter="words", words={"a": "b"}, keep=True, finding=""),
+        Field(path="wait", columns=("runs.duration_ms",), converter="duration", unit="seconds"),
+        constants={"runs.state": "completed"},
+    )
+    raws = [bson.encode({"_id": "a", "word": "a", "wait": number % 5_000}) for number in range(10_000)]
+    assert compare(tasks, CONTEXT, raws[:200]).handed == []
+    assert native_reader(tasks, CONTEXT).codec.read(b"".join(raws)).handed == []
