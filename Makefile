@@ -15,6 +15,12 @@ SPEEDUPS := $(VENV)/.speedups
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
+# The tests that read documents, once more. They are chosen in tests/conftest.py.
+WITH_PYTHON_CODEC = @if [ -e $(SPEEDUPS) ]; then \
+	echo "make: the tests that read documents, once more with the Python codec" >&2; \
+	MIGRATOR_CODEC=python $(PYTEST) -m codec; \
+	else echo "make: the tests ran with the Python codec alone, because the native codec is not built here" >&2; fi
+
 # The demo and the tests start servers from wheels (extra embedded).
 SERVERS = @case "$$(uname -sm)" in \
 	"Linux x86_64") ;; \
@@ -43,6 +49,7 @@ sample: $(SPEEDUPS) ## run the demo and keep its report as reports/sample
 test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
 	$(SERVERS)
 	$(PYTEST) $(ARGS)
+	$(if $(strip $(ARGS)),,$(WITH_PYTHON_CODEC))
 
 test-deep: $(SPEEDUPS) ## the same with more versions, cases and moments: hours
 	$(SERVERS)

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator import native
 from migrator.cutover import smoke
 from migrator.embedded import binaries
 from migrator.embedded.mongo import MongoServer
@@ -99,14 +100,17 @@ _repeatable_properties()
 
 
 def pytest_report_header() -> list[str]:
-    """Say which servers the tests run on."""
+    """Say which servers the tests run on, and with which codec."""
     found = []
     for version in [NEWEST, *OTHERS]:
         program = binaries.postgres(version) / "bin" / "postgres"
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         found.append(answer.strip().removeprefix("postgres (PostgreSQL) ").split()[0])
     account = " (servers run as another user)" if os.geteuid() == 0 else ""
-    return [f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}"]
+    return [
+        f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}",
+        f"codec: {native.description()}",
+    ]
 
 
 LONGEST = (
@@ -161,12 +165,39 @@ LONGEST = (
 """Files whose tests take longest, longest first."""
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that at the end no process waits for one of them."""
+BOTH_CODECS = (
+    "integration/test_backfill.py",
+    "integration/test_hostile_documents.py::test_a_value",
+    "integration/test_hostile_documents.py::test_ids",
+    "faults/test_kill_and_resume.py::test_killed_twenty_times_at_random",
+    "faults/test_tail.py",
+    "integration/tail/test_changes.py",
+    "integration/test_agenda.py",
+    "integration/test_modelled_sources.py",
+    "integration/test_parity.py",
+    "integration/test_mapping.py",
+    "integration/test_references.py",
+    "integration/test_mixed_ids.py",
+)
+"""Beginnings of the names of tests that read documents as copy, tail and parity check do.
+
+`make test` runs them with the native codec, where it is built, and once more with the Python codec. Tests of decode and
+encode alone need no second run: they call the Python codec, and ``tests.both_codecs`` compares the native one with it.
+"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
+    """Mark the tests of both codecs; begin with the files that take longest, so that at the end no process waits."""
     here = Path(__file__).parent
+    both = tuple(f"tests/{name}" for name in BOTH_CODECS)
+    for item in items:
+        if item.nodeid.startswith(both):
+            item.add_marker(pytest.mark.codec)
+    result = yield  # the options -m and -k choose
     ranks = {here / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -154,6 +154,27 @@ def test_sources_that_cannot_be_compiled_are_an_error(checkout: Path) -> None:
     assert not (checkout / ".venv" / ".speedups").exists()
 
 
+@pytest.mark.parametrize(
+    ("built", "arguments", "expected"),
+    [
+        (True, (), ["codec= ", "codec=python -m codec"]),
+        (True, ("ARGS=tests/unit",), ["codec= tests/unit"]),
+        (False, (), ["codec= "]),
+    ],
+    ids=["both codecs", "some tests", "nothing compiles"],
+)
+def test_the_tests_that_read_documents_run_with_both_codecs(
+    checkout: Path, *, built: bool, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    script(checkout / "bin" / "python3.12", interpreter("python3.12", compiled=0 if built else 3))
+    make(checkout, ".venv/.installed")
+    script(checkout / ".venv" / "bin" / "pytest", '#!/bin/bash\necho "codec=${MIGRATOR_CODEC:-} ${*:4}" >> tests-run\n')
+    done = make(checkout, "test", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "tests-run").read_text().splitlines() == expected
+    assert ("ran with the Python codec alone" in done.stderr) == (not built)
+
+
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The program that builds the native codec; what it tells pip is written down instead."""
