@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from migrator.records import Run, Schedule, Trigger
     from migrator.scheduler.async_client import AsyncScheduler
     from migrator.scheduler.client import Scheduler
-    from migrator.scheduler.handlers import Context, Registry
+    from migrator.scheduler.handlers import Context, ExternalSystem, Registry
     from migrator.scheduler.models import ScheduleRequest
     from migrator.scheduler.process import Worker
     from migrator.store import open_store, prepare
@@ -36,6 +36,7 @@ __all__ = [
     "BackendMovedError",
     "ConflictError",
     "Context",
+    "ExternalSystem",
     "MigratorError",
     "NotFoundError",
     "Registry",
@@ -66,7 +67,7 @@ _MODULES: Final = MappingProxyType(
         "migrator.scheduler.models": "ScheduleRequest",
         "migrator.records": "Schedule Trigger Run",
         "migrator.scheduler.process": "Worker",
-        "migrator.scheduler.handlers": "Registry Context",
+        "migrator.scheduler.handlers": "Registry Context ExternalSystem",
         "migrator.errors": (
             "MigratorError UsageError UnreachableError ConflictError TransitionError NotFoundError BackendMovedError"
         ),

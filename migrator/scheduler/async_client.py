@@ -61,6 +61,8 @@ class AsyncScheduler:
     retry_schedule = _awaited(Scheduler.retry_schedule)
     claim = _awaited(Scheduler.claim)
     finish = _awaited(Scheduler.finish)
+    complete = _awaited(Scheduler.complete)
+    heartbeat = _awaited(Scheduler.heartbeat)
     get = _awaited(Scheduler.get)
     list = _awaited(Scheduler.list)
     history = _awaited(Scheduler.history)

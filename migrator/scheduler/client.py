@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID, uuid4
 
+from migrator.errors import NotFoundError
 from migrator.log import logger
 from migrator.records import Handler, Run
 from migrator.scheduler import commands, creation, health, queries, validation
@@ -24,6 +25,7 @@ from migrator.scheduler.models import (
     Timing,
 )
 from migrator.scheduler.queries import Metrics, Stats
+from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.queue import Claim
@@ -227,8 +229,8 @@ class Scheduler:
     ) -> Sequence[Claim]:
         """Claim queued runs of the tenant, by priority and then by time; ``queues``: only of these, if omitted: of all.
 
-        ``worker_id`` says who executes them. Until the lease ends no other worker gets them; ``store.queue.heartbeat``
-        renews it.
+        ``worker_id`` says who executes them. Until the lease ends no other worker gets them; ``heartbeat`` renews
+        it.
         """
         return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
 
@@ -254,6 +256,58 @@ class Scheduler:
         )
         at = self.store.now() if now is None else now
         return bool(self.store.queue.finish([finish_of(claim, outcome, at)], now))
+
+    # -- runs that another system executes
+
+    def complete(
+        self,
+        run_id: UUID,
+        state: OutcomeState = "completed",
+        *,
+        fence: int | None = None,
+        result: Any = None,  # noqa: ANN401 - any JSON value
+        error: str | None = None,
+        error_detail: str | None = None,
+        final: bool = False,
+        now: datetime | None = None,
+    ) -> bool:
+        """End a run that another system executes, from any process; return False if it is not running any more.
+
+        ``fence``: ``Request.fence`` of the call that handed the run over. With it, a task of an earlier claim ends
+        nothing that was claimed again since; if omitted, whichever claim holds the run is ended. The other parameters
+        are those of ``finish``. The end is recorded as a worker records it: log, audit trail, summary and schedule.
+        """
+        outcome = Outcome(
+            state=state, result=validation.encode_json(result), error=error, error_detail=error_detail, final=final
+        )
+        claim = self._held(run_id, fence, now)
+        if claim is None:
+            return False
+        at = self.store.now() if now is None else now
+        end = finish_of(claim, outcome, at)
+        if not self.store.queue.finish([end], now):
+            return False
+        words = end.state if end.error is None else f"{end.state}: {end.error}"
+        line = LogLine(at=at, level="info" if end.state == "completed" else "error", message=words)
+        clock = None if now is None else lambda: at
+        Recorder(self.store, sink=self._sink, clock=clock).ended([EndedRun(claim=claim, finish=end, lines=[line])])
+        return True
+
+    def heartbeat(
+        self,
+        run_id: UUID,
+        lease: timedelta = timedelta(minutes=5),
+        *,
+        fence: int | None = None,
+        now: datetime | None = None,
+    ) -> bool:
+        """Renew the lease of a run that another system executes; return False if it is not running any more.
+
+        False tells the other system to stop: the run was cancelled, has timed out or was taken away. ``fence`` as for
+        ``complete``. While its process renews the lease, the run goes on even if the worker that sent it has ended.
+        """
+        claim = self._held(run_id, fence, now)
+        return claim is not None and bool(self.store.queue.heartbeat([claim], lease, now))
 
     # -- queries
 
@@ -349,6 +403,20 @@ class Scheduler:
         removed = self.store.purge(self.tenant)
         logger().warning("a tenant was removed", tenant=self.tenant, rows=sum(removed.values()))
         return removed
+
+    def _held(self, run_id: UUID, fence: int | None, now: datetime | None) -> Claim | None:
+        """Return the claim that holds a run; None if it is not running, or by another claim than that of ``fence``."""
+
+        def read(session: Session) -> Claim | None:
+            run = session.runs.get(run_id)
+            if run is None:
+                raise NotFoundError(f"no run {run_id}")
+            if run.state != "running" or (fence is not None and run.fence != fence):
+                return None
+            schedule = None if run.schedule_id is None else session.schedules.get(run.schedule_id)
+            return Claim(run=run, schedule=schedule)
+
+        return self._read(now, read)
 
     def _read(self, now: datetime | None, ask: Callable[[Session], T]) -> T:
         return queries.read(self.store, self.tenant, now, ask)

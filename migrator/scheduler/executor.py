@@ -6,8 +6,9 @@ are recorded and can be compared with what the other side fired.
 """
 
 import traceback
+from collections.abc import Callable, Sequence
 from threading import Lock, Thread
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from migrator.log import logger
 from migrator.scheduler import handlers
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.handlers import Context, Function, Registry, Request
+from migrator.scheduler.handlers import Context, ExternalSystem, Function, Registry, Request
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
@@ -46,14 +47,29 @@ class Executor(Protocol):
         """
 
     def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it runs in this process; nothing that it returns counts any more."""
+        """Tell the run's handler, or the other system, to stop; nothing that it returns counts any more."""
+
+    def forget(self, run_id: UUID) -> None:
+        """Ask no more for the outcome of a run that another system executes."""
+
+    def collect(self) -> None:
+        """Ask other systems for outcomes, and report those that there are."""
 
     def close(self) -> None:
         """Tell all of them to stop."""
 
 
+class _SentRun(NamedTuple):
+    """A run that another system executes."""
+
+    claim: Claim
+    reports: RunListener
+    system: ExternalSystem
+    task_id: str
+
+
 class InProcessExecutor:
-    """Runs functions in threads of this process, one each, and gives the rest to the registry's senders.
+    """Runs functions in threads of this process, one each, and hands the rest to the registry's other systems.
 
     The threads do not keep the process from ending: by then their runs were released, or their leases end.
     """
@@ -62,15 +78,16 @@ class InProcessExecutor:
         self._registry = registry
         self._lock = Lock()
         self._running: dict[UUID, Context] = {}
-        self._sent: dict[UUID, tuple[Claim, RunListener]] = {}
+        self._sent: dict[UUID, _SentRun] = {}
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
         """Start the run in a thread, or send it to another system."""
-        sender = self._registry.sender(claim.schedule)
-        if sender is not None:
+        system = self._registry.system(claim.schedule)
+        if system is not None:
+            task_id = system.send(_request(claim))
             with self._lock:
-                self._sent[claim.run.id] = (claim, reports)
-            return sender(_request(claim))
+                self._sent[claim.run.id] = _SentRun(claim, reports, system, task_id)
+            return task_id
         function = self._registry.function(claim.schedule)
         if isinstance(function, str):
             reports.ended(claim, Outcome(state="error", error=function, final=True))
@@ -82,28 +99,36 @@ class InProcessExecutor:
         Thread(target=self._work, args=work, name=f"run {claim.run.id}", daemon=True).start()
         return None
 
-    def deliver(self, run_id: UUID, outcome: Outcome) -> bool:
-        """Take the outcome of a run from another system; False if this process did not send the run there."""
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler, or the other system, to stop."""
         with self._lock:
             sent = self._sent.pop(run_id, None)
-        if sent is None:
-            return False
-        claim, reports = sent
-        reports.ended(claim, outcome)
-        return True
-
-    def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it runs in this process."""
-        with self._lock:
-            self._sent.pop(run_id, None)
             context = self._running.get(run_id)
         if context is not None:
             context.cancel()
+        if sent is not None:
+            _ask(sent, sent.system.revoke)
+
+    def forget(self, run_id: UUID) -> None:
+        """Ask no more for the outcome of a run that another system executes."""
+        with self._lock:
+            self._sent.pop(run_id, None)
+
+    def collect(self) -> None:
+        """Ask other systems for outcomes, and report those that there are."""
+        with self._lock:
+            sent: Sequence[_SentRun] = list(self._sent.values())
+        for one in sent:
+            outcome = _ask(one, one.system.outcome)
+            if outcome is not None:
+                self.forget(one.claim.run.id)
+                one.reports.ended(one.claim, outcome)
 
     def close(self) -> None:
-        """Tell all handlers to stop."""
+        """Tell all handlers of this process to stop; what other systems execute goes on there."""
         with self._lock:
             running = list(self._running)
+            self._sent.clear()
         for run_id in running:
             self.cancel(run_id)
 
@@ -114,11 +139,25 @@ class InProcessExecutor:
         reports.ended(claim, outcome)
 
 
+def _ask(sent: _SentRun, question: Callable[[str], Outcome | None]) -> Outcome | None:
+    """Ask another system; one that cannot answer now is asked again later."""
+    try:
+        return question(sent.task_id)
+    except Exception as error:  # noqa: BLE001 - whatever another system's client raises
+        logger().warning("another system does not answer", task=sent.task_id, reason=type(error).__name__)
+        return None
+
+
 def _call(function: Function, claim: Claim, context: Context) -> Outcome:
     try:
         answer = handlers.call_handler(function, handlers.arguments_of(claim.schedule), context)
     except BaseException as error:  # noqa: BLE001 - whatever ends a handler is the run's error, not the process's
         return failure_outcome(error)
+    return completed_outcome(answer)
+
+
+def completed_outcome(answer: object) -> Outcome:
+    """Return what a handler returned as the outcome of its run: an error if it is no JSON, or too large."""
     if answer is None:
         return Outcome(state="completed")
     try:
@@ -159,6 +198,7 @@ def _request(claim: Claim) -> Request:
         arguments=handlers.arguments_of(schedule),
         asked=handlers.asked_of(run),
         attempt=run.attempt or 1,
+        fence=claim.fence,
         trace_id=run.trace_id,
         span_id=run.span_id,
     )
@@ -206,8 +246,16 @@ class ParallelRunExecutor:
         return None
 
     def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it runs in this process."""
+        """Tell the run's handler, or the other system, to stop."""
         self._inner.cancel(run_id)
+
+    def forget(self, run_id: UUID) -> None:
+        """Ask no more for the outcome of a run that another system executes."""
+        self._inner.forget(run_id)
+
+    def collect(self) -> None:
+        """Ask other systems for outcomes, and report those that there are."""
+        self._inner.collect()
 
     def close(self) -> None:
         """Tell all of them to stop."""

@@ -19,6 +19,7 @@ from migrator import states
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome
 from migrator.scheduler.models import ScheduleRequest
 from migrator.store.queue import HandlerFilter, handler_of
 from migrator.values import jsonb
@@ -75,8 +76,6 @@ class Context:
 
 Function: TypeAlias = Callable[..., Any]
 F = TypeVar("F", bound=Function)
-Sender: TypeAlias = Callable[["Request"], str | None]
-"""Hands a request to another system; returns the id that it goes by there."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +90,33 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     asked: Mapping[str, Any]
     """What came with the request for this run (``asked_of``)."""
     attempt: int
+    fence: int
+    """Of the claim: with it the other system ends this run (``Scheduler.complete``), and not a later claim of it."""
     trace_id: str | None
     span_id: str | None
+
+
+class ExternalSystem:
+    """Another system that executes runs: a task queue, a workflow engine. A subclass says how runs get there.
+
+    The outcome of a run comes back in one of two ways: a process of the other system calls ``Scheduler.complete``, or
+    the worker that sent the run asks ``outcome``.
+    """
+
+    def send(self, request: Request) -> str:
+        """Hand over a run without waiting for it; return the id that it goes by there (``external_task_id``).
+
+        What is raised counts as the run's error. It is called again, with a higher fence, only if the run was queued
+        again.
+        """
+        raise NotImplementedError
+
+    def revoke(self, task_id: str) -> None:
+        """Stop a run that was cancelled, timed out or taken away; nothing that comes back of it counts any more."""
+
+    def outcome(self, task_id: str) -> Outcome | None:  # noqa: ARG002 - a subclass asks
+        """Return how a run ended; None while it has not, and if ``Scheduler.complete`` tells it."""
+        return None
 
 
 class Registry:
@@ -105,7 +129,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
-        self._senders: dict[str, Sender] = {}
+        self._systems: dict[str, ExternalSystem] = {}
 
     def register(self, name: str, function: Function) -> Function:
         """Add a function; return it. ``UsageError`` if it cannot be a handler, or the name is taken."""
@@ -126,11 +150,11 @@ class Registry:
 
         return register
 
-    def send_with(self, handler_type: str, sender: Sender) -> None:
+    def send_with(self, handler_type: str, system: ExternalSystem) -> None:
         """Hand runs of this type (agent, workflow, celery_task) to another system."""
         if handler_type not in EXTERNAL_TYPES:
             raise UsageError(f"handlers of type {handler_type!r} run here; others: {', '.join(sorted(EXTERNAL_TYPES))}")
-        self._senders[handler_type] = sender
+        self._systems[handler_type] = system
 
     def create_jobs(self, name: str, client_of: Callable[[str], Scheduler]) -> None:
         """Register a handler that makes a one-time schedule of each run; ``client_of`` returns the client of a tenant.
@@ -148,10 +172,10 @@ class Registry:
         found = self._functions.get(name)
         return f"unknown handler: {name}" if found is None else found
 
-    def sender(self, schedule: Schedule | None) -> Sender | None:
-        """Return who runs the schedule's handler elsewhere; none where it runs here."""
+    def system(self, schedule: Schedule | None) -> ExternalSystem | None:
+        """Return the system that executes the schedule's handler; None if this process does."""
         kind = None if schedule is None else schedule.handler_type
-        return None if kind is None else self._senders.get(kind)
+        return None if kind is None else self._systems.get(kind)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +185,7 @@ class Registry:
     @property
     def filter(self) -> HandlerFilter:
         """What a process with these handlers fires and claims: their schedules, and no others."""
-        return HandlerFilter(names=self.names, types=tuple(sorted(self._senders)))
+        return HandlerFilter(names=self.names, types=tuple(sorted(self._systems)))
 
 
 def check_handler(name: str, function: Function) -> None:

@@ -22,7 +22,6 @@ from migrator.config import SchedulerSettings, Settings
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
 from migrator.log import logger
 from migrator.records import WorkerRecord
-from migrator.scheduler.completion import Outcome, OutcomeState
 from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRunExecutor
 from migrator.scheduler.handlers import Registry, load_registry
 from migrator.scheduler.leadership import Leadership
@@ -325,7 +324,7 @@ class SchedulerProcess:
         limit = self._monotonic() + self._settings.stop_within_ms / 1000
         ticker = Ticker(self._settings.heartbeat_ms, self._monotonic(), at_once=False)
         try:
-            while self.worker.active and not self._stop_at_once and self._monotonic() < limit:
+            while self.worker.executes and not self._stop_at_once and self._monotonic() < limit:
                 self._pause(min(limit, ticker.next_at) - self._monotonic())
                 if ticker.due(self._monotonic()):
                     self._heartbeat()
@@ -386,15 +385,6 @@ class Worker:
         self._executor = InProcessExecutor(registry)
         self._process: SchedulerProcess | None = None
         self._stopped = False
-
-    def deliver(
-        self, run_id: UUID, state: OutcomeState = "completed", *, result: bytes | None = None, error: str | None = None
-    ) -> bool:
-        """Take the outcome of a run that a sender of the registry gave to another system; ``result`` is JSON text.
-
-        Return False if this worker did not send the run there, or has its outcome. May be called from any thread.
-        """
-        return self._executor.deliver(run_id, Outcome(state=state, result=result, error=error))
 
     def stop(self) -> None:
         """Claim nothing more; let runs end, for at most ``stop_within_ms``, and release the others.

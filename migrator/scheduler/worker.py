@@ -112,6 +112,8 @@ class CounterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     retried: int = 0
     lost: int = 0
     """Runs that were cancelled or taken away while they were worked on."""
+    delivered: int = 0
+    """Runs that another system ended by itself (``Scheduler.complete``)."""
     late: int = 0
     """Outcomes that came too late, or twice, and were ignored."""
     given_back: int = 0
@@ -153,6 +155,9 @@ class Counters:
             return self._now
 
 
+MOST_SENT: Final = 1_000
+"""Runs that a worker has handed to other systems at the same time; they take no room in this process."""
+
 _MAX_LOG_LINES = 1_000
 """Log lines kept of one run; the rest is counted in the last one."""
 
@@ -178,6 +183,8 @@ class _ActiveRun(msgspec.Struct):
     """By the monotonic clock."""
     lines: list[LogLine]
     omitted: int = 0
+    sent: bool = False
+    """Another system executes it."""
 
 
 class WorkerCore:
@@ -209,6 +216,11 @@ class WorkerCore:
         """Ids of the runs that are being executed."""
         return tuple(self._active)
 
+    @property
+    def executes(self) -> bool:
+        """Whether this process executes runs; those of other systems go on without it."""
+        return any(not active.sent for active in self._active.values())
+
     def move(self, store: Store) -> None:
         """Use another store from now on, to which a cutover has moved the runs."""
         self._store = store
@@ -234,7 +246,8 @@ class WorkerCore:
     def claim(self) -> int:
         """Claim as much as there is room for, at most one batch, and hand it over; return how many that were."""
         options = self._options
-        room = min(options.capacity - len(self._active), options.batch)
+        sent = sum(active.sent for active in self._active.values())
+        room = min(options.capacity - (len(self._active) - sent), MOST_SENT - sent, options.batch)
         if room < 1:
             return 0
         claims = self._store.queue.claim(
@@ -267,6 +280,7 @@ class WorkerCore:
 
     def collect(self) -> int:
         """Write the outcomes that came in; return how many runs ended by them."""
+        self._executor.collect()
         arrived: dict[UUID, tuple[Claim, Outcome]] = {}
         while True:
             try:
@@ -319,7 +333,14 @@ class WorkerCore:
         self._record_ends([end for end in ends if end.run_id in written], written)
 
     def release(self) -> int:
-        """Release the runs that have not ended, so that other workers can claim them; return how many."""
+        """Release the runs that have not ended, so that other workers can claim them; return how many.
+
+        What another system executes stays as it is, or it would be executed twice: until its lease ends, a process
+        there may renew it and end it (``Scheduler.heartbeat``, ``Scheduler.complete``).
+        """
+        for active in [active for active in self._active.values() if active.sent]:
+            self._executor.forget(active.claim.run.id)
+            self._remove(active.claim)
         claims = [active.claim for active in self._active.values()]
         if not claims:
             return 0
@@ -362,6 +383,9 @@ class WorkerCore:
             return
         if task_id is not None:
             self._recorder.external(claim, task_id)
+            active = self._active.get(claim.run.id)
+            if active is not None:
+                active.sent = True
 
     def _finish(self, ends: Sequence[Finish]) -> Sequence[UUID]:
         """Write ends together, or, where one of them is refused, one by one."""
@@ -415,9 +439,20 @@ class WorkerCore:
 
     def _drop(self, claim: Claim) -> None:
         """Stop executing a run that this worker no longer holds."""
-        self._executor.cancel(claim.run.id)
-        self.counters.add(lost=1)
+        active = self._active.get(claim.run.id)
+        if active is not None and active.sent and self._is_completed_elsewhere(claim):
+            self._executor.forget(claim.run.id)
+            self.counters.add(delivered=1)
+        else:
+            self._executor.cancel(claim.run.id)
+            self.counters.add(lost=1)
         self._remove(claim)
+
+    def _is_completed_elsewhere(self, claim: Claim) -> bool:
+        """Tell whether a process of another system has ended the run under this claim (``Scheduler.complete``)."""
+        with self._store.session(claim.run.tenant_id) as session:
+            run = session.runs.get(claim.run.id)
+        return run is not None and run.fence == claim.fence and run.state in ("completed", "error")
 
     def _remove(self, claim: Claim, *, write: bool = True) -> None:
         with self._lock:

@@ -94,6 +94,12 @@ class ScriptedExecutor:
         """Note which runs were to stop."""
         self.cancelled.append(run_id)
 
+    def forget(self, run_id: UUID) -> None:
+        """Do nothing: no other system is here."""
+
+    def collect(self) -> None:
+        """Do nothing: as above."""
+
     def close(self) -> None:
         """Do nothing: no thread is here."""
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from migrator.records import Schedule, Trigger
-from migrator.scheduler.handlers import Request
+from migrator.scheduler.handlers import ExternalSystem, Request
 from migrator.scheduler.models import Job
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.verify.behaviour.harness import Harness
@@ -41,12 +41,12 @@ def everything(harness: Harness) -> tuple[Any, ...]:
     return tuple(schedules), tuple(triggers), runs, tuple(audit), tuple(handlers)
 
 
-class ExternalSystem:
-    """What another system is asked to run; a sender of the registry."""
+class Elsewhere(ExternalSystem):
+    """Another system: it notes what it is asked to run."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def __call__(self, request: Request) -> str:
+    def send(self, request: Request) -> str:
         self.asked.append(request)
         return f"task-{len(self.asked)}"

@@ -17,7 +17,7 @@ from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED_FOR_GOOD, MINUTE, Harness
-from tests.contract.facade.stored import ExternalSystem, status_of
+from tests.contract.facade.stored import Elsewhere, status_of
 from tests.contract.rows import NOW, event_trigger, fresh, schedule
 
 EVENT = "build.done"
@@ -95,7 +95,7 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(harness: Harness, kind: str) 
     payload = {"action_type": OUTSIDE[kind], "action_config": {"flow": "x"}}
     hears = harness.facade.on_event(EVENT, "ship", handler_type=kind, payload=payload, now=NOW)
     assert hears.schedule.handler_type == kind
-    registry, elsewhere = Registry(), ExternalSystem()
+    registry, elsewhere = Registry(), Elsewhere()
     registry.send_with(kind, elsewhere)
     worker = WorkerCore(
         harness.store,

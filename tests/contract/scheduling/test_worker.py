@@ -1,14 +1,17 @@
 """From a due trigger to a run that ended: on every backend, with outcomes that come late, twice, or never."""
 
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
+from uuid import uuid4
 
 import pytest
 
-from migrator.errors import BackendMovedError
-from migrator.scheduler.completion import Outcome
+from migrator.errors import BackendMovedError, NotFoundError
+from migrator.records import Run
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome, OutcomeState
 from migrator.scheduler.executor import InProcessExecutor
-from migrator.scheduler.handlers import Registry, Request
+from migrator.scheduler.handlers import ExternalSystem, Registry, Request
 from migrator.store.protocols import Store
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
@@ -196,33 +199,162 @@ def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
 
 
-def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_it(at_work: Store, tenant: str) -> None:
-    registry, asked = Registry(), list[Request]()
+class Elsewhere(ExternalSystem):
+    """Another system: it notes what it is asked, and says how runs ended."""
 
-    def send(request: Request) -> str:
-        asked.append(request)
-        return f"celery-{len(asked)}"
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.revoked: list[str] = []
+        self.outcomes: dict[str, Outcome] = {}
 
-    registry.send_with("celery_task", send)
-    executor = InProcessExecutor(registry)
-    process = Process(at_work, tenant, executor)
+    def send(self, request: Request) -> str:
+        self.asked.append(request)
+        return f"task-{len(self.asked)}"
+
+    def revoke(self, task_id: str) -> None:
+        self.revoked.append(task_id)
+
+    def outcome(self, task_id: str) -> Outcome | None:
+        return self.outcomes.get(task_id)
+
+
+@pytest.fixture
+def elsewhere() -> Elsewhere:
+    return Elsewhere()
+
+
+@pytest.fixture
+def sending(at_work: Store, tenant: str, elsewhere: Elsewhere) -> Process:
+    """A process that hands Celery's tasks to another system, and has room for one run of its own."""
+    registry = Registry()
+    registry.send_with("celery_task", elsewhere)
+    return Process(at_work, tenant, InProcessExecutor(registry), capacity=1)
+
+
+def put_task(store: Store, tenant: str, **more: Any) -> Run:  # noqa: ANN401 - columns have all types
     of = schedule(
-        tenant, handler_name="sync", handler_type="celery_task", queue="ad_queue", payload=b'{"retention_days":7}'
+        tenant,
+        handler_name="sync",
+        handler_type="celery_task",
+        queue="ad_queue",
+        payload=b'{"retention_days":7}',
+        **more,
     )
-    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW, trace_id="t", span_id="s"))[1:]
-    process.turn()
-    (request,) = asked
+    (row,) = put(store, of, run(tenant, schedule_id=of.id, available_at=NOW, trace_id="t", span_id="s"))[1:]
+    return cast("Run", row)
+
+
+def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_it(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str
+) -> None:
+    row = put_task(at_work, tenant)
+    sending.turn()
+    (request,) = elsewhere.asked
     assert (request.handler_name, request.queue, request.arguments) == ("sync", "ad_queue", {"retention_days": 7})
-    assert (request.run_id, request.trace_id, request.span_id) == (row.id, "t", "s")
+    assert (request.run_id, request.fence, request.trace_id, request.span_id) == (row.id, 1, "t", "s")
     found = run_of(at_work, tenant, row.id)
-    assert (found.state, found.external_task_id) == ("running", "celery-1")
-    process.after(LEASE * 0.9)
-    assert run_of(at_work, tenant, row.id).lease_expires_at == process.clock.now + LEASE
-    assert executor.deliver(row.id, Outcome(state="completed", result=b"7"))
-    assert not executor.deliver(row.id, Outcome(state="error", error="twice"))
-    process.turn()
+    assert (found.state, found.external_task_id) == ("running", "task-1")
+    sending.after(LEASE * 0.9)
+    assert run_of(at_work, tenant, row.id).lease_expires_at == sending.clock.now + LEASE
+    elsewhere.outcomes["task-1"] = Outcome(state="completed", result=b"7")
+    sending.turn()
     found = run_of(at_work, tenant, row.id)
-    assert (found.state, found.external_task_id, found.result) == ("completed", "celery-1", b"7")
+    assert (found.state, found.external_task_id, found.result) == ("completed", "task-1", b"7")
+    assert (sending.worker.active, elsewhere.revoked) == ((), [])
+
+
+def test_runs_of_another_system_take_no_room_of_a_process(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str
+) -> None:
+    for _ in range(3):
+        put_task(at_work, tenant)
+        sending.turn()
+    assert (len(elsewhere.asked), len(sending.worker.active)) == (3, 3)
+
+
+@pytest.mark.parametrize("state", ["completed", "error"])
+def test_a_process_of_another_system_ends_a_run_as_a_worker_does(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str, state: OutcomeState
+) -> None:
+    row = put_task(at_work, tenant)
+    sending.turn()
+    client, later = Scheduler(at_work, tenant), NOW + SECOND
+    assert not client.complete(row.id, fence=elsewhere.asked[0].fence + 1, now=later)
+    assert client.complete(row.id, state, fence=elsewhere.asked[0].fence, result={"n": 1}, error="no", now=later)
+    assert not client.complete(row.id, now=later)
+    assert not client.heartbeat(row.id, now=later)
+    found = run_of(at_work, tenant, row.id)
+    assert (found.state, jsonb.decode(found.result or b""), found.duration_ms) == (state, {"n": 1}, 1000)
+    said = "completed: no" if state == "completed" else "error: no"
+    assert [line.message for line in sending.logs(row.id)] == [said]
+    told = "execution.success" if state == "completed" else "execution.failed"
+    assert told in [entry.action.removeprefix("scheduler:job.") for entry in sending.trail()]
+    sending.after(2 * SECOND)
+    counted = sending.worker.counters.snapshot()
+    assert (counted.delivered, counted.lost, sending.worker.active, elsewhere.revoked) == (1, 0, (), [])
+
+
+def test_a_failure_that_another_system_tells_is_repeated_as_the_schedule_says(
+    sending: Process, at_work: Store, tenant: str
+) -> None:
+    row = put_task(at_work, tenant, max_retries=1)
+    sending.turn()
+    assert Scheduler(at_work, tenant).complete(row.id, "error", error="no", now=sending.clock.now)
+    assert sorted(sending.states()) == ["error", "queued"]
+
+
+def test_a_run_goes_on_after_its_worker_while_the_other_system_renews_its_lease(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str
+) -> None:
+    row = put_task(at_work, tenant)
+    sending.turn()
+    assert sending.worker.release() == 0
+    assert (elsewhere.revoked, run_of(at_work, tenant, row.id).state) == ([], "running")
+    client, now = Scheduler(at_work, tenant), NOW + LEASE / 2
+    assert client.heartbeat(row.id, LEASE, fence=1, now=now)
+    assert run_of(at_work, tenant, row.id).lease_expires_at == now + LEASE
+    assert not client.heartbeat(row.id, LEASE, fence=2, now=now)
+    assert client.complete(row.id, fence=1, now=now)
+    assert run_of(at_work, tenant, row.id).state == "completed"
+    with pytest.raises(NotFoundError, match="no run"):
+        client.complete(uuid4(), now=now)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "timed out"])
+def test_a_run_that_is_no_longer_wanted_is_revoked_elsewhere(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str, how: str
+) -> None:
+    row = put_task(at_work, tenant, timeout_ms=1_000)
+    sending.turn()
+    if how == "cancelled":
+        with at_work.session(tenant, now=sending.clock.now) as session:
+            assert session.runs.cancel(row.id, "no longer wanted") is not None
+        sending.turn()
+    else:
+        sending.after(2 * SECOND)
+    assert elsewhere.revoked == ["task-1"]
+    elsewhere.outcomes["task-1"] = Outcome(state="completed")
+    sending.after(SECOND)
+    assert run_of(at_work, tenant, row.id).state == ("cancelled" if how == "cancelled" else "timeout")
+    assert sending.worker.active == ()
+
+
+def test_a_system_that_does_not_answer_is_asked_again(
+    sending: Process, elsewhere: Elsewhere, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = put_task(at_work, tenant)
+    sending.turn()
+
+    def refuse(_task_id: str) -> NoReturn:
+        raise ConnectionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(elsewhere, "outcome", refuse)
+        sending.turn()
+    assert run_of(at_work, tenant, row.id).state == "running"
+    elsewhere.outcomes["task-1"] = Outcome(state="completed")
+    sending.turn()
+    assert run_of(at_work, tenant, row.id).state == "completed"
 
 
 def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:

@@ -26,6 +26,12 @@ class Inner:
     def cancel(self, run_id: UUID) -> None:
         self.calls.append(("cancel", run_id))
 
+    def forget(self, run_id: UUID) -> None:
+        self.calls.append(("forget", run_id))
+
+    def collect(self) -> None:
+        self.calls.append("collect")
+
     def close(self) -> None:
         self.calls.append("close")
 
@@ -76,9 +82,11 @@ def test_only_handlers_that_may_run_twice_are_called_while_another_scheduler_run
     assert inner.calls == [twice.run.id]
     assert told.outcomes == [Outcome(state="completed", result=DRY_RUN)] * 3
     assert told.lines == ["dry run: the other scheduler runs it"] * 3
+    shadow.collect()
+    shadow.forget(twice.run.id)
     shadow.cancel(twice.run.id)
     shadow.close()
-    assert inner.calls[1:] == [("cancel", twice.run.id), "close"]
+    assert inner.calls[1:] == ["collect", ("forget", twice.run.id), ("cancel", twice.run.id), "close"]
 
 
 @pytest.mark.proves("4-P2")

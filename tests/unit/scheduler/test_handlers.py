@@ -12,7 +12,7 @@ from migrator.errors import UsageError
 from migrator.records import Run
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import InProcessExecutor, failure_outcome, storable_text
-from migrator.scheduler.handlers import Context, Registry, load_registry
+from migrator.scheduler.handlers import Context, ExternalSystem, Registry, load_registry
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import START, schedule
@@ -111,7 +111,7 @@ def test_methods_positional_parameters_and_what_cannot_be_called_are_refused() -
     with pytest.raises(UsageError, match="name"):
         registry.register("", several_keywords)
     with pytest.raises(UsageError, match="run here"):
-        registry.send_with("function", lambda _: None)
+        registry.send_with("function", ExternalSystem())
 
 
 def several_keywords(**named: object) -> int:

@@ -1,0 +1,79 @@
+"""Runs that Celery executes: each is a task with the name of its handler, in the queue of its schedule.
+
+Needs the extra ``celery``. The worker sends the task, asks Celery's result backend how it ended, and revokes it if the
+run is cancelled or times out. An application without a result backend ends its runs by ``Scheduler.complete``: the
+header ``migrator`` of the task's request says which run it is.
+"""
+
+from typing import Any, Final
+from uuid import uuid5
+
+from celery import Celery, states
+from celery.backends.base import DisabledBackend
+
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import completed_outcome, storable_text
+from migrator.scheduler.handlers import ExternalSystem, Request
+
+HEADER: Final = "migrator"
+"""Header of a task. It holds ``runId``, ``tenantId``, ``fence``, ``attempt``, ``asked``, ``traceId`` and ``spanId``."""
+
+_LONGEST_ERROR: Final = 2_000
+_LONGEST_TRACEBACK: Final = 64_000
+
+
+class CelerySystem(ExternalSystem):
+    """A Celery application: ``registry.send_with("celery_task", CelerySystem(app))``."""
+
+    def __init__(self, app: Celery, *, terminate: bool = False) -> None:
+        """``terminate``: a task that runs is killed when its run is cancelled or times out.
+
+        If false, only a task that has not begun is given up; one that runs goes on, and its outcome does not count.
+        """
+        self._app, self._terminate = app, terminate
+        self._has_results = not isinstance(app.backend, DisabledBackend)
+
+    def send(self, request: Request) -> str:
+        """Send the task. Its id follows from run and fence: a claim that is handed over twice is one task."""
+        task_id = str(uuid5(request.run_id, f"celery/{request.fence}"))
+        run: dict[str, Any] = {
+            "runId": str(request.run_id),
+            "tenantId": request.tenant_id,
+            "fence": request.fence,
+            "attempt": request.attempt,
+            "asked": dict(request.asked),
+            "traceId": request.trace_id,
+            "spanId": request.span_id,
+        }
+        self._app.send_task(
+            request.handler_name,
+            kwargs=dict(request.arguments),
+            task_id=task_id,
+            queue=request.queue,
+            headers={HEADER: run},
+        )
+        return task_id
+
+    def revoke(self, task_id: str) -> None:
+        """Revoke the task."""
+        self._app.control.revoke(task_id, terminate=self._terminate)
+
+    def outcome(self, task_id: str) -> Outcome | None:
+        """Return how the task ended, by the result backend; None if there is no backend."""
+        if not self._has_results:
+            return None
+        found = self._app.AsyncResult(task_id)
+        match found.state:
+            case states.SUCCESS:
+                outcome = completed_outcome(found.result)
+            case states.REVOKED:
+                outcome = Outcome(state="cancelled", error="revoked in Celery")
+            case states.FAILURE:
+                outcome = Outcome(
+                    state="error",
+                    error=storable_text(f"{type(found.result).__name__}: {found.result}", _LONGEST_ERROR),
+                    error_detail=storable_text(str(found.traceback), _LONGEST_TRACEBACK),
+                )
+            case _:
+                return None
+        return outcome

@@ -1,0 +1,41 @@
+"""A Celery application in a process of its own: broker and results are files of the folder in ``CELERY_FOLDER``."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+
+from migrator.scheduler.celery import HEADER
+
+
+def application(folder: Path) -> Celery:
+    """Return the application that uses a folder."""
+    for name in ("queue", "control", "results"):
+        (folder / name).mkdir(exist_ok=True)
+    transport = {
+        "data_folder_in": str(folder / "queue"),
+        "data_folder_out": str(folder / "queue"),
+        "control_folder": str(folder / "control"),
+    }
+    made = Celery("tests", broker="filesystem://", backend=f"file://{folder / 'results'}")
+    made.conf.update(
+        broker_transport_options=transport,
+        broker_connection_retry_on_startup=True,
+        result_extended=True,
+        worker_hijack_root_logger=False,
+    )
+    return made
+
+
+app = application(Path(os.environ["CELERY_FOLDER"])) if "CELERY_FOLDER" in os.environ else Celery("tests")
+
+
+@app.task(name="demo.add", bind=True)
+def add(task: Any, *, left: int, right: int) -> dict[str, Any]:  # noqa: ANN401 - Celery's task has no type
+    return {"sum": left + right, "run": getattr(task.request, HEADER)["runId"]}
+
+
+@app.task(name="demo.fail")
+def fail() -> None:
+    raise RuntimeError("no route")

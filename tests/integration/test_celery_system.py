@@ -1,0 +1,158 @@
+"""Runs that a real worker process of Celery executes, by the transport and the results of its file system backends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+
+from migrator.records import Run
+from migrator.scheduler.celery import HEADER, CelerySystem
+from migrator.scheduler.executor import InProcessExecutor
+from migrator.scheduler.handlers import Registry, Request
+from migrator.values import jsonb
+from tests.contract.memory.store import MemoryStore
+from tests.contract.rows import NOW, SECOND, run, schedule
+from tests.contract.scheduling.process import Process
+from tests.contract.working import put, run_of
+from tests.integration.celery_application import application
+
+TENANT = "acme"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def celery_worker(folder: Path) -> Iterator[None]:
+    """Run Celery's worker until the block ends."""
+    command = [sys.executable, "-m", "celery", "--app", "tests.integration.celery_application", "worker"]
+    command += ["--pool", "solo", "--queues", "celery,ad_queue", "--without-gossip", "--without-mingle"]
+    with (folder / "worker.log").open("w") as log:
+        worker = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "CELERY_FOLDER": str(folder)}, stdout=log, stderr=log
+        )
+        try:
+            yield
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            try:
+                worker.wait(20)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
+
+
+def until(true: Callable[[], bool], folder: Path) -> None:
+    """Wait, for a minute at most."""
+    limit = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < limit, (folder / "worker.log").read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Celery:
+    return application(tmp_path)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def process(app: Celery, store: MemoryStore) -> Process:
+    registry = Registry()
+    registry.send_with("celery_task", CelerySystem(app))
+    return Process(store, TENANT, InProcessExecutor(registry))
+
+
+def put_task(store: MemoryStore, handler: str, payload: bytes | None = None, **more: Any) -> Run:  # noqa: ANN401 - columns have all types
+    of = schedule(TENANT, handler_name=handler, handler_type="celery_task", payload=payload, **more)
+    row = run(TENANT, schedule_id=of.id, available_at=NOW)
+    put(store, of, row)
+    return row
+
+
+@pytest.mark.proves("2-X4")
+def test_tasks_go_to_celery_and_their_outcomes_come_back(
+    process: Process, store: MemoryStore, tmp_path: Path, app: Celery
+) -> None:
+    added = put_task(store, "demo.add", b'{"left":2,"right":3}', queue="ad_queue")
+    failed = put_task(store, "demo.fail", max_retries=0)
+    cancelled = put_task(store, "demo.add", b'{"left":1,"right":1}')
+    process.turn()
+    states = {one.id: run_of(store, TENANT, one.id) for one in (added, failed, cancelled)}
+    assert {one.state for one in states.values()} == {"running"}
+    with store.session(TENANT, now=process.clock.now) as session:
+        assert session.runs.cancel(cancelled.id, "no longer wanted") is not None
+    task_id = states[cancelled.id].external_task_id
+    assert task_id is not None
+    with celery_worker(tmp_path):
+        # A revocation is told to the workers that are there.
+        until(lambda: bool(app.control.ping(timeout=0.5)), tmp_path)
+        process.after(SECOND)
+
+        def ended() -> bool:
+            process.turn()
+            return not process.worker.active
+
+        until(ended, tmp_path)
+    found = run_of(store, TENANT, added.id)
+    assert (found.state, jsonb.decode(found.result or b"")) == ("completed", {"sum": 5, "run": str(added.id)})
+    found = run_of(store, TENANT, failed.id)
+    assert (found.state, found.error) == ("error", "RuntimeError: no route")
+    assert "raise RuntimeError" in (found.error_detail or "")
+    assert run_of(store, TENANT, cancelled.id).state == "cancelled"
+
+
+def request_of(fence: int) -> Request:
+    return Request(
+        run_id=uuid4(),
+        tenant_id=TENANT,
+        handler_name="demo.add",
+        handler_type="celery_task",
+        queue=None,
+        arguments={},
+        asked={"event": "e"},
+        attempt=2,
+        fence=fence,
+        trace_id="t",
+        span_id="s",
+    )
+
+
+class Recording(Celery):
+    """An application that notes what is sent and revoked."""
+
+    def __init__(self) -> None:
+        super().__init__("tests", broker="memory://")
+        self.sent: list[dict[str, Any]] = []
+
+    def send_task(self, name: str, **named: Any) -> None:  # noqa: ANN401 - Celery's
+        self.sent.append({"name": name, **named})
+
+
+def test_a_task_says_which_run_it_is_and_has_one_id_for_each_claim() -> None:
+    app = Recording()
+    system, request = CelerySystem(app), request_of(3)
+    assert system.send(request) == system.send(request) == app.sent[0]["task_id"]
+    assert app.sent[0]["headers"][HEADER] == {
+        "runId": str(request.run_id),
+        "tenantId": TENANT,
+        "fence": 3,
+        "attempt": 2,
+        "asked": {"event": "e"},
+        "traceId": "t",
+        "spanId": "s",
+    }
+    system.send(request_of(4))
+    assert app.sent[2]["task_id"] != app.sent[0]["task_id"]
+    assert system.outcome(app.sent[0]["task_id"]) is None  # it has no result backend: the task ends its run itself
