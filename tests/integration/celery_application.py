@@ -31,11 +31,11 @@ def application(folder: Path) -> Celery:
 app = application(Path(os.environ["CELERY_FOLDER"])) if "CELERY_FOLDER" in os.environ else Celery("tests")
 
 
-@app.task(name="demo.add", bind=True)
+@app.task(name="demo.add", bind=True)  # type: ignore[untyped-decorator] # Celery has no types
 def add(task: Any, *, left: int, right: int) -> dict[str, Any]:  # noqa: ANN401 - Celery's task has no type
     return {"sum": left + right, "run": getattr(task.request, HEADER)["runId"]}
 
 
-@app.task(name="demo.fail")
+@app.task(name="demo.fail")  # type: ignore[untyped-decorator] # as above
 def fail() -> None:
     raise RuntimeError("no route")

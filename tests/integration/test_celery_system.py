@@ -129,7 +129,7 @@ def request_of(fence: int) -> Request:
     )
 
 
-class Recording(Celery):
+class Recording(Celery):  # type: ignore[misc] # Celery has no types
     """An application that notes what is sent and revoked."""
 
     def __init__(self) -> None:
