@@ -8,12 +8,16 @@ header ``migrator`` of the task's request says which run it is.
 from typing import Any, Final
 from uuid import uuid5
 
-from celery import Celery, states
-from celery.backends.base import DisabledBackend
-
+from migrator.errors import ConfigurationError, install_extra
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import completed_outcome, storable_text
 from migrator.scheduler.handlers import ExternalSystem, Request
+
+try:
+    from celery import Celery, states
+    from celery.backends.base import DisabledBackend
+except ImportError:
+    raise ConfigurationError(f"Celery executes runs: install the extra, {install_extra('celery')}") from None
 
 HEADER: Final = "migrator"
 """Header of a task. It holds ``runId``, ``tenantId``, ``fence``, ``attempt``, ``asked``, ``traceId`` and ``spanId``."""
