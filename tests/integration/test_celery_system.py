@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tests.contract.rows import NOW, SECOND, run, schedule
 from tests.contract.scheduling.process import Process
 from tests.contract.working import put, run_of
 from tests.integration.celery_application import application
+from tests.scheduler_processes import until
 
 TENANT = "acme"
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,14 +47,6 @@ def celery_worker(folder: Path) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
-
-
-def until(true: Callable[[], bool], folder: Path) -> None:
-    """Wait, for a minute at most."""
-    limit = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < limit, (folder / "worker.log").read_text()
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -97,14 +89,14 @@ def test_tasks_go_to_celery_and_their_outcomes_come_back(
     assert task_id is not None
     with celery_worker(tmp_path):
         # A revocation is told to the workers that are there.
-        until(lambda: bool(app.control.ping(timeout=0.5)), tmp_path)
+        until(lambda: app.control.ping(timeout=0.5))
         process.after(SECOND)
 
         def ended() -> bool:
             process.turn()
             return not process.worker.active
 
-        until(ended, tmp_path)
+        until(ended)
     found = run_of(store, TENANT, added.id)
     assert (found.state, jsonb.decode(found.result or b"")) == ("completed", {"sum": 5, "run": str(added.id)})
     found = run_of(store, TENANT, failed.id)
