@@ -1,6 +1,6 @@
 """The bits of every command's exit status: the one place that says what they mean (docs/exit-status.md)."""
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 DONE: Final = 0
 """Done, and everything the command checks is equal."""
@@ -22,6 +22,15 @@ MEANINGS: Final = {
     QUARANTINE: "documents are in quarantine",
     TOOL_FAILED: "a server could not be reached or the tool failed",
 }
+
+
+Allowance: TypeAlias = int | Literal["all"]
+"""How many documents may be in quarantine without the bit: at most so many, or any number."""
+
+
+def beyond(count: int, allowed: Allowance) -> bool:
+    """Tell whether so many documents in quarantine are more than are allowed."""
+    return allowed != "all" and count > allowed
 
 
 def mask(

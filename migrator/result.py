@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from migrator.errors import UsageError
-from migrator.exit_status import DIFFERENT, QUARANTINE, TOOL_FAILED, UNVERIFIED, mask
+from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED, Allowance, beyond, mask
 
 Status: TypeAlias = Literal["passed", "failed", "unverified", "not-asked-for", "not-applicable"]
 Severity: TypeAlias = Literal["difference", "warning", "explained"]
@@ -323,6 +323,8 @@ class Policy(Part, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
     """Areas of behaviour whose failures the caller declared acceptable: shown, named in the verdict, no bit."""
     values_shown: bool = False
+    allow_quarantined: Allowance | msgspec.UnsetType = msgspec.UNSET
+    """How many documents may be in quarantine before the exit status says so; unset where none was allowed."""
     scratch_on_source: bool = False
     """Scratch databases and tenants could be written to the source's server; else nothing was written there."""
 
@@ -461,6 +463,8 @@ class Result(Part, frozen=True, kw_only=True):
     def exit_status(self) -> int:
         """Return the bit mask: 1 failed, 4 unverified, 8 quarantine, 16 the tool failed; 0 when none holds.
 
+        Quarantine counts beyond ``allow_quarantined``.
+
         Settled findings, warnings outside ``fail_on``, failures in ``accepted`` areas, and what is not applicable set
         no bit.
         """
@@ -469,7 +473,7 @@ class Result(Part, frozen=True, kw_only=True):
         return mask(
             different=any(map(self.counts_as_failed, checks)),
             unverified=skipped or not checks or any(map(is_unverified, checks)),
-            quarantine=self.evidence.quarantined,
+            quarantine=beyond(self.evidence.quarantined, self.evidence.policy.allow_quarantined or 0),
             tool_failed=any(check.errored for check in checks),
         )
 
@@ -484,7 +488,7 @@ class Result(Part, frozen=True, kw_only=True):
             return "unverified"
         if self.accepted_failures():
             return "accepted"
-        return "equal-but-quarantine" if status & QUARANTINE else "equal"
+        return "equal-but-quarantine" if self.evidence.quarantined else "equal"
 
     def requirement_status(self, requirement: Requirement) -> Status:
         """Return what this run shows of a requirement: passed only where a check that can fail has passed.

@@ -16,6 +16,7 @@ from pymongo.database import Database
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.records import ALL
 from tests import preloaded
+from tests.consent import consenting
 from tests.stellaops_documents import fresh
 
 TENANT = "tenant-default"
@@ -87,7 +88,7 @@ def write_config(folder: Path, settings: Settings) -> Path:
 
 def start(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start ``migrator`` in a process group of its own."""
-    return preloaded.piped(list(arguments), environment or {}, cwd=cwd)
+    return preloaded.piped(consenting(arguments), environment or {}, cwd=cwd)
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str, str]:

@@ -26,6 +26,7 @@ from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, UnreachableError
 from migrator.exit_status import QUARANTINE, TOOL_FAILED
 from migrator.pipeline import status
+from tests.consent import consenting
 from tests.cutting_over import Scene
 from tests.owned import OWNED
 
@@ -91,7 +92,7 @@ class Supervised:
 
     def migrator(self, *arguments: str) -> list[str]:
         """Return the command line of one of our commands."""
-        return [sys.executable, "-m", "migrator", *arguments, "--config", str(self.ready.config)]
+        return [sys.executable, "-m", "migrator", *consenting(arguments), "--config", str(self.ready.config)]
 
     def _popen(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         faults = str(Path(__file__).with_name("faults"))

@@ -7,7 +7,15 @@ from typing import cast
 import click
 
 from migrator import result as results
-from migrator.cli.options import common_options, finish, load, print_lines, show
+from migrator.cli.confirmation import (
+    approval,
+    approval_options,
+    confirm,
+    named_approval,
+    named_approval_options,
+    yes_option,
+)
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, show
 from migrator.cli.parity import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
@@ -15,12 +23,13 @@ from migrator.cutover import completion, cutover, metrics, parallel, processes, 
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions, gate_lines, unmet
+from migrator.cutover.journal import latest
 from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
-from migrator.exit_status import mask
+from migrator.exit_status import Allowance, mask
 from migrator.parity.recorded_check import check_and_record
 from migrator.report import cutover as moved
 from migrator.sources import profile_of
@@ -50,24 +59,20 @@ def cutover_group() -> None:
     """Move the scheduler to PostgreSQL under a fence that stops every writer of MongoDB."""
 
 
-_quarantined = click.option(
-    "--quarantined", type=int, default=0, metavar="N", help="Allow at most N documents in quarantine."
-)
-
-
 @cutover_group.command(short_help="Show every step, the gates, the expected pause; changes nothing.")
-@_quarantined
+@allow_quarantined_option
 @common_options
-def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
+def plan_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
-    found = cutover_plan(load(config), _file(config), quarantined=quarantined)
+    found = cutover_plan(load(config), _file(config), quarantined=allow_quarantined)
     show(found, _plan_lines(found), as_json=as_json)
     finish(mask(unverified=not found.ready))
 
 
 @cutover_group.command(short_help="Compare everything, and record the outcome.")
+@allow_quarantined_option
 @common_options
-def compare_command(config: str | None, *, as_json: bool) -> None:
+def compare_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Make a parity check of everything, and record it. The cutover requires a recent one without differences.
 
     It is migrator parity without options. If the source is written to, let migrator tail run. Documents are compared
@@ -75,15 +80,14 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
     """
     outcome = check_and_record(load(config))
     show(outcome, parity_lines(outcome), as_json=as_json)
-    finish(parity_status(outcome))
+    finish(parity_status(outcome, allow_quarantined))
 
 
 @cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")
-@click.option("--who", required=True, help="Who decided it.")
-@click.option("--reason", required=True, help="Why.")
+@named_approval_options
 @click.option("--end", "ended", is_flag=True, help="End the parallel run: every handler runs on PostgreSQL.")
 @common_options
-def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
+def parallel_command(config: str | None, who: str | None, reason: str | None, *, ended: bool, as_json: bool) -> None:
     """Record that both schedulers run in parallel. Then five more gates, computed from the runs, must hold.
 
     Refused (2), before anything is written, for a source whose runs do not name the slot for which they fired: their
@@ -92,13 +96,14 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
     Processes on PostgreSQL read the record before their next claim. From then on they call only handlers marked
     idempotent, and record the runs of the others without calling a handler. The cutover ends the parallel run too.
     """
+    by = named_approval(who, reason, "a parallel run")
     settings = load(config)
     profile = profile_of(settings.source)
     with target_connection(settings) as target:
         if ended:
-            parallel.end(target, who, reason)
+            parallel.end(target, by.who, by.reason)
         else:
-            parallel.begin(target, profile, who, reason)
+            parallel.begin(target, profile, by.who, by.reason)
     hours = settings.cutover.stability_hours
     lines = ["recorded: every handler runs on PostgreSQL"]
     if not ended:
@@ -106,16 +111,30 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
             "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
             f"the cutover requires {hours} h without an error",
         ]
-    show({"who": who, "reason": reason, "hours": 0 if ended else hours}, lines, as_json=as_json)
+    show({"who": by.who, "reason": by.reason, "hours": 0 if ended else hours}, lines, as_json=as_json)
 
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")
-@_quarantined
+@allow_quarantined_option
+@approval_options
+@yes_option
 @common_options
-def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
-    """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first."""
-    settings = load(config)
-    done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
+def run_command(
+    config: str | None,
+    allow_quarantined: Allowance,
+    who: str | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first.
+
+    On a terminal it shows what will happen, and asks for the environment's name.
+    """
+    settings, file = load(config), _file(config)
+    confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
+    done = cutover.run(settings, GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason))
     show(done, _run_lines(done, settings), as_json=as_json)
     finish(mask(unverified=done.cutover.detail.get(REVERSE_STOPPED)))
 
@@ -173,21 +192,37 @@ def report_command(config: str | None, report_dir: str | None, sign_key: Path | 
 
 @cutover_group.command("finish", short_help="Close the rollback window.")
 @click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
-@click.option("--who", default="", help="Who decided it.")
-@click.option("--reason", default="", help="Why.")
+@named_approval_options
 @common_options
-def finish_command(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
+def finish_command(config: str | None, who: str | None, reason: str | None, *, early: bool, as_json: bool) -> None:
     """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
 
     Refused until the window's hours (window_hours) are over, unless --now. Prints what has to be removed by hand.
     """
-    done = completion.finish(load(config), early=completion.EarlyFinish(who=who, reason=reason) if early else None)
+    by = named_approval(who, reason, "closing the window early") if early else None
+    done = completion.finish(load(config), early=by)
     lines = ["finished: the reverse sync has ended, and the fence of MongoDB is lifted", "to be removed by hand:"]
     show(done, [*lines, *(f"  [ ] {one}" for one in done.cleanup)], as_json=as_json)
 
 
 def _file(config: str | None) -> Path:
     return Path(config or DEFAULT_PATH)
+
+
+def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> Iterator[str]:
+    """Yield what the cutover will do, from its plan; of an interrupted one, how it goes on."""
+    with target_connection(settings) as target:
+        found = latest(target)
+    if found is not None and found.state == "running":
+        yield f"the cutover of {found.began_at:%Y-%m-%d %H:%M:%S} UTC was interrupted: it is finished, or undone first"
+        return
+    planned = cutover_plan(settings, file, quarantined=quarantined)
+    yield from gate_lines(one for one in planned.gates if one.passed is not True)
+    yield "writers of MongoDB are stopped, PostgreSQL is opened to them, and the configuration file is changed"
+    yield f"configuration file: {planned.config}"
+    pause = "not known" if planned.pause_s is None else f"{planned.pause_s:.1f} s"
+    yield f"expected write pause: {pause}, at most {planned.pause_limit_s} s"
+    yield planned.overdue_words
 
 
 def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
@@ -276,10 +311,20 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
 
 @rollback_group.command("run", short_help="Roll back, or finish an interrupted rollback.")
 @_level
+@approval_options
+@yes_option
 @common_options
-def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> None:
-    """Roll back to MongoDB. If an earlier call was interrupted, finish it."""
-    done = rollback.run(load(config), _file(config), cast("Level", level))
+def rollback_run_command(
+    config: str | None, level: int, who: str | None, reason: str | None, *, yes: bool, as_json: bool
+) -> None:
+    """Roll back to MongoDB. If an earlier call was interrupted, finish it.
+
+    On a terminal it shows what will happen, and asks for the environment's name.
+    """
+    settings, file, chosen = load(config), _file(config), cast("Level", level)
+    what = f"rollback, level {level}"
+    confirm(settings, what, lambda: gate_lines(rollback.gates(settings, file, chosen)), yes=yes)
+    done = rollback.run(settings, file, chosen, approval(who, reason))
     show(done, _rollback_lines(done), as_json=as_json)
 
 

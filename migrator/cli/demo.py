@@ -16,14 +16,14 @@ from pymongo.uri_parser import parse_uri
 
 from migrator import result as results
 from migrator.cli import text
-from migrator.cli.options import common_options, finish, load, print_lines, show
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, show
 from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
 from migrator.connections.mongo import open_source, translate_errors
 from migrator.embedded.demo import SEED, FaultyDocument, Size, faulty_documents, seed
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError, UsageError
-from migrator.exit_status import mask
+from migrator.exit_status import Allowance, mask
 from migrator.files import write_private
 from migrator.pipeline import quarantine
 from migrator.pipeline.backfill import BackfillResult, backfill
@@ -96,7 +96,16 @@ Place = tuple[str, str]
 """Collection and source id."""
 
 
-def run_demo(given: Settings, size: str, number: int, report_dir: str | None, *, keep: bool, as_json: bool) -> int:
+def run_demo(
+    given: Settings,
+    size: str,
+    number: int,
+    report_dir: str | None,
+    allowed: Allowance = 0,
+    *,
+    keep: bool,
+    as_json: bool,
+) -> int:
     """Run the demo; return the exit status: that of the verification, and 1 for anything that was not planned."""
     with ExitStack() as servers:
         settings = _start_servers(servers, given)
@@ -106,7 +115,8 @@ def run_demo(given: Settings, size: str, number: int, report_dir: str | None, *,
         done = backfill(settings, Scope())
         _print_section("backfill", text.backfill_lines(done, dry_run=False))
         _print_title("verify")
-        result, folder = verify_into(settings, Request(scratch_on_source=True), directory=report_dir, say=_print_error)
+        request = Request(scratch_on_source=True, allow_quarantined=allowed)
+        result, folder = verify_into(settings, request, directory=report_dir, say=_print_error)
         items = faulty_documents(number)
         write_private(folder / MANIFEST, manifest(items).encode())
         found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
@@ -237,6 +247,7 @@ _seed_number = click.option(
 @_seed_number
 @click.option("--keep", is_flag=True, help="Keep the servers running afterwards, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
+@allow_quarantined_option
 @common_options
 @click.pass_context
 def demo_group(
@@ -246,6 +257,7 @@ def demo_group(
     number: int,
     config: str | None,
     report_dir: str | None,
+    allow_quarantined: Allowance,
     *,
     keep: bool,
     as_json: bool,
@@ -256,7 +268,8 @@ def demo_group(
     documents that cannot be converted are in quarantine. 1 means that anything unexpected happened.
     """
     if not context.invoked_subcommand:
-        finish(run_demo(load(config), size, number, report_dir, keep=keep, as_json=as_json))
+        given = load(config)
+        finish(run_demo(given, size, number, report_dir, allow_quarantined, keep=keep, as_json=as_json))
 
 
 @demo_group.command("seed")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from migrator.cli.options import common_options, finish, load, show, workers_option
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
 from migrator.cli.text import (
     NOTHING_COMPARED,
     backfill_lines,
@@ -20,7 +20,7 @@ from migrator.cli.text import (
 from migrator.cutover import status
 from migrator.cutover.replication import follow
 from migrator.errors import UsageError
-from migrator.exit_status import mask
+from migrator.exit_status import Allowance, beyond, mask
 from migrator.files import write_private
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
@@ -38,15 +38,19 @@ from migrator.store import open_scheduler_store
 @click.command()
 @click.option("--only", multiple=True, metavar="COLLECTION", help="Read this collection alone; repeatable.")
 @click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
+@allow_quarantined_option
 @common_options
-def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json: bool) -> None:
+def inspect_command(
+    config: str | None, only: tuple[str, ...], allow_quarantined: Allowance, *, fields: bool, as_json: bool
+) -> None:
     """Count documents, field paths and types of the source; list fields without a column and what would be quarantined.
 
     Reads every document; needs no target and writes nothing.
     """
     found = census(load(config), Scope(only=tuple(sorted(set(only)))))
     show(found, [*census_lines(found), *(field_lines(found) if fields else ())], as_json=as_json)
-    finish(mask(quarantine=any(one.quarantine for one in found.collections)))
+    count = sum(reason.documents for one in found.collections for reason in one.quarantine)
+    finish(mask(quarantine=beyond(count, allow_quarantined)))
 
 
 @click.command()
@@ -66,6 +70,7 @@ def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) ->
 @click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
 @click.option("--restart", is_flag=True, help="Discard the ledger of an unfinished copy, and keep the rows.")
 @click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")
+@allow_quarantined_option
 @common_options
 def backfill_command(
     config: str | None,
@@ -73,6 +78,7 @@ def backfill_command(
     tenant: tuple[str, ...],
     workers: int | None,
     executor: str | None,
+    allow_quarantined: Allowance,
     **flags: bool,
 ) -> None:
     """Copy the source into PostgreSQL. An interrupted copy is resumed, and rows that are equal are not written."""
@@ -85,7 +91,7 @@ def backfill_command(
         position=not flags["no_position"],
     )
     show(done, backfill_lines(done, dry_run=flags["dry_run"]), as_json=flags["as_json"])
-    finish(mask(unverified=not done.complete, quarantine=done.quarantined))
+    finish(mask(unverified=not done.complete, quarantine=beyond(done.quarantined, allow_quarantined)))
 
 
 @click.command()
@@ -95,8 +101,11 @@ def backfill_command(
 @click.option(
     "--metrics-file", type=click.Path(), metavar="F", help="Write metrics as Prometheus text to F, periodically."
 )
+@allow_quarantined_option
 @common_options
-def tail_command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
+def tail_command(
+    config: str | None, metrics_file: str | None, allow_quarantined: Allowance, *, until_caught_up: bool, as_json: bool
+) -> None:
     """Follow the change stream of the source after the copy, and update rows. Ctrl-C ends it at a commit.
 
     After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
@@ -120,13 +129,15 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
         show(found, [line], as_json=as_json)
         finish(mask())
     show(done, tail_lines(done), as_json=as_json)
-    finish(mask(unverified=not done.applied or (until_caught_up and not done.reached), quarantine=done.quarantined))
+    unfinished = not done.applied or (until_caught_up and not done.reached)
+    finish(mask(unverified=unfinished, quarantine=beyond(done.quarantined, allow_quarantined)))
 
 
 @click.command()
 @click.option("--scheduler", is_flag=True, help="Show the scheduler: leader, processes, counts, next fires.")
+@allow_quarantined_option
 @common_options
-def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
+def status_command(config: str | None, allow_quarantined: Allowance, *, scheduler: bool, as_json: bool) -> None:
     """Show the state of the copy: chunks, documents, quarantine, and what remains to be done."""
     settings = load(config)
     if scheduler:
@@ -139,12 +150,13 @@ def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> Non
     show(msgspec.to_builtins(found) | {"attention": waits}, lines, as_json=as_json)
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
     alarmed = found.tail is not None and found.tail.alarm is not None
-    finish(mask(unverified=unfinished or alarmed or waits, quarantine=found.quarantined))
+    quarantined = beyond(found.quarantined, allow_quarantined)
+    finish(mask(unverified=unfinished or alarmed or waits, quarantine=quarantined))
 
 
 _filters = (
     click.option("--collection", metavar="COLLECTION", help="Of this collection alone."),
-    click.option("--reason", metavar="REASON", help="With this reason alone."),
+    click.option("--code", metavar="CODE", help="With this reason code alone."),
 )
 
 
@@ -156,16 +168,19 @@ def quarantine_group() -> None:
 @quarantine_group.command("list")
 @_filters[0]
 @_filters[1]
+@allow_quarantined_option
 @common_options
-def list_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+def list_command(
+    config: str | None, collection: str | None, code: str | None, allow_quarantined: Allowance, *, as_json: bool
+) -> None:
     """List the documents in quarantine, with their collection and the reason."""
-    found = entries(load(config), collection, reason)
+    found = entries(load(config), collection, code)
     lines = [
         f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
         for one in found
     ]
     show(found, [*lines, f"{len(found):,} documents in quarantine"], as_json=as_json)
-    finish(mask(quarantine=found))
+    finish(mask(quarantine=beyond(len(found), allow_quarantined)))
 
 
 @quarantine_group.command()
@@ -173,8 +188,16 @@ def list_command(config: str | None, collection: str | None, reason: str | None,
 @click.argument("source_id")
 @click.option("--values", is_flag=True, help="Print the document itself, as Extended JSON.")
 @click.option("--raw", type=click.Path(), help="Write the document's bytes (BSON) to this file.")
+@allow_quarantined_option
 @common_options
-def show_command(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
+def show_command(
+    config: str | None,
+    collection: str,
+    source_id: str,
+    raw: str | None,
+    allow_quarantined: Allowance,
+    **flags: bool,
+) -> None:
     """Show one document in quarantine, and its values only with --values."""
     entry, content = raw_document(load(config), collection, source_id)
     if raw is not None:
@@ -183,21 +206,24 @@ def show_command(config: str | None, collection: str, source_id: str, raw: str |
     fields = msgspec.to_builtins(entry) | ({} if document is None else {"document": document})
     lines = [f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__]
     show(fields, [*lines, *(document.split("\n") if document else ())], as_json=flags["as_json"])
-    finish(mask(quarantine=True))
+    finish(mask(quarantine=beyond(1, allow_quarantined)))
 
 
 @quarantine_group.command()
 @_filters[0]
 @_filters[1]
+@allow_quarantined_option
 @common_options
-def retry_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+def retry_command(
+    config: str | None, collection: str | None, code: str | None, allow_quarantined: Allowance, *, as_json: bool
+) -> None:
     """Read the documents in quarantine again, and load those that can be loaded now."""
-    done = retry_all(load(config), collection, reason)
+    done = retry_all(load(config), collection, code)
     lines = [f"loaded {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"]
     if done.loaded:
         lines.append("other rows may refer to the loaded ones: run migrator backfill again to resolve their references")
     show(done, [*lines, NOTHING_COMPARED], as_json=as_json)
-    finish(mask(quarantine=done.rejected))
+    finish(mask(quarantine=beyond(done.rejected, allow_quarantined)))
 
 
 def _write_raw(file: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from migrator.config import Settings, load_with_exposed_files
+from migrator.exit_status import Allowance
 from migrator.telemetry import say, visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -16,6 +17,33 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
+
+
+class _Allowance(click.ParamType[Allowance]):
+    """A number of documents, or ``all``."""
+
+    name = "N|all"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Allowance:
+        """Return the number, or ``all``."""
+        if value == "all":
+            return "all"
+        try:
+            count = int(str(value))
+        except ValueError:
+            count = -1
+        if count < 0:
+            self.fail(f"{value} is neither a number of documents nor all", param, ctx)
+        return count
+
+
+allow_quarantined_option = click.option(
+    "--allow-quarantined",
+    type=_Allowance(),
+    default=0,
+    metavar="N|all",
+    help="Allow at most N documents in quarantine; more set bit 8 of the exit status.",
 )
 
 

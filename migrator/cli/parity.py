@@ -6,8 +6,10 @@ from functools import partial
 
 import click
 
-from migrator.cli.options import common_options, finish, load, show, workers_option
-from migrator.exit_status import mask
+from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
+from migrator.errors import UsageError
+from migrator.exit_status import Allowance, beyond, mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
@@ -23,13 +25,16 @@ from migrator.pipeline.plan import Scope
 @click.option(
     "--repair",
     type=click.Choice(["plan", "apply"]),
-    help="plan lists the documents to be read again; apply reads them again.",
+    help="plan lists the documents to be read again; apply reads them again, and asks before.",
 )
 @click.option(
     "--lock-source",
     is_flag=True,
     help="A source in PostgreSQL: hold SHARE locks on its tables meanwhile, so that nobody writes.",
 )
+@allow_quarantined_option
+@approval_options
+@yes_option
 @common_options
 def parity_command(
     config: str | None,
@@ -37,8 +42,12 @@ def parity_command(
     tenant: tuple[str, ...],
     workers: int | None,
     repair: str | None,
+    allow_quarantined: Allowance,
+    who: str | None,
+    reason: str | None,
     *,
     lock_source: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
@@ -49,15 +58,21 @@ def parity_command(
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
+    if repair != "apply" and (who or reason or yes):
+        raise UsageError("--who, --reason and --yes belong to --repair apply")
     if repair is None:
         check = partial(check_parity, scope=scope) if scope != Scope() else check_and_record
         outcome = check(settings, lock_source=lock_source)
     else:
-        repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
+        if repair == "apply":
+            confirm(settings, "parity repair", lambda: repair_lines(plan_repair(settings, scope)), yes=yes)
+            repaired = apply_repair(settings, scope, approval(who, reason))
+        else:
+            repaired = plan_repair(settings, scope)
         outcome = repaired.after or repaired.found
     lines = [*(() if repaired is None else repair_lines(repaired)), *parity_lines(outcome)]
     show(repaired or outcome, lines, as_json=as_json)
-    finish(parity_status(outcome, partly=bool(tenant)))
+    finish(parity_status(outcome, allow_quarantined, partly=bool(tenant)))
 
 
 def repair_lines(repair: Repair) -> Iterator[str]:
@@ -115,12 +130,12 @@ def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield f"  {one.collection} {one.source_id}"
 
 
-def parity_status(outcome: ParityOutcome, *, partly: bool = False) -> int:
+def parity_status(outcome: ParityOutcome, allowed: Allowance, *, partly: bool = False) -> int:
     """Return the exit status of a parity check; ``partly``: not of every tenant."""
     return mask(
         different=outcome.differs,
         unverified=outcome.unverified or partly,
-        quarantine=any(one.quarantined for one in outcome.collections),
+        quarantine=beyond(sum(one.quarantined for one in outcome.collections), allowed),
     )
 
 

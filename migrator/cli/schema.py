@@ -1,9 +1,10 @@
 """``migrator schema upgrade|downgrade|current|check``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
+from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
 from migrator.cli.options import common_options, finish, load, print_json, print_lines, show
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
@@ -36,19 +37,33 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
 @schema_group.command(short_help="Undo every revision after REVISION.")
 @click.argument("revision", default="base")
 @click.option("--discard-rows", is_flag=True, help="Continue although rows are lost.")
+@approval_options
+@yes_option
 @common_options
-def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json: bool) -> None:
+def downgrade(
+    config: str | None,
+    revision: str,
+    who: str | None,
+    reason: str | None,
+    *,
+    discard_rows: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Undo every revision after REVISION: an id, base (everything), scheduler@base or migration@base.
 
-    Refused while rows would be lost, unless --discard-rows; the refusal says how many, and where.
+    Refused while rows would be lost, unless --discard-rows; the refusal says how many, and where. On a terminal it
+    shows what will happen, and asks for the environment's name.
     """
     settings = load(config)
+    confirm(settings, f"schema downgrade {revision}", lambda: _losses(settings, revision), yes=yes)
     done = revisions.downgrade(
         postgres_dsn(settings),
         revision,
         names=_roles(settings),
         discard_rows=discard_rows,
         patience_s=settings.copy.patience_s,
+        by=approval(who, reason),
     )
     lines = [f"undone {one.revision} ({one.branch}): {one.title}" for one in done]
     total = f"{_counted(done, 'revision')} undone" if done else "nothing to undo"
@@ -91,6 +106,13 @@ def check(config: str | None, *, as_json: bool) -> None:
         same = "the live catalogue is equal to the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
     finish(mask(different=found or behind))
+
+
+def _losses(settings: Settings, revision: str) -> Iterator[str]:
+    lost = revisions.downgrade_losses(postgres_dsn(settings), revision)
+    yield from (f"{table}: {count:,} rows are lost" for table, count in lost.items())
+    if not lost:
+        yield "no rows are lost"
 
 
 def _counted(things: Sequence[object], word: str) -> str:

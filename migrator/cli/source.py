@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from migrator.cli.options import common_options, finish, load, show
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show
 from migrator.cli.text import sample_lines
 from migrator.config import SourceSettings
-from migrator.exit_status import mask
+from migrator.exit_status import Allowance, beyond, mask
 from migrator.pipeline.source_check import check_source
 from migrator.pipeline.source_draft import draft_mapping
 from migrator.sources import described_profile, installed_sources, shipped_mapping
@@ -125,8 +125,17 @@ def draft_command(
     help="Documents read of each collection.",
 )
 @click.option("--show-values", is_flag=True, help="Show values of documents, not only their types.")
+@allow_quarantined_option
 @common_options
-def check_command(config: str | None, source: str | None, sample: int, *, show_values: bool, as_json: bool) -> None:
+def check_command(
+    config: str | None,
+    source: str | None,
+    sample: int,
+    allow_quarantined: Allowance,
+    *,
+    show_values: bool,
+    as_json: bool,
+) -> None:
     """Try a SOURCE on a sample of the documents.
 
     Prints which are clean, which would be quarantined and why, and three of them as rows. SOURCE is a name,
@@ -138,7 +147,8 @@ def check_command(config: str | None, source: str | None, sample: int, *, show_v
         settings = msgspec.structs.replace(settings, source=_chosen(settings.source, source))
     found = check_source(settings, sample, values=show_values)
     show(found, sample_lines(found), as_json=as_json)
-    finish(mask(quarantine=any(one.quarantine for one in found.collections)))
+    count = sum(reason.documents for one in found.collections for reason in one.quarantine)
+    finish(mask(quarantine=beyond(count, allow_quarantined)))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from migrator import result as results
-from migrator.cli.options import common_options, finish, load, print_lines, workers_option
+from migrator.cli.confirmation import named_approval, named_approval_options
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, workers_option
 from migrator.config import DEFAULT_PATH
 from migrator.errors import UsageError
 from migrator.report import wording
@@ -65,8 +66,7 @@ from migrator.verify.runner import Request, verify_into
     is_flag=True,
     help="Record the decision that there is no MongoDB: checks that need it are not applicable.",
 )
-@click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; recorded and reported.")
-@click.option("--reason", metavar="WHY", help="Why it was decided; recorded and reported.")
+@named_approval_options
 @click.option("--upgrade", is_flag=True, help="Fresh start: create the schema, or upgrade an empty one, first.")
 @click.option("--allow-nonempty", is_flag=True, help="Fresh start: allow a target that has rows.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
@@ -74,13 +74,14 @@ from migrator.verify.runner import Request, verify_into
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
 )
 @workers_option
+@allow_quarantined_option
 @common_options
 def verify_command(
     report_dir: str | None,
     sign_key: Path | None,
     workers: int | None,
     config: str | None,
-    approved_by: str | None,
+    who: str | None,
     reason: str | None,
     *,
     fresh_start: bool,
@@ -97,9 +98,11 @@ def verify_command(
     request = Request(**asked, config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None)
     start = None
     if fresh_start:
-        start = FreshStart(who=approved_by or "", why=reason or "", upgrade=upgrade, allow_nonempty=allow_nonempty)
-    elif approved_by or reason or upgrade or allow_nonempty:
-        raise UsageError("--approved-by, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
+        start = FreshStart(
+            by=named_approval(who, reason, "--fresh-start"), upgrade=upgrade, allow_nonempty=allow_nonempty
+        )
+    elif who or reason or upgrade or allow_nonempty:
+        raise UsageError("--who, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
     result, folder = verify_into(
         load(config, workers=workers),
         request,

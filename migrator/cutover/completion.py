@@ -16,23 +16,17 @@ from migrator.cutover.journal import (
     database_time,
     exclusive_sessions,
     latest,
-    record_decision,
 )
 from migrator.cutover.steps import POINT_OF_NO_RETURN, unfinished_level, window_end
-from migrator.errors import LockedError, RefusedError, UsageError
+from migrator.errors import LockedError, RefusedError
 from migrator.pipeline.sessions import lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
+from migrator.schema import decisions
+from migrator.schema.decisions import Approval
 
 LOCK_PATIENCE = "5s"
 EARLY_DECISION = "rollback window closed early"
 """The kind of the decision (``migration.decisions``)."""
-
-
-class EarlyFinish(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to close the window before its time."""
-
-    who: str
-    reason: str
 
 
 class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +36,7 @@ class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
     cleanup: tuple[str, ...]
 
 
-def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetime | None = None) -> FinishResult:
+def finish(settings: Settings, *, early: Approval | None = None, now: datetime | None = None) -> FinishResult:
     """Close the rollback window: end the reverse sync, and remove the fence, the outbox and the indexes of the tail.
 
     Called again, it repeats only what an earlier call could not do.
@@ -51,8 +45,6 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
     ``RefusedError`` if there is no cutover, or if the hours of the window are not over by ``now`` (if omitted: the
     target's clock) and no person decided to close it ``early``.
     """
-    if early is not None and not (early.who.strip() and early.reason.strip()):
-        raise UsageError("closing the window early is a person's decision: give --who and --reason")
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
         if found is None or found.state not in ("cut-over", "finished"):
@@ -99,7 +91,7 @@ def _refusal(target: Connection, found: Cutover | None) -> str:
 
 
 def _require_window_over(
-    target: Connection, cutover: Cutover, settings: Settings, early: EarlyFinish | None, now: datetime | None
+    target: Connection, cutover: Cutover, settings: Settings, early: Approval | None, now: datetime | None
 ) -> None:
     until = window_end(target, cutover, settings)
     if until is None or (now or database_time(target)) >= until:
@@ -109,4 +101,4 @@ def _require_window_over(
             f"a rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC ({settings.cutover.window_hours} h): call"
             " again then, or decide to close it early (--now --who --reason)"
         )
-    record_decision(target, EARLY_DECISION, early.who.strip(), early.reason.strip(), cutover=str(cutover.id))
+    decisions.record(target, EARLY_DECISION, early, cutover=str(cutover.id))

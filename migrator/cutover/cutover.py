@@ -36,6 +36,8 @@ from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.loop import Tail
+from migrator.schema import decisions
+from migrator.schema.decisions import UNNAMED, Approval
 from migrator.store.postgres import parallel_run
 from migrator.telemetry import say
 
@@ -55,7 +57,7 @@ class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier call had passed the point of no return."""
 
 
-def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
+def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> CutoverResult:
     """Make the cutover, or finish one that was interrupted after the point of no return.
 
     Raises ``RefusedError`` if a gate is not met, another cutover runs, or the write pause would be too long. Then
@@ -74,8 +76,9 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
             if resumed and found is not None:
                 if found.config_path != str(conditions.config.absolute()):
                     raise RefusedError(f"the cutover was begun for {found.config_path}: call again with that file")
+                decisions.record(sessions.target, decisions.CUTOVER_AGAIN, by, cutover=str(found.id))
             else:
-                journal = _pass_point(sessions, conditions)
+                journal = _pass_point(sessions, conditions, by)
             _run_steps_after(sessions, journal)
             return _result(journal, resumed=resumed)
     finally:
@@ -117,7 +120,7 @@ def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
         fence.lift_source(sessions.source, cutover.fence["kind"], cutover.fence["revoked"])
 
 
-def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
+def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Journal:
     """Run the steps up to the point of no return, or undo all of them."""
     found = gates.evaluate(sessions, conditions)
     missing = gates.unmet(found)
@@ -131,6 +134,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
         config_path=str(config),
         backup_path=str(config_file.kept_path(config, "cutover", number)),
     )
+    journal.note(who=by.who, reason=by.reason)
     try:
         _run_steps_before(sessions, journal, found, number)
         with journal.step(POINT_OF_NO_RETURN) as detail:
@@ -224,11 +228,9 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
         began = next((one.began_at for one in journal.steps() if one.step == "fence"), None)
         pause = None if began is None else (database_time(sessions.target) - began).total_seconds()
         journal.note(pause_s=pause and round(pause, 3))
-    sessions.target.execute(
-        "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) SELECT 'cutover to postgres',"
-        " session_user, environment, tool_version, detail FROM migration.cutovers WHERE id = %s",
-        (journal.cutover.id,),
-    )
+    told = journal.cutover.detail
+    by = Approval(told.get("who", UNNAMED.who), told.get("reason", UNNAMED.reason))
+    decisions.record(sessions.target, decisions.CUTOVER, by, cutover=str(journal.cutover.id))
 
 
 def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:

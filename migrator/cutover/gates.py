@@ -15,6 +15,7 @@ from migrator.connections.postgres import translated
 from migrator.cutover import config_file, epoch, journal, parallel, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.errors import MigratorError
+from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
 from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.pipeline import deferred_ddl, ledger
@@ -30,7 +31,7 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The decisions of the operator."""
 
     config: Path
-    quarantined: int = 0
+    quarantined: Allowance = 0
     """The most documents that may be in quarantine. Their number changes while the source is written to."""
     clock: Callable[[], float] = time.time
     """Time of this machine, in seconds."""
@@ -108,10 +109,11 @@ def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
 def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
     count = ledger.quarantined_count(sessions.target, sessions.profile.name)
     allowed = conditions.quarantined
-    if count > allowed:
-        words = f"{count:,} documents are quarantined (at most {allowed:,}): migrator quarantine list names them"
-        return False, f"{words}; correct them, or allow so many with --quarantined {count}"
-    return True, f"{count:,} documents are quarantined (at most {allowed:,})" if count else "empty"
+    limit = "any number is allowed" if allowed == "all" else f"at most {allowed:,}"
+    if beyond(count, allowed):
+        words = f"{count:,} documents are quarantined ({limit}): migrator quarantine list names them"
+        return False, f"{words}; correct them, or allow so many with --allow-quarantined {count}"
+    return True, f"{count:,} documents are quarantined ({limit})" if count else "empty"
 
 
 def _quarantined_share(sessions: Sessions, _: GateOptions) -> Answer:

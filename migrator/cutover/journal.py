@@ -93,17 +93,6 @@ def database_time(connection: Connection) -> datetime:
     return now
 
 
-def record_decision(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
-    """Record a person's decision (``migration.decisions``), and return its time."""
-    at: datetime = fetch_value(
-        connection,
-        "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
-        " VALUES (%s, %s, %s, clock_timestamp(), %s, %s) RETURNING at",
-        (kind, who, reason, __version__, Jsonb(detail)),
-    )
-    return at
-
-
 @contextmanager
 def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
     """Open both sides and hold the lock of all cutovers of the target; ``RefusedError`` if another process holds it.

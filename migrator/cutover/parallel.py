@@ -16,10 +16,12 @@ import msgspec
 
 from migrator import states
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.cutover.journal import database_time, record_decision
+from migrator.cutover.journal import database_time
 from migrator.cutover.server_gates import Gate
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
+from migrator.schema import decisions
+from migrator.schema.decisions import Approval
 from migrator.sources import comparable_in_parallel
 from migrator.sources.profile import Profile
 from migrator.store.postgres import epoch, parallel_run
@@ -95,7 +97,7 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
         )
         raise RefusedError(f"PostgreSQL {why}: a parallel run is not possible")
     with target.transaction():
-        since = record_decision(target, DECISION_BEGIN, who, reason)
+        since = decisions.record(target, DECISION_BEGIN, Approval(who, reason))
         parallel_run.begin(target, since)
     return since
 
@@ -105,7 +107,7 @@ def end(target: Connection, who: str, reason: str) -> None:
     with target.transaction():
         if not parallel_run.end(target):
             raise RefusedError("no parallel run is recorded")
-        record_decision(target, DECISION_END, who, reason)
+        decisions.record(target, DECISION_END, Approval(who, reason))
 
 
 def compare_fired(target: Connection, began: datetime, ended: datetime) -> Comparison:

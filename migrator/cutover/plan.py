@@ -12,6 +12,7 @@ from migrator.cutover import gates, overdue, rollback_gaps, steps
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError
+from migrator.exit_status import Allowance
 from migrator.parity import recheck, recorded_check
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
@@ -53,7 +54,7 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollback could not give to the old application; empty if there is nothing."""
 
 
-def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> CutoverPlan:
+def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) -> CutoverPlan:
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     with open_sessions(settings) as sessions:
         found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))

@@ -21,6 +21,7 @@ from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail, TailResult, Until
 from migrator.pipeline.tail.positions import AlarmError
+from migrator.schema.decisions import Approval
 from migrator.telemetry import say
 
 POLL_S = 1.0
@@ -81,7 +82,7 @@ def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: thr
             return tail.run(until, stop)
         except AlarmError as alarm:
             say(f"ALARM: {alarm}; a parity check now compares and repairs everything")
-            repaired = apply_repair(settings, Scope())
+            repaired = apply_repair(settings, Scope(), Approval("migrator tail", str(alarm)))
             documents = sum(len(ids) for ids in repaired.documents.values())
             say(f"tail: repaired {documents:,} documents, and continues from the position taken before")
             return tail.run(until, stop)

@@ -34,7 +34,8 @@ from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
-from migrator.schema import revisions
+from migrator.schema import decisions, revisions
+from migrator.schema.decisions import UNNAMED, Approval
 from migrator.schema.security import Roles
 from migrator.sources import profile_of
 from migrator.telemetry import say
@@ -92,7 +93,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
     return gates
 
 
-def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
+def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) -> RollbackResult:
     """Roll back; raises ``RefusedError`` if the window is closed, or if a backup was changed."""
     try:
         with exclusive_sessions(settings) as sessions:
@@ -109,6 +110,7 @@ def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
                 raise RefusedError(f"the cutover was made with {found.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
                 backup.verified_manifest(backup_folder(settings, found))  # before anything is changed
+            decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(found.id), level=level)
             done = _run(sessions, Journal(sessions.target, found), level)
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:

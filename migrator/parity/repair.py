@@ -25,6 +25,8 @@ from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import UNFINISHED, require_same_conditions
 from migrator.pipeline.tail.lookups import ensure_indexes, has_source_column
 from migrator.pipeline.tail.loop import BACKLOG_DOCUMENTS
+from migrator.schema import decisions
+from migrator.schema.decisions import UNNAMED, Approval
 from migrator.store.postgres.epoch import require_forward
 
 ALL_DIFFERENCES = 10_000_000
@@ -55,7 +57,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
         return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
 
 
-def apply_repair(settings: Settings, scope: Scope) -> Repair:
+def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Repair:
     """Update the rows of every document that differs, and compare again.
 
     Without ``--only`` and ``--tenant`` it also settles an alarm of the tail, and records the comparison after it, which
@@ -84,6 +86,8 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
             write_derived(sessions)
         if alarm is not None:
             positions.settle_alarm(sessions.target, profile)
+        counts = {name: len(ids) for name, ids in named.items()}
+        decisions.record(sessions.target, decisions.REPAIR, by, documents=counts, written=written, removed=removed)
     return Repair(
         found=found,
         documents=named,

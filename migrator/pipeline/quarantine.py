@@ -88,7 +88,7 @@ class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
 def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
     """Return the quarantined documents in a stable order; ``UsageError`` for an unknown collection or reason."""
     if reason is not None and reason not in REASONS:
-        raise UsageError(f"unknown reason {reason}; known: {', '.join(REASONS)}")
+        raise UsageError(f"unknown code {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
         plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
     with target_connection(settings) as target:

@@ -9,15 +9,15 @@ from typing import Final
 
 import msgspec
 from psycopg import sql
-from psycopg.types.json import Jsonb
 
 from migrator import __version__
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import RefusedError
 from migrator.records import ALL
 from migrator.result import Decision
-from migrator.schema import revisions
+from migrator.schema import decisions, revisions
+from migrator.schema.decisions import Approval
 from migrator.schema.security import Roles
 from migrator.store.queue import SCRATCH
 
@@ -33,8 +33,8 @@ _SOURCE_CHECKS: Final = ("semantics.fires", "cutover.gates", "cutover.rollback")
 class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller decided, and allows."""
 
-    who: str
-    why: str
+    by: Approval
+    """Who decided it, and why."""
     upgrade: bool = False
     """Upgrade the schema to its head first."""
     allow_nonempty: bool = False
@@ -58,10 +58,9 @@ def reason(decision: Decision) -> str:
 def decide(settings: Settings, start: FreshStart) -> Decision:
     """Record the decision, and return it with the time at which it was first made.
 
-    Raises ``UsageError`` without who or why; ``RefusedError`` for a target that holds rows, unless that is allowed, or
+    Raises ``RefusedError`` for a target that holds rows, unless that is allowed, or
     that is not migrated, unless it is to be upgraded. A refusal leaves the target as it is.
     """
-    who, why = _words(start.who, "--approved-by"), _words(start.why, "--reason")
     full = _tables_with_rows(settings)
     if full and not start.allow_nonempty:
         raise RefusedError(
@@ -70,16 +69,9 @@ def decide(settings: Settings, start: FreshStart) -> Decision:
         )
     _require_latest_schema(settings, upgrade=start.upgrade)
     with open_target(settings) as target, translate_errors("the target"):
-        decision = _first_decision(target, who, why, allowed=start.allow_nonempty)
+        decision = _first_decision(target, start.by, allowed=start.allow_nonempty)
         target.commit()
     return decision
-
-
-def _words(given: str, option: str) -> str:
-    words = " ".join(given.replace("\0", " ").split())
-    if not words:
-        raise UsageError(f"--fresh-start is a person's decision: say who and why ({option} is missing)")
-    return words
 
 
 def _tables_with_rows(settings: Settings) -> list[str]:
@@ -121,20 +113,15 @@ def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
         revisions.upgrade(dsn, names=Roles.of(settings.postgres))
 
 
-def _first_decision(target: Connection, who: str, why: str, *, allowed: bool) -> Decision:
+def _first_decision(target: Connection, by: Approval, *, allowed: bool) -> Decision:
     """Return the first decision with the same words; it is written where there is none."""
     target.execute("LOCK TABLE migration.decisions IN SHARE ROW EXCLUSIVE MODE")  # of two callers, one writes
     first = (
         "SELECT at, tool_version FROM migration.decisions WHERE kind = %s AND who = %s AND reason = %s"
         " ORDER BY id LIMIT 1"
     )
-    row = target.execute(first, (KIND, who, why)).fetchone()
+    row = target.execute(first, (KIND, by.who, by.reason)).fetchone()
     if row is None:
-        row = target.execute(
-            "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) VALUES (%s, %s, %s, %s, %s)"
-            " RETURNING at, tool_version",
-            (KIND, who, why, __version__, Jsonb({"allow_nonempty": allowed})),
-        ).fetchone()
-    assert row is not None  # noqa: S101 - it was found or made
+        row = decisions.record(target, KIND, by, allow_nonempty=allowed), __version__
     at = row[0].astimezone(UTC).isoformat(timespec="seconds")
-    return Decision(kind=KIND, who=who, at=at, why=why, tool=f"migrator {row[1]}")
+    return Decision(kind=KIND, who=by.who, at=at, why=by.reason, tool=f"migrator {row[1]}")

@@ -18,6 +18,7 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, target_connection, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
+from migrator.exit_status import Allowance
 from migrator.log import logger
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
@@ -110,6 +111,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The decision that there is no source (``fresh_start.decide``): checks that need a source are not applicable."""
     on_record: bool = False
     """Record the parity check, as ``parity`` does, so that the cutover may use it."""
+    allow_quarantined: Allowance = 0
+    """How many documents may be in quarantine before the exit status says so."""
     run_name: str = ""
     """Name of the run. If empty, the time at which it starts."""
 
@@ -231,6 +234,7 @@ def _policy(request: Request) -> Policy:
         fail_on=fail_on,
         accepted=accepted,
         scratch_on_source=request.scratch_on_source,
+        allow_quarantined=request.allow_quarantined or msgspec.UNSET,
     )
 
 

@@ -44,7 +44,7 @@ COMMANDS = [
     ("schema", "upgrade"),
     ("schema", "current"),
     ("schema", "check"),
-    ("schema", "downgrade", "migration@base", "--discard-rows"),
+    ("schema", "downgrade", "migration@base", "--discard-rows", "--yes"),
 ]
 """In an order that makes sense."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from migrator.__main__ import main
 from migrator.schema import revisions
+from tests.consent import consenting
 from tests.schema_rows import connect, insert
 
 PRODUCT, TOOL = ([one.id for one in revisions.known_revisions(branch)] for branch in revisions.BRANCHES)
@@ -23,7 +24,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
     def run(dsn: str, *words: str) -> tuple[int, str, str]:
         monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", dsn)
-        monkeypatch.setattr(sys, "argv", ["migrator", "schema", *words])
+        monkeypatch.setattr(sys, "argv", ["migrator", *consenting(["schema", *words])])
         with pytest.raises(SystemExit) as end:
             main()
         said = capsys.readouterr()

@@ -32,7 +32,7 @@ COMMAND_LINE = [
     case("no such command at all", "xyzzy", USAGE, "no command xyzzy; known:"),
     case("a command with control characters", "back\x1b[31mfill", USAGE, "no command"),
     case("no such subcommand", "schema upgrad", USAGE, "upgrad"),
-    case("no such subcommand of quarantine", "quarantine drop", USAGE, "drop"),
+    case("no such subcommand of quarantine", "quarantine dorp", USAGE, "dorp"),
     *[case(f"an unknown option of {one}", f"{one} --nonsense", USAGE, "--nonsense") for one in COMMANDS],
     *[
         case(f"too many arguments of {one}", f"{one} extra", USAGE, "extra")
@@ -74,10 +74,10 @@ COMMAND_LINE = [
     case("a tenant with control characters", "metrics --tenant a\x1bb", USAGE, "unknown tenant a\\u001bb"),
     *[
         case(
-            f"{one}: unknown reason",
-            f"{one} --reason wrong-tpye",
+            f"{one}: unknown code",
+            f"{one} --code wrong-tpye",
             USAGE,
-            "unknown reason wrong-tpye; known: bad-date, ",
+            "unknown code wrong-tpye; known: bad-date, ",
         )
         for one in ("quarantine list", "quarantine retry")
     ],
@@ -99,8 +99,8 @@ COMMAND_LINE = [
     case("unknown area to skip", "verify --skip lokcing", USAGE, "lokcing"),
     case("unknown area to fail on", "verify --fail-on everything", USAGE, "everything"),
     case("unknown backend", "verify --backend mysql", USAGE, "--backend"),
-    case("a decision without a fresh start", "verify --approved-by me --reason x", USAGE, "belong to --fresh-start"),
-    case("a fresh start without who", "verify --fresh-start", USAGE, "approved-by"),
+    case("a decision without a fresh start", "verify --who me --reason x", USAGE, "belong to --fresh-start"),
+    case("a fresh start without who", "verify --fresh-start", USAGE, "say who and why (--who and --reason missing)"),
     case("no number of steps", "verify --behaviour -1", USAGE, "--behaviour"),
     case("a key that is missing", "verify --sign-key absent.pem", USAGE, "absent.pem"),
     case("a threshold without a value", "metrics --max runs_ready", USAGE, "--max: expected NAME=NUMBER"),
@@ -110,12 +110,31 @@ COMMAND_LINE = [
     case("negative days", "retention --days -1", USAGE, "--days"),
     case("negative keep", "retention --keep -1", USAGE, "--keep"),
     case("days without end", "retention --days 1000000000 --dry-run", USAGE, "days"),
-    case("unknown revision", "schema downgrade 9999", USAGE, "no revision 9999; known: base, "),
-    case("unknown branch", "schema downgrade other@base", USAGE, "no revision other@base"),
-    case("rows would be lost", "schema downgrade", USAGE, "rows would be lost", "scheduler.runs: ", "--discard-rows"),
+    case("unknown revision", "schema downgrade 9999 --yes", USAGE, "no revision 9999; known: base, "),
+    case("unknown branch", "schema downgrade other@base --yes", USAGE, "no revision other@base"),
     case(
-        "a rollback before a cutover", "rollback run", USAGE, "there was no cutover, so there is nothing to roll back"
+        "rows would be lost",
+        "schema downgrade --yes",
+        USAGE,
+        "rows would be lost",
+        "scheduler.runs: ",
+        "--discard-rows",
     ),
+    case(
+        "a rollback before a cutover",
+        "rollback run --yes",
+        USAGE,
+        "there was no cutover, so there is nothing to roll back",
+    ),
+    *[
+        case(f"{one} without a terminal", one, USAGE, "there is no terminal to answer on: add --yes")
+        for one in ("cutover run", "rollback run", "schema downgrade", "parity --repair apply")
+    ],
+    case("consent to nothing", "parity --yes", USAGE, "--who, --reason and --yes belong to --repair apply"),
+    case("fewer than none in quarantine", "parity --allow-quarantined -1", USAGE, "-1 is neither a number"),
+    case("an allowance in words", "backfill --allow-quarantined some", USAGE, "some is neither a number of documents"),
+    case("a parallel run of nobody", "cutover parallel --reason x", USAGE, "say who and why (--who missing)"),
+    case("an early end of nobody", "cutover finish --now --who me", USAGE, "(--reason missing)"),
     case("a finish before a cutover", "cutover finish", USAGE, "cutover"),
     case("an abort before a cutover", "cutover abort", USAGE, "cutover"),
     case("unknown level", "rollback plan --level 4", USAGE, "--level"),

@@ -66,7 +66,7 @@ MAPPINGS = [
             files=file(GOOD + 'more = { to = "runs.error", as = "txt" }\n'),
             config={**NO_SERVER, "source.mapping": '"own.toml"'},
         )
-        for command in ("inspect", "plan", "parity", "tail --until-caught-up", "cutover run", "source check")
+        for command in ("inspect", "plan", "parity", "tail --until-caught-up", "cutover run --yes", "source check")
     ],
     *[
         case(f"a mapping that {what}", "source check own.toml", USAGE, words, files=file(text), config=NO_SERVER)

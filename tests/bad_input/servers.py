@@ -212,7 +212,7 @@ POSTGRESQL = [
             config=dsn("two_revisions"),
             places=("two_revisions",),
         )
-        for one in ("schema upgrade", "schema current", "schema check", "schema downgrade --discard-rows")
+        for one in ("schema upgrade", "schema current", "schema check", "schema downgrade --discard-rows --yes")
     ],
     *[
         case(
@@ -341,7 +341,7 @@ POSTGRESQL = [
     ),
     case(
         "a table that stays locked, downgraded",
-        "schema downgrade --discard-rows",
+        "schema downgrade --discard-rows --yes",
         FAILED,
         "their session",
         "nothing was changed",

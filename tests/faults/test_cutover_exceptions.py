@@ -30,6 +30,7 @@ from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
 from migrator.store.postgres import parallel_run
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.cron_lines import DEEP
 from tests.cutting_over import Scene, scene
 from tests.faults.test_cutover_kills import BACK, SWITCHED, killed_at, standing
@@ -143,7 +144,7 @@ def planted(plant: Plant) -> Iterator[list[str]]:
 
 
 def call(scene: Scene, *arguments: str) -> tuple[int, str, BaseException | None]:
-    done = CliRunner().invoke(cli, [*arguments, "--config", str(scene.config)])
+    done = CliRunner().invoke(cli, consenting([*arguments, "--config", str(scene.config)]))
     error = None if isinstance(done.exception, SystemExit) else done.exception
     return done.exit_code, done.output, error
 
@@ -174,7 +175,7 @@ def named(scene: Scene) -> list[list[str]]:
 def literally(command: list[str]) -> tuple[int, str]:
     """Execute a command as a message names it."""
     assert command[0] == "migrator"
-    done = CliRunner().invoke(cli, command[1:])
+    done = CliRunner().invoke(cli, consenting(command[1:]))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
 
@@ -200,7 +201,7 @@ def leads_on(scene: Scene, plant: Plant, arguments: list[str], end: Callable[[],
 @pytest.mark.proves("4-X6")
 def test_an_exception_in_each_step_there_and_back(ready: Scene) -> None:
     """Round after round on one pair of databases; whatever failed, the end states are those of undisturbed calls."""
-    forth = ["cutover", "run", "--quarantined", str(ready.quarantined)]
+    forth = ["cutover", "run", "--allow-quarantined", str(ready.quarantined)]
     back = ["rollback", "run"]
     for number in range(max(len(FORWARD), len(BACKWARD))):
         plant = FORWARD[number % len(FORWARD)]
@@ -312,7 +313,7 @@ def test_a_store_that_never_works_is_gone_back_from(ready: Scene, monkeypatch: p
 
     monkeypatch.setattr(cutover, "smoke", broken)
     for _ in range(2):
-        error = call(ready, "cutover", "run", "--quarantined", str(ready.quarantined))[2]
+        error = call(ready, "cutover", "run", "--allow-quarantined", str(ready.quarantined))[2]
         assert str(error) == "the store does not work"
         run_again, go_back, _ = named(ready)
     assert run_again[:3] == ["migrator", "cutover", "run"]

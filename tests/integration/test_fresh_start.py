@@ -21,7 +21,7 @@ from tests import schema_rows
 WHO, WHY = "Ada, head of operations", "a new site: nothing to move"
 QUICK = ("--no-behaviour",)
 """Checks that read alone: the areas that are left out set bit 4."""
-DECIDED = ("--fresh-start", "--approved-by", WHO, "--reason", WHY)
+DECIDED = ("--fresh-start", "--who", WHO, "--reason", WHY)
 OTHER_SERVER = "127.0.0.1"
 
 
@@ -130,7 +130,7 @@ def test_the_same_decision_keeps_its_first_time_and_another_one_is_another(
     with psycopg.connect(scheduler_dsn) as connection:
         connection.execute("UPDATE migration.decisions SET at = at - interval '1 day'")
     later = call(scheduler_dsn, *DECIDED, *QUICK)
-    other = call(scheduler_dsn, "--fresh-start", "--approved-by", WHO, "--reason", "something else", *QUICK)
+    other = call(scheduler_dsn, "--fresh-start", "--who", WHO, "--reason", "something else", *QUICK)
     decisions = [parsed(done)["evidence"]["decisions"] for done in (first, again, later, other)]
     assert decisions[0] == decisions[1]
     assert parsed(first)["digest"] == parsed(again)["digest"]
@@ -162,8 +162,8 @@ def test_each_verification_is_on_record(scheduler_dsn: str, call: Callable[..., 
 def test_a_decision_names_who_and_why(scheduler_dsn: str, call: Callable[..., Done]) -> None:
     for options in (
         ("--fresh-start",),
-        ("--fresh-start", "--approved-by", WHO),
-        ("--fresh-start", "--approved-by", " ", "--reason", WHY),
+        ("--fresh-start", "--who", WHO),
+        ("--fresh-start", "--who", " ", "--reason", WHY),
     ):
         done = call(scheduler_dsn, *options)
         assert done.exit_code == 2

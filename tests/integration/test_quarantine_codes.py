@@ -40,7 +40,7 @@ def test_the_report_the_list_and_its_filter_speak_of_one_code(config: Path) -> N
     lines = json.loads(out)["evidence"]["quarantine"]
     assert {(one["collection"], one["reason"], one["path"], one["expected"]) for one in lines} == codes
     for one in lines:
-        found = json.loads(call(config, "quarantine", "list", "--reason", one["reason"], "--json")[1])
+        found = json.loads(call(config, "quarantine", "list", "--code", one["reason"], "--json")[1])
         assert sorted(each["source_id"] for each in found) == sorted(one["keys"])
 
 

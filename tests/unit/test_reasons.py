@@ -1,4 +1,4 @@
-"""The codes under which documents are quarantined: all of them are known to ``quarantine list --reason``."""
+"""The codes under which documents are quarantined: all of them are known to ``quarantine list --code``."""
 
 import ast
 from collections.abc import Iterator

@@ -26,6 +26,7 @@ from migrator.sources import profile_of
 from migrator.store import open_scheduler_store
 from migrator.store.queue import SCRATCH
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene
 from tests.integration.cutover.test_rounds import OLD, work_on_postgres
@@ -132,7 +133,9 @@ def assert_reasoned(left: set[str], reasons: dict[str, str], said: str, folder: 
 
 def call(made: Scene, command: str) -> str:
     """Execute a command as a message names it, but for the configuration file; return what it said."""
-    done = CliRunner().invoke(cli, [*shlex.split(command.removeprefix("migrator ")), "--config", str(made.config)])
+    done = CliRunner().invoke(
+        cli, consenting([*shlex.split(command.removeprefix("migrator ")), "--config", str(made.config)])
+    )
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 0, done.output
     close_cached()
@@ -145,7 +148,7 @@ def moved(made: Scene) -> None:
     made.ready()
     made.database.runs.insert_one(run_of(_id="run_since", error="x"))
     call(made, "migrator tail --until-caught-up")
-    call(made, "migrator cutover run --quarantined 9")
+    call(made, "migrator cutover run --allow-quarantined 9")
     with closing(open_scheduler_store(load_settings(str(made.config)))) as store, store.session("a") as session:
         session.schedules.upsert(schedule(name="born in PostgreSQL"))
     call(made, "migrator tail --until-caught-up")
@@ -214,7 +217,7 @@ def test_what_the_reverse_sync_wrote_into_documents_is_named_with_what_removes_i
     upgrade(made.dsn)
     made.database.schedules.insert_many([dict(one) for one in OLD])
     made.ready()
-    call(made, "migrator cutover run --quarantined 9")
+    call(made, "migrator cutover run --allow-quarantined 9")
     work_on_postgres(made, 1)
     call(made, "migrator tail --until-caught-up")
     counts = {field: made.database[name].count_documents({field: {"$exists": True}}) for field, name in WRITTEN.items()}
@@ -233,7 +236,7 @@ def test_a_trigger_with_a_document_of_its_own_that_became_a_cron_line_is_listed(
     upgrade(made.dsn)
     made.database.schedules.insert_many([dict(one) for one in OLD])
     made.ready()
-    call(made, "migrator cutover run --quarantined 9")
+    call(made, "migrator cutover run --allow-quarantined 9")
     work_on_postgres(made, 1)
     call(made, "migrator rollback run")  # now the trigger with an interval has a document of its own
     words = "would not fire for a cron line whose trigger has a document of its own"

@@ -44,6 +44,7 @@ from migrator.verify.checks.cutover import CHECKS
 from migrator.verify.cutover_report import report_into
 from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.cutting_over import COMPARABLE, Scene, scene
 from tests.store_postgres import schedule
 from tests.unit.report.test_signing import pair
@@ -211,7 +212,7 @@ SECOND = timedelta(seconds=1)
 
 
 def called(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, arguments)
+    done = CliRunner().invoke(cli, consenting(arguments))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout
 
@@ -264,7 +265,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
             born = target.execute(BOTH_RAN).rowcount // 2
         assert "parallel run since" in called("cutover", "status", *where)[1]
 
-        status, said = called("cutover", "run", "--quarantined", str(staging.quarantined), *where)
+        status, said = called("cutover", "run", "--allow-quarantined", str(staging.quarantined), *where)
 
         assert status == 0
         assert "of the old side 3 have no heartbeat yet" in said

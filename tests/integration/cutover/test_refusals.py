@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback
@@ -212,8 +214,9 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     for early in (None, until - timedelta(seconds=1)):
         with pytest.raises(RefusedError, match=r"a rollback is possible until .* UTC \(48 h\): call again then, or"):
             completion.finish(ready.settings, now=early)
-    with pytest.raises(UsageError, match="give --who and --reason"):
-        completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason=" "))
+    early_of_nobody = ["cutover", "finish", "--now", "--who", "op", "--reason", " ", "--config", str(ready.config)]
+    with pytest.raises(UsageError, match=r"say who and why \(--reason missing\)"):
+        CliRunner().invoke(cli, early_of_nobody, catch_exceptions=False)
     assert fence.is_source_fenced(ready.database, "write-block", ())
     done = completion.finish(ready.settings, now=until)
     assert completion.finish(ready.settings).cleanup == done.cleanup

@@ -17,6 +17,7 @@ from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.pipeline.sessions import close_cached
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.copying import run_of
 from tests.cutting_over import Scene, gate, scene, with_cutover
 from tests.integration.tail.test_live_parity import following, writing
@@ -38,7 +39,7 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[S
 def call(scene: Scene, command: str) -> tuple[int, str]:
     """Execute a command as a message names it, but for the configuration file."""
     assert command.startswith("migrator ")
-    done = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--config", str(scene.config)])
+    done = CliRunner().invoke(cli, consenting([*shlex.split(command)[1:], "--config", str(scene.config)]))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     close_cached()
     return done.exit_code, done.output
@@ -107,13 +108,13 @@ def test_quarantine_is_a_ceiling(ready: Scene) -> None:
     assert [found[0] for found in allowed] == [False, False, True, True]
     words = allowed[0][1]
     assert words.startswith("2 documents are quarantined (at most 0): migrator quarantine list names them")
-    assert "--quarantined 2" in words
+    assert "--allow-quarantined 2" in words
     assert "strange_1" in call(ready, "migrator quarantine list")[1]
-    plan = call(ready, "migrator cutover plan --quarantined 2")
+    plan = call(ready, "migrator cutover plan --allow-quarantined 2")
     assert plan[0] == DONE, plan
     ready.database.runs.delete_one({"_id": "strange_1"})
     call(ready, "migrator tail --until-caught-up")
-    assert call(ready, "migrator cutover run --quarantined 2")[0] == DONE
+    assert call(ready, "migrator cutover run --allow-quarantined 2")[0] == DONE
 
 
 def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> None:
@@ -143,5 +144,5 @@ def test_a_parallel_run_of_an_older_version_is_ended(ready: Scene) -> None:
     assert passed is False
     assert words.endswith("call migrator cutover parallel --end --who --reason")
     assert call(ready, "migrator cutover parallel --end --who op --reason why")[0] == DONE
-    assert call(ready, f"migrator cutover plan --quarantined {ready.quarantined}")[0] == DONE
+    assert call(ready, f"migrator cutover plan --allow-quarantined {ready.quarantined}")[0] == DONE
     assert load_settings(str(ready.config)).persistence.scheduler == "mongo"

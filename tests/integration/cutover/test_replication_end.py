@@ -10,6 +10,7 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import completion, outbox
 from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.sessions import close_cached
+from migrator.schema.decisions import Approval
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cutting_over import Scene, scene
@@ -40,7 +41,7 @@ def test_it_ends_with_0_when_the_cutover_is_finished(ready: Scene) -> None:
         with open_target(ready.settings, autocommit=True) as target:
             assert outbox.wait_until_empty(target, 60)  # it carries
         assert ready.database.schedules.find_one({})["name"] == "since"  # type: ignore[index] # there is one
-        completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason="test"))
+        completion.finish(ready.settings, early=Approval("op", "test"))
         out, said = tail.communicate(timeout=240)
     finally:
         kill(tail)

@@ -15,6 +15,7 @@ from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.exit_status import USAGE
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.copying import run
 from tests.cutting_over import Scene, scene
 from tests.integration.cutover.test_rounds import (
@@ -52,7 +53,7 @@ def day(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
 
 
 def called(scene: Scene, *arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, [*arguments, "--config", str(scene.config)])
+    done = CliRunner().invoke(cli, consenting([*arguments, "--config", str(scene.config)]))
     if isinstance(done.exception, RefusedError):
         return USAGE, f"NO  {done.exception}"  # as ``migrator`` itself ends; what it says is its only line
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

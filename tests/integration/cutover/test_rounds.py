@@ -33,6 +33,7 @@ from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.cutting_over import Scene, scene
 from tests.ordinary_user import hand_over, ordinary_folder
 from tests.stellaops_documents import fresh
@@ -81,7 +82,7 @@ def ready(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
 
 def called(scene: Scene, *arguments: str, besides: int = 0) -> str:
     """Call a command, which must end well (or with the status ``besides``); return what it said."""
-    done = CliRunner().invoke(cli, [*arguments, "--config", str(scene.config)])
+    done = CliRunner().invoke(cli, consenting([*arguments, "--config", str(scene.config)]))
     assert done.exit_code in {0, besides}, (arguments, done.exit_code, done.output)
     return done.output
 

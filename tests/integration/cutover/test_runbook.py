@@ -31,6 +31,7 @@ from migrator.store.protocols import RunQuery
 from migrator.values import jsonb
 from tests import copying
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.cutting_over import APPLICATION, Scene, gate, scene
 from tests.owned import OWNED
 from tests.scheduler_processes import until
@@ -65,9 +66,9 @@ class Day:
 
     def type(self, command: str) -> tuple[int, str]:
         """Execute a command of the runbook, but for the configuration file and what the operator fills in."""
-        filled = command.replace("--quarantined N", f"--quarantined {self.site.quarantined}")
+        filled = command.replace("--allow-quarantined N", f"--allow-quarantined {self.site.quarantined}")
         filled = filled.replace("--who …", "--who op").replace("--reason …", "--reason 'a rehearsal'")
-        done = CliRunner().invoke(cli, [*shlex.split(filled)[1:], "--config", str(self.site.config)])
+        done = CliRunner().invoke(cli, consenting([*shlex.split(filled)[1:], "--config", str(self.site.config)]))
         close_cached()
         if isinstance(done.exception, MigratorError):
             return done.exception.exit_status, str(done.exception)
@@ -181,17 +182,17 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator cutover compare",
         "migrator tail",
         "migrator parity --repair apply",
-        "migrator cutover plan --quarantined N",
-        "migrator cutover run --quarantined N",
+        "migrator cutover plan --allow-quarantined N",
+        "migrator cutover run --allow-quarantined N",
         "migrator run",
         "migrator cutover status --wait 300",
         "migrator status --scheduler",
         "migrator cutover status",
     ]
     day.compare("migrator cutover compare")
-    until(lambda: day.type("migrator cutover plan --quarantined N")[0] == DONE)
+    until(lambda: day.type("migrator cutover plan --allow-quarantined N")[0] == DONE)
     before = site.config.read_text()
-    assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --quarantined N")
+    assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --allow-quarantined N")
     assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 300")
     until(lambda: (held := leader(site)) is not None and f":{pid}:" in held[0])
     said = day.ok("migrator status --scheduler")

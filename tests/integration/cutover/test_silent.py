@@ -21,6 +21,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.sources.profile import Context
 from migrator.sources.stellaops import schedules
 from tests.conftest import fresh_name
+from tests.consent import consenting
 from tests.cutting_over import Scene, gate, scene, with_cutover
 from tests.stellaops_documents import fresh
 
@@ -42,7 +43,7 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Any) -> Iterator[Sc
 
 
 def called(scene: Scene, *arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli, [*arguments, "--config", str(scene.config)])
+    done = CliRunner().invoke(cli, consenting([*arguments, "--config", str(scene.config)]))
     return done.exit_code, done.output
 
 

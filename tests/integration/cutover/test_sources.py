@@ -55,7 +55,7 @@ def state(scene: Scene) -> tuple[Any, ...]:
 
 def test_a_source_without_a_way_back_is_refused_before_anything_is_written(wordless: Scene) -> None:
     before = state(wordless)
-    where = ("--config", str(wordless.config), "--quarantined", str(wordless.quarantined))
+    where = ("--config", str(wordless.config), "--allow-quarantined", str(wordless.quarantined))
     status, out, said = run("cutover", "plan", *where)
     assert status == UNVERIFIED, said
     assert f"NO  reverse sync: {WORDS}" in out

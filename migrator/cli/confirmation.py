@@ -1,0 +1,85 @@
+"""The question before a command that destroys or moves something: what will happen, where; who wants it, and why."""
+
+import getpass
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from migrator.config import Settings
+from migrator.connections.postgres import open_login
+from migrator.errors import RefusedError, UsageError
+from migrator.schema.decisions import Approval
+from migrator.telemetry import say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal, in a script.")
+
+
+def approval_options(command: Command) -> Command:
+    """Add ``--who`` and ``--reason``; ``approval`` makes one value of them."""
+    who = click.option("--who", metavar="WHO", help="Who decided it; recorded (default: the user of this session).")
+    return who(click.option("--reason", metavar="WHY", help="Why it was decided; recorded.")(command))
+
+
+def named_approval_options(command: Command) -> Command:
+    """Add ``--who`` and ``--reason`` where a person must be named; ``named_approval`` makes one value of them."""
+    who = click.option("--who", metavar="WHO", help="Who decided it; recorded and reported.")
+    return who(click.option("--reason", metavar="WHY", help="Why it was decided; recorded and reported.")(command))
+
+
+def approval(who: str | None, reason: str | None) -> Approval:
+    """Return who wants it and why; nobody named: the user of this session, without a reason."""
+    return Approval(_words(who) or _user(), _words(reason))
+
+
+def named_approval(who: str | None, reason: str | None, what: str) -> Approval:
+    """Return who decided and why; raises ``UsageError`` if one of the two is missing."""
+    by = Approval(_words(who), _words(reason))
+    missing = [option for option, words in (("--who", by.who), ("--reason", by.reason)) if not words]
+    if missing:
+        raise UsageError(f"{what} is a person's decision: say who and why ({' and '.join(missing)} missing)")
+    return by
+
+
+def confirm(settings: Settings, what: str, summary: Callable[[], Iterable[str]], *, yes: bool) -> None:
+    """Show what will happen, and go on only if the environment's name is typed; ``yes`` asks nothing.
+
+    ``summary`` is asked for on a terminal alone. Raises ``RefusedError`` without a terminal, and for another name.
+    """
+    if yes:
+        return
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()):
+        raise RefusedError(f"{what} asks before it begins, and there is no terminal to answer on: add --yes")
+    place, name = _place(settings)
+    say(f"{what}, {place}")
+    for line in summary():
+        say(f"  {line}")
+    answer = click.prompt(f"type {name} to go on", default="", show_default=False, err=True)
+    if answer.strip() != name:
+        raise RefusedError(f"the answer is not {name}: nothing was done")
+
+
+def _place(settings: Settings) -> tuple[str, str]:
+    """Return where it happens, and the name to be typed: of the environment, else of the target's database."""
+    with open_login(settings) as target:
+        info = target.info
+        host = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
+        place = f"target {host}, database {info.dbname}"
+        if settings.cutover.environment:
+            return f"environment {settings.cutover.environment}, {place}", settings.cutover.environment
+        return place, info.dbname
+
+
+def _words(given: str | None) -> str:
+    return " ".join((given or "").replace("\0", " ").split())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name
+        return f"user {os.getuid()}"

@@ -1,0 +1,59 @@
+"""Decisions of people, as ``migration.decisions`` records them: what was decided, by whom, why and when."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from psycopg.types.json import Jsonb
+
+from migrator import __version__
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value
+
+CUTOVER: Final = "cutover"
+CUTOVER_AGAIN: Final = "interrupted cutover continued"
+ROLLBACK: Final = "rollback"
+REPAIR: Final = "parity repair"
+DOWNGRADE: Final = "schema downgrade"
+DROP: Final = "quarantine drop"
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A person who wants something that cannot simply be undone."""
+
+    who: str
+    reason: str = ""
+
+
+UNNAMED: Final = Approval("not named")
+"""Of a call from Python that names nobody."""
+
+
+class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of ``migration.decisions``."""
+
+    kind: str
+    who: str
+    reason: str
+    at: datetime
+    tool_version: str
+    detail: dict[str, Any]
+
+
+def record(connection: Connection, kind: str, by: Approval, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
+    """Record a decision, and return its time."""
+    at: datetime = fetch_value(
+        connection,
+        "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
+        " VALUES (%s, %s, %s, clock_timestamp(), %s, %s) RETURNING at",
+        (kind, by.who, by.reason, __version__, Jsonb(detail)),
+    )
+    return at
+
+
+def recorded(connection: Connection) -> list[RecordedDecision]:
+    """Return all decisions, first to last."""
+    return fetch_structs(
+        connection,
+        RecordedDecision,
+        "SELECT kind, who, reason, at, tool_version, detail FROM migration.decisions ORDER BY id",
+    )
