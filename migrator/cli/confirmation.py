@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from migrator.config import Settings
+from migrator.connections.identity import UNNAMED, environment_name
 from migrator.connections.postgres import open_login
 from migrator.errors import RefusedError, UsageError
 from migrator.schema.decisions import Approval
@@ -64,14 +65,13 @@ def confirm(settings: Settings, what: str, summary: Callable[[], Iterable[str]],
 
 
 def _place(settings: Settings) -> tuple[str, str]:
-    """Return where it happens, and the name to be typed: of the environment, else of the target's database."""
+    """Return where it happens, and the name to be typed: that of the environment, else of the target's database."""
+    called = environment_name(settings)
     with open_login(settings) as target:
         info = target.info
         host = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
-        place = f"target {host}, database {info.dbname}"
-        if settings.cutover.environment:
-            return f"environment {settings.cutover.environment}, {place}", settings.cutover.environment
-        return place, info.dbname
+        name = info.dbname if called == UNNAMED else called
+        return f"environment {name}, target {host}, database {info.dbname}", name
 
 
 def _words(given: str | None) -> str:

@@ -122,6 +122,8 @@ def request(policy: Policy) -> str:
     ]
     parts += ["values shown"] if policy.values_shown else []
     parts += ["scratch on the source's server"] if policy.scratch_on_source else []
+    if policy.allow_quarantined:
+        parts.append(f"allowing {policy.allow_quarantined} documents in quarantine")
     return "; ".join(parts) or "every check that needs no option"
 
 

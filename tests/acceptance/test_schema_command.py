@@ -54,7 +54,8 @@ def test_current_says_what_an_upgrade_would_apply(call: Call, scheduler_dsn: str
         0,
         [f"scheduler: 0004, to apply: {missing}", f"migration: {TOOL[-1]} (newest)"],
     )
-    call(scheduler_dsn, "downgrade")
+    assert call(scheduler_dsn, "downgrade")[2].startswith("migrator: rows would be lost (migration.decisions: 1)")
+    call(scheduler_dsn, "downgrade", "--discard-rows")
     _, out, _ = call(scheduler_dsn, "current")
     assert out.startswith("scheduler: nothing applied, to apply: 0001, 0002")
 

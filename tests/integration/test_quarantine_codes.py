@@ -44,6 +44,30 @@ def test_the_report_the_list_and_its_filter_speak_of_one_code(config: Path) -> N
         assert sorted(each["source_id"] for each in found) == sorted(one["keys"])
 
 
+ALLOWING = (
+    ("backfill",),
+    ("inspect",),
+    ("status",),
+    ("parity",),
+    ("cutover", "compare"),
+    ("quarantine", "list"),
+    ("quarantine", "show", "runs", "r1"),
+    ("quarantine", "retry"),
+    ("source", "check"),
+    ("verify", "--only", "parity"),
+)
+
+
+def test_an_allowance_is_a_ceiling_of_every_command_that_sets_the_bit(config: Path) -> None:
+    assert call(config, "backfill")[0] == QUARANTINE  # two documents; inspect and source check see one of them alone
+    for command in ALLOWING:
+        few = "0" if command[0] in {"inspect", "source"} or "show" in command else "1"
+        below, at = (call(config, *command, "--allow-quarantined", allowed)[0] for allowed in (few, "2"))
+        assert below == at | QUARANTINE, command
+        assert not at & QUARANTINE, command
+    assert call(config, "quarantine", "list", "--allow-quarantined", "all")[0] == 0
+
+
 def test_a_document_that_was_mended_and_not_retried_keeps_its_code(config: Path, mongo_database: Database[Any]) -> None:
     call(config, "backfill")
     mongo_database["runs"].update_one({"_id": "r1"}, {"$set": {"state": "completed"}})

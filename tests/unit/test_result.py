@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from migrator.errors import UsageError
+from migrator.exit_status import Allowance
 from migrator.result import (
     FAILED,
     PASSED,
@@ -55,6 +56,18 @@ def test_exit_status_is_the_sum_of_its_bits(failed: bool, unsure: bool, quaranti
         checks.append(check("errored", PASSED, errored=True))
     expected = 1 * failed + 4 * unsure + 8 * quarantined + 16 * errored
     assert result(*checks, quarantined=3 * quarantined).exit_status() == expected
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status"), [(msgspec.UNSET, 8), (0, 8), (2, 8), (3, 0), (4, 0), ("all", 0)], ids=str
+)
+def test_what_is_allowed_in_quarantine_is_a_ceiling_and_the_verdict_still_names_it(
+    allowed: Allowance | msgspec.UnsetType, status: int
+) -> None:
+    found = result(check("a", PASSED), quarantined=3)
+    policy = msgspec.structs.replace(found.evidence.policy, allow_quarantined=allowed)
+    found = build(msgspec.structs.replace(found.evidence, policy=policy), found.run)
+    assert (found.exit_status(), found.verdict()) == (status, "equal-but-quarantine")
 
 
 def test_a_check_that_broke_is_both_unverified_and_a_failure_of_the_tool() -> None:
