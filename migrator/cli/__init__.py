@@ -23,7 +23,7 @@ COMMANDS = {
     "metrics": ("metrics", "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed."),
     "parity": ("parity", "Compare every document with its rows, and the rows with the document."),
     "plan": ("migration", "Show the chunks, estimates and risks; writes nothing."),
-    "quarantine": ("migration", "List, show or retry the documents in quarantine."),
+    "quarantine": ("migration", "List, show, retry or drop the documents in quarantine."),
     "report": ("report", "Render a stored result again, sign it, or check that a report belongs to it."),
     "retention": ("scheduler", "Remove old runs of the scheduler, or list them."),
     "rollback": ("cutover", "Move writers back to MongoDB; rollback plan shows what would be done."),

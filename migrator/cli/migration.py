@@ -1,5 +1,7 @@
 """Commands that copy the source and follow it: inspect, plan, backfill, tail, status, quarantine."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from migrator.cli.confirmation import confirm, named_approval, named_approval_options, yes_option
 from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
 from migrator.cli.text import (
     NOTHING_COMPARED,
@@ -25,7 +28,7 @@ from migrator.files import write_private
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.plan import Scope, plan_backfill
-from migrator.pipeline.quarantine import entries, extended_json, raw_document
+from migrator.pipeline.quarantine import Entry, chosen_entries, drop, entries, extended_json, raw_document
 from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
 from migrator.pipeline.tail.loop import TailResult
@@ -162,24 +165,30 @@ _filters = (
 
 @click.group()
 def quarantine_group() -> None:
-    """List, show or retry the documents in quarantine."""
+    """List, show, retry or drop the documents in quarantine."""
 
 
 @quarantine_group.command("list")
 @_filters[0]
 @_filters[1]
+@click.option("--dropped", is_flag=True, help="List the documents that were dropped, with who decided it and why.")
 @allow_quarantined_option
 @common_options
 def list_command(
-    config: str | None, collection: str | None, code: str | None, allow_quarantined: Allowance, *, as_json: bool
+    config: str | None,
+    collection: str | None,
+    code: str | None,
+    allow_quarantined: Allowance,
+    *,
+    dropped: bool,
+    as_json: bool,
 ) -> None:
     """List the documents in quarantine, with their collection and the reason."""
-    found = entries(load(config), collection, code)
-    lines = [
-        f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
-        for one in found
-    ]
-    show(found, [*lines, f"{len(found):,} documents in quarantine"], as_json=as_json)
+    found = entries(load(config), collection, code, dropped=dropped)
+    where = "dropped from quarantine" if dropped else "in quarantine"
+    show(found, [*map(_entry_line, found), f"{len(found):,} documents {where}"], as_json=as_json)
+    if dropped:
+        finish(mask())
     finish(mask(quarantine=beyond(len(found), allow_quarantined)))
 
 
@@ -224,6 +233,52 @@ def retry_command(
         lines.append("other rows may refer to the loaded ones: run migrator backfill again to resolve their references")
     show(done, [*lines, NOTHING_COMPARED], as_json=as_json)
     finish(mask(quarantine=beyond(done.rejected, allow_quarantined)))
+
+
+@quarantine_group.command()
+@click.argument("collection", required=False)
+@click.argument("source_id", required=False)
+@_filters[1]
+@named_approval_options
+@yes_option
+@common_options
+def drop_command(
+    config: str | None,
+    collection: str | None,
+    source_id: str | None,
+    code: str | None,
+    who: str | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Give up documents in quarantine: one, all of a COLLECTION, or all with a code.
+
+    They are not migrated. The parity check counts them as left out on purpose, and the report lists them with who
+    decided it and why. A document that changes in the source later returns to quarantine. On a terminal it shows what
+    will happen, and asks for the environment's name.
+    """
+    if collection is None and code is None:
+        raise UsageError("name what is given up: COLLECTION SOURCE_ID, COLLECTION, or --code CODE")
+    by = named_approval(who, reason, "quarantine drop")
+    settings = load(config)
+    chosen = chosen_entries(settings, collection, source_id, code)
+    confirm(settings, f"drop {len(chosen):,} documents from quarantine", lambda: _drop_summary(chosen), yes=yes)
+    count = drop(settings, chosen, by)
+    lines = [f"dropped {count:,} documents from quarantine: {by.who} decided it, because {by.reason}", NOTHING_COMPARED]
+    show({"dropped": count, "who": by.who, "reason": by.reason}, lines, as_json=as_json)
+
+
+def _drop_summary(chosen: Sequence[Entry]) -> Iterator[str]:
+    counts = Counter((one.collection, one.reason) for one in chosen)
+    yield from (f"{name}: {count:,} x {code} are not migrated" for (name, code), count in sorted(counts.items()))
+
+
+def _entry_line(one: Entry) -> str:
+    decided = f"; dropped by {one.dropped_by}: {one.dropped_because}" if one.dropped_by is not None else ""
+    place = one.path or "the document"
+    return f"{one.collection}  {one.source_id}  {one.reason} at {place}: expected {one.expected}{decided}"
 
 
 def _write_raw(file: Path, content: bytes) -> None:

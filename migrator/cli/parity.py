@@ -12,7 +12,7 @@ from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
-from migrator.parity.model import ParityOutcome
+from migrator.parity.model import DROPPED, ParityOutcome
 from migrator.parity.recorded_check import check_and_record
 from migrator.parity.repair import Repair, apply_repair, plan_repair
 from migrator.pipeline.plan import Scope
@@ -148,6 +148,7 @@ def parity_total(outcome: ParityOutcome) -> str:
     done = [one for one in outcome.collections if not one.unverified]
     documents = [one for one in done if not one.collection.startswith("(")]
     parts = [f"{sum(one.matched for one in documents):,} equal"]
+    dropped = sum(one.skipped.get(DROPPED, 0) for one in documents)
     left_out = len(outcome.collections) - len(done)
     for word, count in (
         ("different", sum(one.differing for one in done)),
@@ -157,7 +158,8 @@ def parity_total(outcome: ParityOutcome) -> str:
         ("enabled schedules that never fire", outcome.silent_total),
         ("aggregates that differ", sum(one.differing_total for one in outcome.both_aggregates)),
         ("quarantined", sum(one.quarantined for one in documents)),
-        ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
+        ("dropped from quarantine", dropped),
+        ("skipped by rule", sum(sum(one.skipped.values()) for one in documents) - dropped),
         ("collection not compared" if left_out == 1 else "collections not compared", left_out),
     ):
         if count:

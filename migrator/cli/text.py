@@ -145,6 +145,8 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
     if status.owed:
         yield f"indexes and foreign keys still to be created: {status.owed}; backfill creates them"
     yield f"in quarantine now: {status.quarantined:,}"
+    if status.dropped:
+        yield f"dropped from quarantine, by a person's decision: {status.dropped:,}; migrator quarantine list --dropped"
     if status.tail is not None:
         yield from _tail_lines(status.tail)
 

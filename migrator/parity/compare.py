@@ -18,6 +18,7 @@ from psycopg import sql
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
 from migrator.parity.equal import document_difference, quarantine_difference, stored_rows
 from migrator.parity.model import (
+    DROPPED,
     KEYS_LISTED,
     CauseCount,
     CollectionComparison,
@@ -163,12 +164,17 @@ def _without_quarantined(
 
 
 def _count_quarantined(totals: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
-    totals.quarantined += 1
     totals.excluded.append(key)
+    if entry.dropped:
+        totals.skipped[DROPPED] += 1
+    else:
+        totals.quarantined += 1
     apart = quarantine_difference(outcome, entry)
     if apart is not None:
         totals.ledger += 1
         totals.differ("ledger", key, apart)
+    if entry.dropped:
+        return
     why = outcome.rejected
     place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
     totals.quarantine[place] += 1

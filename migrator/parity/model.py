@@ -10,7 +10,7 @@ The sum every reader wants to see holds for each collection::
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -225,6 +225,9 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
         reasons = [one.unverified for one in self.collections] + [one.unverified for one in self.both_aggregates]
         return bool(self.unproven) or any(reasons)
 
+
+DROPPED: Final = "dropped"
+"""The rule of a document in quarantine that a person gave up: it is left out on purpose."""
 
 KEYS_LISTED = 5
 """Source ids named as examples of a count."""

@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.pipeline import checksums
 from migrator.pipeline.transform import PendingLink, QuarantinedDocument
+from migrator.schema.decisions import Approval
 
 LoadMode = Literal["direct", "merge"]
 """``direct``: the range was empty when the plan was made, and rows are appended; ``merge``: rows are compared first."""
@@ -187,7 +188,10 @@ def store_notes(
 
 
 def quarantine(connection: Connection, plan: Plan, collection: str, documents: Sequence[QuarantinedDocument]) -> None:
-    """Put documents into quarantine; update an entry that exists, and only if something changed."""
+    """Put documents into quarantine; update an entry that exists, and only if something changed.
+
+    A document that was dropped stays so until it changes, or is quarantined for another reason.
+    """
     if not documents:
         return
     with connection.cursor() as cursor:
@@ -199,9 +203,10 @@ def quarantine(connection: Connection, plan: Plan, collection: str, documents: S
             " ON CONFLICT (profile, collection, source_key) DO UPDATE SET plan_id = EXCLUDED.plan_id,"
             " reason = EXCLUDED.reason, path = EXCLUDED.path, expected = EXCLUDED.expected, raw = EXCLUDED.raw,"
             " tool_version = EXCLUDED.tool_version, profile_version = EXCLUDED.profile_version, state = 'open',"
-            " resolved_at = NULL"
-            " WHERE (stored.reason, stored.path, stored.expected, stored.raw, stored.state)"
-            " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.expected, EXCLUDED.raw, 'open'::text)",
+            " resolved_at = NULL, dropped_by = NULL, dropped_because = NULL"
+            " WHERE (stored.reason, stored.path, stored.expected, stored.raw)"
+            " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.expected, EXCLUDED.raw)"
+            " OR stored.state NOT IN ('open', 'dropped')",
             [
                 asdict(plan)
                 | asdict(one)
@@ -235,9 +240,10 @@ def collections_with_skips(connection: Connection) -> set[str]:
 
 
 def quarantined_ids(connection: Connection, profile: str, collection: str) -> set[str]:
-    """Return the source ids of a collection's documents that are quarantined now."""
+    """Return the source ids of a collection's documents that are quarantined now, or were dropped from quarantine."""
     rows = connection.execute(
-        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'",
+        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s"
+        " AND state IN ('open', 'dropped')",
         (profile, collection),
     )
     return {row[0] for row in rows}
@@ -251,16 +257,18 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     expected: str
     digest: bytes
     """SHA-256 of the document's bytes."""
+    dropped: bool = False
+    """A person gave the document up."""
 
 
 def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, QuarantineEntry]:
-    """Return the quarantine entries of a collection's documents, by source id."""
+    """Return the quarantine entries of a collection's documents, by source id; also of those that were dropped."""
     rows = connection.execute(
-        "SELECT source_id, reason, path, expected, sha256(raw) FROM migration.quarantine"
-        " WHERE profile = %s AND collection = %s AND state = 'open'",
+        "SELECT source_id, reason, path, expected, sha256(raw), state = 'dropped' FROM migration.quarantine"
+        " WHERE profile = %s AND collection = %s AND state IN ('open', 'dropped')",
         (profile, collection),
     )
-    return {row[0]: QuarantineEntry(row[1], row[2], row[3], bytes(row[4])) for row in rows}
+    return {row[0]: QuarantineEntry(row[1], row[2], row[3], bytes(row[4]), row[5]) for row in rows}
 
 
 def quarantined_count(connection: Connection, profile: str) -> int:
@@ -296,12 +304,36 @@ def close_entries(
     source_ids: Iterable[str],
     state: Literal["resolved", "superseded"],
 ) -> None:
-    """Close quarantine entries: ``resolved`` of loaded documents, ``superseded`` of deleted and skipped ones."""
+    """Close quarantine entries: ``resolved`` of loaded documents, ``superseded`` of deleted and skipped ones.
+
+    Also entries of documents that were dropped.
+    """
     connection.execute(
-        "UPDATE migration.quarantine SET state = %s, resolved_at = clock_timestamp()"
-        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
+        "UPDATE migration.quarantine SET state = %s, resolved_at = clock_timestamp(), dropped_by = NULL,"
+        " dropped_because = NULL"
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state IN ('open', 'dropped')",
         (state, profile, collection, [source_key(one) for one in source_ids]),
     )
+
+
+def drop_entry(connection: Connection, collection: str, source_id: str, by: Approval) -> bool:
+    """Drop a quarantined document: a person gives it up. Return whether it was in quarantine."""
+    done = connection.execute(
+        "UPDATE migration.quarantine SET state = 'dropped', resolved_at = clock_timestamp(), dropped_by = %s,"
+        " dropped_because = %s WHERE collection = %s AND source_key = %s AND state = 'open'",
+        (by.who, by.reason, collection, source_key(source_id)),
+    )
+    return done.rowcount > 0
+
+
+def dropped_count(connection: Connection, profile: str) -> int:
+    """Return how many documents people have given up."""
+    count: int = fetch_value(
+        connection,
+        "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'dropped'",
+        (profile,),
+    )
+    return count
 
 
 def source_key(source_id: str) -> bytes:

@@ -32,6 +32,8 @@ from migrator.pipeline.transform import (
     quarantined_document,
     transform_documents,
 )
+from migrator.schema import decisions
+from migrator.schema.decisions import Approval
 from migrator.sources import profile_of
 from migrator.values import document as documents
 from migrator.values.identity import source_id_of
@@ -74,6 +76,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     tool_version: str
     profile_version: int
     since: datetime
+    dropped_by: str | None = None
+    """Who gave it up; None: it is in quarantine."""
+    dropped_because: str | None = None
+    dropped_at: datetime | None = None
 
 
 class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +91,13 @@ class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
     """Documents that the source does not have any more."""
 
 
-def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
-    """Return the quarantined documents in a stable order; ``UsageError`` for an unknown collection or reason."""
+def entries(
+    settings: Settings, collection: str | None = None, reason: str | None = None, *, dropped: bool = False
+) -> list[Entry]:
+    """Return the quarantined documents in a stable order, or those that were dropped.
+
+    Raises ``UsageError`` for an unknown collection or reason.
+    """
     if reason is not None and reason not in REASONS:
         raise UsageError(f"unknown code {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
@@ -96,10 +107,11 @@ def entries(settings: Settings, collection: str | None = None, reason: str | Non
             target,
             Entry,
             "SELECT collection, source_id, tenant_id AS tenant, reason, path, expected, length(raw) AS size,"
-            " tool_version, profile_version, created_at AS since FROM migration.quarantine WHERE state = 'open'"
+            " tool_version, profile_version, created_at AS since, dropped_by, dropped_because,"
+            " CASE WHEN state = 'dropped' THEN resolved_at END AS dropped_at FROM migration.quarantine WHERE state = %s"
             " AND collection = coalesce(%s, collection) AND reason = coalesce(%s, reason)"
             " ORDER BY collection, reason, path, source_key",
-            (collection, reason),
+            ("dropped" if dropped else "open", collection, reason),
         )
 
 
@@ -117,6 +129,29 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
             (collection, ledger.source_key(source_id)),
         )
     return found[0], raw or b""
+
+
+def chosen_entries(
+    settings: Settings, collection: str | None, source_id: str | None, reason: str | None
+) -> list[Entry]:
+    """Return the quarantined documents that a call of ``drop`` names; raises ``UsageError`` if there is none."""
+    found = [one for one in entries(settings, collection, reason) if source_id in (None, one.source_id)]
+    if not found:
+        raise UsageError("no document in quarantine is meant by that; see migrator quarantine list")
+    return found
+
+
+def drop(settings: Settings, chosen: Sequence[Entry], by: Approval) -> int:
+    """Give documents in quarantine up, and record who decided it and why; return how many still were in quarantine.
+
+    They stay visible: the parity check counts them as left out on purpose, and the report lists them.
+    """
+    counts: Counter[str] = Counter()
+    with target_connection(settings) as target, target.transaction():
+        for one in chosen:
+            counts[one.collection] += ledger.drop_entry(target, one.collection, one.source_id, by)
+        decisions.record(target, decisions.DROP, by, documents=dict(sorted(counts.items())))
+    return counts.total()
 
 
 def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> RetryResult:

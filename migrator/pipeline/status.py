@@ -43,6 +43,8 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
     owed: int = 0
     """Indexes and foreign keys that were dropped for the load and are not created again yet."""
     quarantined: int = 0
+    dropped: int = 0
+    """Documents that people gave up (``quarantine drop``)."""
     tail: TailStatus | None = None
     """None: no tail ever ran."""
 
@@ -67,6 +69,7 @@ def copy_status(settings: Settings) -> CopyStatus:
             collections=tuple(collections),
             owed=len(deferred_ddl.outstanding(target)),
             quarantined=ledger.quarantined_count(target, plan.profile),
+            dropped=ledger.dropped_count(target, plan.profile),
             tail=_tail_status(target, plan.profile),
         )
 

@@ -27,6 +27,7 @@ from migrator.pipeline.plan import Scope
 from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
+from migrator.schema import decisions
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
@@ -148,7 +149,7 @@ def verify(
     evidence = Evidence(
         basis=environment.basis(context),
         policy=_policy(request),
-        decisions=() if request.fresh is None else (request.fresh,),
+        decisions=_decisions(context, request),
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
@@ -173,6 +174,24 @@ def verify(
         panels={spec.id: found.varying for spec, found, _ in done if found.varying},
     )
     return build(evidence, run)
+
+
+def _decisions(context: Context, request: Request) -> tuple[Decision, ...]:
+    """Return the decisions of people that are recorded in the target: that of a fresh start, and all others."""
+    fresh = () if request.fresh is None else (request.fresh,)
+    with suppress(MigratorError), context.target() as target:
+        found = [
+            Decision(
+                kind=one.kind,
+                who=one.who,
+                at=one.at.astimezone(UTC).isoformat(timespec="seconds"),
+                why=one.reason,
+                tool=f"migrator {one.tool_version}",
+            )
+            for one in decisions.recorded(target)
+        ]
+        return (*fresh, *(one for one in found if one not in fresh))
+    return fresh
 
 
 def _progress(found: CheckResult, took: int, began: datetime) -> str:

@@ -1,11 +1,13 @@
 """Area parity, the tool's own tables: ledger and quarantine are as the tool wrote them, and no one else writes."""
 
-from typing import Final, LiteralString
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any, Final, LiteralString
 
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import checksums
 from migrator.records import ALL
-from migrator.result import FAILED, PASSED, Cell, Finding, Tally
+from migrator.result import FAILED, PASSED, Cell, Finding, Panel, Tally
 from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
@@ -69,9 +71,14 @@ STANDBY_TABLES: Final = frozenset({"workers", "locks"})
 
 
 _QUARANTINED: LiteralString = (
-    "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state = 'open'"
+    "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state IN ('open', 'dropped')"
     " ORDER BY collection, source_key"
 )
+_DROPPED: LiteralString = (
+    "SELECT collection, source_id, reason, path, dropped_by, dropped_because, resolved_at FROM migration.quarantine"
+    " WHERE profile = %s AND state = 'dropped' ORDER BY collection, source_key"
+)
+_DROPPED_COLUMNS: Final = ("collection", "_id", "code", "path", "who", "why", "when")
 
 
 def quarantine_intact(context: Context) -> CheckResult:
@@ -79,6 +86,7 @@ def quarantine_intact(context: Context) -> CheckResult:
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
     with context.target() as target, source_rows(context, target) as source:
+        dropped = target.execute(_DROPPED, (source.sessions.profile.name,)).fetchall()
         for batch in batches(target, _QUARANTINED, (source.sessions.profile.name,), BATCH):
             for name in sorted({row[0] for row in batch}):
                 kept = {row[1]: bytes(row[2]) for row in batch if row[0] == name}
@@ -101,13 +109,26 @@ def quarantine_intact(context: Context) -> CheckResult:
                         anomalies.add("difference", "quarantine-bytes", title, fix, key=key, collection=name)
     tallies, findings = ledger_differences(context, QUARANTINE_CAUSES)
     wrong = anomalies.count("difference") + sum(one.count for one in tallies)
+    counts = {"documents in quarantine": compared - len(dropped)}
+    if dropped:
+        counts["documents dropped from it"] = len(dropped)
     return CheckResult(
         outcome=outcome_of(wrong=bool(wrong), unsure=unverified_reasons(context)),
-        counts={"documents in quarantine": compared, "differences": wrong, "warnings": anomalies.count("warning")},
+        counts=counts | {"differences": wrong, "warnings": anomalies.count("warning")},
+        panels=_dropped_panel(dropped, context.listed),
         tallies=(*anomalies.tallies(), *tallies),
         findings=tuple(sorted([*anomalies.findings, *findings])[: context.listed]),
         findings_total=wrong,
     )
+
+
+def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel, ...]:
+    """Return the documents that people gave up, with who decided it and why."""
+    if not rows:
+        return ()
+    lines = tuple((*row[:6], row[6].astimezone(UTC).isoformat(timespec="seconds")) for row in rows[:listed])
+    title = "Dropped from quarantine: left out by a person's decision"
+    return (Panel(kind="table", title=title, columns=_DROPPED_COLUMNS, rows=lines, rows_total=len(rows)),)
 
 
 def no_foreign_rows(context: Context) -> CheckResult:

@@ -64,7 +64,8 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
     wanted = [*_first_of_each(source, kinds), *_first_of_each(source, collection.tenant_expression)]
     wanted += _with_remainder(sessions, collection)
     rows = sessions.target.execute(
-        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
+        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s"
+        " AND state IN ('open', 'dropped')"
         " ORDER BY source_key LIMIT %s",
         (sessions.profile.name, collection.name, QUARANTINED),
     )
