@@ -28,7 +28,7 @@ from migrator.connections.postgres import Connection, fetch_value, first_line, t
 from migrator.connections.retries import retry
 from migrator.errors import LockedError, MigratorError, RefusedError, UsageError
 from migrator.schema import decisions, security, table_locks
-from migrator.schema.decisions import UNNAMED, Approval
+from migrator.schema.decisions import Approval
 from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, connect, driver, transaction
 
@@ -243,21 +243,21 @@ def downgrade(
     names: Roles | None = None,
     discard_rows: bool = False,
     patience_s: float = PATIENCE_S,
-    by: Approval = UNNAMED,
+    by: Approval | None = None,
 ) -> list[Change]:
     """Undo every revision after ``revision``; return what was undone, last first.
 
     ``revision`` is a revision's id, ``base`` for both branches, or ``<branch>@base``. A schema whose last revision is
     undone is dropped, unless it holds objects of others. Refused if rows would be lost, unless ``discard_rows``. A
-    table that another session has locked is waited for, as by ``upgrade``. The decision is recorded, unless its table
-    goes too.
+    table that another session has locked is waited for, as by ``upgrade``. The decision ``by`` is recorded, unless
+    its table goes too.
     """
     return _with_lock_retries(
         dsn, patience_s, lambda: _downgrade(dsn, revision, names or Roles(), by, discard_rows=discard_rows)
     )
 
 
-def _downgrade(dsn: str, revision: str, names: Roles, by: Approval, *, discard_rows: bool) -> list[Change]:
+def _downgrade(dsn: str, revision: str, names: Roles, by: Approval | None, *, discard_rows: bool) -> list[Change]:
     done: list[Change] = []
     with transaction(dsn) as alchemy:
         connection = driver(alchemy)
@@ -273,7 +273,7 @@ def _downgrade(dsn: str, revision: str, names: Roles, by: Approval, *, discard_r
             be_owner(connection, names)
             done += _run(alchemy, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
-        if done and fetch_value(connection, "SELECT to_regclass('migration.decisions') IS NOT NULL"):
+        if by is not None and done and fetch_value(connection, "SELECT to_regclass('migration.decisions') IS NOT NULL"):
             undone = [one.revision for one in done]
             decisions.record(connection, decisions.DOWNGRADE, by, revision=revision, undone=undone, rows=lost)
     return done

@@ -183,7 +183,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator tail",
         "migrator parity --repair apply",
         "migrator cutover plan --allow-quarantined N",
-        "migrator cutover run --allow-quarantined N",
+        "migrator cutover run --allow-quarantined N --who … --reason …",
         "migrator run",
         "migrator cutover status --wait 300",
         "migrator status --scheduler",
@@ -192,7 +192,7 @@ def _the_hour(day: Day, pid: int) -> None:
     day.compare("migrator cutover compare")
     until(lambda: day.type("migrator cutover plan --allow-quarantined N")[0] == DONE)
     before = site.config.read_text()
-    assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --allow-quarantined N")
+    assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --allow-quarantined N --who … --reason …")
     assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 300")
     until(lambda: (held := leader(site)) is not None and f":{pid}:" in held[0])
     said = day.ok("migrator status --scheduler")
