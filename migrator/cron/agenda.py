@@ -12,6 +12,7 @@ are kept, odd ones too.
 
 import math
 import re
+from functools import lru_cache
 
 from migrator.cron.expression import (
     ALL_MONTHS,
@@ -87,6 +88,7 @@ def interval_ms(text: str | float) -> int | None:
     return math.trunc(found)
 
 
+@lru_cache(maxsize=4_096)
 def _parsed(text: str) -> float:
     rest = _NOISE.sub(" ", text)
     found = math.nan

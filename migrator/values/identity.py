@@ -96,8 +96,13 @@ def source_id(_id: Value) -> str:
         if "\0" not in _id and not _id.startswith("{"):
             return _id
     elif type(_id) is ObjectId:
-        return f'{{"_id": {{"$oid": "{_id}"}}}}'
+        return source_id_of_digits(str(_id))
     return f"{_HEAD}{dump_extended_json(_id)}}}"
+
+
+def source_id_of_digits(digits: str) -> str:
+    """Return the source id of an ObjectId by its 24 lower-case digits."""
+    return f'{{"_id": {{"$oid": "{digits}"}}}}'
 
 
 def parse_source_id(text: str) -> Value:
@@ -106,7 +111,7 @@ def parse_source_id(text: str) -> Value:
         return text
     found = _object_id(text)
     if found:
-        return ObjectId(found[1])
+        return ObjectId(bytes.fromhex(found[1]))  # digits are checked once more, and slower
     if not text.startswith(_HEAD):
         raise ValueError("not a source id")
     return load_extended_json(text[len(_HEAD) : -1])

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from bson.code import Code
@@ -39,7 +40,9 @@ _TEXTS: Final = ("type", "failReason", "repeatTimezone", "repeatAt", "repeatInte
 _SPEC: Final = ("repeatInterval", "repeatAt", "skipDays")
 _DATES: Final = ("debounceStartedAt", "failedAt", "lastRunAt", "lastFinishedAt")
 """Facts that are text in jsonb and dates in the document."""
-_PLAIN: Final = ("type", "fork", "runCount", "finishedCount", "failCount", "failReason", "progress")
+_COUNTS: Final = ("fork", "runCount", "finishedCount", "failCount")
+_WRITTEN: Final = frozenset({"type", *_COUNTS, "failReason", "progress", *_DATES})
+"""Facts that are written under their own names."""
 _JOB_TYPES: Final = {word: word for word in ("normal", "single", "once")}
 """``once`` is what a job gets that a program makes without the library's own functions (4, 5, Pulse)."""
 _BACKOFFS: Final = {word: word for word in states.RETRY_STRATEGIES}
@@ -115,7 +118,7 @@ def derive(document: Document, reading: Reading, _context: Context, *, collectio
     for name in _TEXTS:
         if isinstance(document.get(name), Code):
             raise Rejected("wrong-type", name, "text, not code")
-    moments = Moments(*(optional_instant(document.get(name), name) for name in TIMES))
+    moments = Moments(*[optional_instant(document.get(name), name) for name in TIMES])
     variant = variants.recognise(document)
     trigger = _trigger(document, moments, variant, reading.notes)
     run = _run(document, moments, trigger)
@@ -124,23 +127,22 @@ def derive(document: Document, reading: Reading, _context: Context, *, collectio
     facts = _facts(document, moments, run, variant)
     backoff = document.get("backoff")
     name, label = document["name"], _label(document["_id"], reading.tenant, collection, keep_uuid=keep_uuid)
-    reading.fill(
-        "schedules",
-        name=f"{indexed(name, 'name')}:{label}",
-        enabled=not disabled,
-        status=status,
-        payload=jsonb.encode(document["data"]) if "data" in document else None,
-        priority=_priority(document.get("priority"), reading.notes),
-        retry_delay_ms=None if backoff is None else _whole(backoff["delay"], "backoff.delay"),
-        retry_strategy=None if backoff is None else choice(backoff["type"], _BACKOFFS, "backoff.type"),
-        metadata=jsonb.encode(facts) if facts else None,
-        schema_version=variant,
-        completed_at=moments.finished if status == "completed" else None,
-    )
+    reading.columns["schedules"] |= {
+        "name": f"{indexed(name, 'name')}:{label}",
+        "enabled": not disabled,
+        "status": status,
+        "payload": jsonb.encode(document["data"]) if "data" in document else None,
+        "priority": _priority(document.get("priority"), reading.notes),
+        "retry_delay_ms": None if backoff is None else _whole(backoff["delay"], "backoff.delay"),
+        "retry_strategy": None if backoff is None else choice(backoff["type"], _BACKOFFS, "backoff.type"),
+        "metadata": jsonb.encode(facts) if facts else None,
+        "schema_version": variant,
+        "completed_at": moments.finished if status == "completed" else None,
+    }
     if trigger is not None:
-        reading.fill("triggers", **trigger)
+        reading.columns["triggers"] |= trigger
     if run is not None:
-        reading.fill("runs", **run)
+        reading.columns["runs"] |= run
 
 
 def _label(key: object, tenant: str, collection: str, *, keep_uuid: bool) -> str:
@@ -162,7 +164,7 @@ def _whole(value: float, path: str) -> int:
 
 def _priority(value: float | None, notes: list[Note]) -> int:
     """Return Agenda's priority (lowest -20, normal 0, highest 20) on the target's scale: 50 + 2p, from 0 to 100."""
-    if not math.isfinite(value or 0):
+    if type(value) is float and not math.isfinite(value):
         raise Rejected("wrong-type", "priority", "a finite number")
     scaled = math.floor(50 + 2 * (value or 0))
     if not 0 <= scaled <= 100:  # noqa: PLR2004 - the bounds of the column
@@ -250,11 +252,19 @@ def _repeating(given: str | float, variant: str) -> tuple[dict[str, Any] | None,
 
 
 def _cron(text: str, dialect: str) -> dict[str, Any] | None:
+    if not _is_line(text, dialect):
+        return None
+    return {"kind": "cron", "cron_expression": text, "cron_dialect": dialect}
+
+
+@lru_cache(maxsize=4_096)
+def _is_line(text: str, dialect: str) -> bool:
+    """Tell whether a dialect can evaluate a line; cached, since jobs repeat a few lines."""
     try:
         cron.validate(dialect, text, None)
     except cron.CronError:
-        return None
-    return {"kind": "cron", "cron_expression": text, "cron_dialect": dialect}
+        return False
+    return True
 
 
 def _run(job: Document, moments: Moments, trigger: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -313,30 +323,40 @@ def _facts(job: Document, moments: Moments, run: Mapping[str, Any] | None, varia
 
     ``respell`` writes them back; a time is text here and a date there.
     """
-    failed = run is not None and run["state"] == "error"
-    finished = None if run is None else run["finished_at"]
+    facts: dict[str, Any] = {}
     kind = job.get("type")
-    facts: dict[str, Any] = {
-        "type": None if kind is None else choice(kind, _JOB_TYPES, "type"),
-        "unique": variants.is_unique(job) or None,
-        "skipImmediate": variants.put_off(job, variant) or None,
-        "shouldSaveResult": job.get("shouldSaveResult") or None,
-        "debounceStartedAt": _text(optional_instant(job.get("debounceStartedAt"), "debounceStartedAt")),
-        **{name: job.get(name) for name in ("fork", "runCount", "finishedCount", "failCount")},
-        "failReason": None if failed else job.get("failReason"),
-        "failedAt": None if failed and moments.failed == moments.finished else _text(moments.failed),
-        "lastRunAt": _text(moments.started) if moments.claimed else None,
-        "lastFinishedAt": _text(moments.finished) if finished is None else None,
-        "progress": job.get("progress") if run is None else None,
-    }
-    facts = {name: value for name, value in facts.items() if value is not None}
+    if kind is not None:
+        facts["type"] = choice(kind, _JOB_TYPES, "type")
+    if variants.is_unique(job):
+        facts["unique"] = True
+    if variants.put_off(job, variant):
+        facts["skipImmediate"] = True
+    if job.get("shouldSaveResult"):
+        facts["shouldSaveResult"] = True
+    for name in _COUNTS if run is not None else (*_COUNTS, "progress"):
+        value = job.get(name)
+        if value is not None:
+            facts[name] = value
+    if job.get("failReason") is not None and (run is None or run["state"] != "error"):
+        facts["failReason"] = job["failReason"]
     if "result" in job and (run is None or run["state"] == "running"):
         facts["result"] = job["result"]
+    _add_times(facts, job, moments, run)
     return facts
 
 
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else format_iso(moment)
+def _add_times(facts: dict[str, Any], job: Document, moments: Moments, run: Mapping[str, Any] | None) -> None:
+    """Add the times that have no column of their own."""
+    debounced = optional_instant(job.get("debounceStartedAt"), "debounceStartedAt")
+    if debounced is not None:
+        facts["debounceStartedAt"] = format_iso(debounced)
+    failed = run is not None and run["state"] == "error"
+    if moments.failed is not None and not (failed and moments.failed == moments.finished):
+        facts["failedAt"] = format_iso(moments.failed)
+    if moments.claimed and moments.started is not None:
+        facts["lastRunAt"] = format_iso(moments.started)
+    if moments.finished is not None and (run is None or run["finished_at"] is None):
+        facts["lastFinishedAt"] = format_iso(moments.finished)
 
 
 def respell(rows: Rows, document: Document) -> None:
@@ -346,15 +366,15 @@ def respell(rows: Rows, document: Document) -> None:
     trigger: Trigger | None = by_type.get(Trigger)
     run: Run | None = by_type.get(Run)
     facts: dict[str, Any] = {} if schedule.metadata is None else jsonb.decode(schedule.metadata)
-    fields = document | _definition(schedule, facts)
+    key, fields = document["_id"], document.copy()
+    _define(fields, schedule, facts)
     if trigger is not None:
-        fields.update(_firing(trigger))
+        _fire(fields, trigger)
     if run is not None:
-        fields.update(_running(run, facts))
-    fields = {name: value for name, value in fields.items() if value is not None or name == "_id"}
+        _run_fields(fields, run, facts)
     variant = variants.BY_NAME[schedule.schema_version or variants.HOKIFY]
     repeats = trigger is not None and trigger.kind != "one_time" and trigger.cron_dialect != AT_DIALECT
-    variants.complete(fields, variant, facts, repeats=repeats)
+    fields = variants.completed(fields, variant, facts, repeats=repeats)
     if schedule.payload is not None:
         fields["data"] = jsonb.decode(schedule.payload)
     if run is not None and run.result is not None:
@@ -362,36 +382,45 @@ def respell(rows: Rows, document: Document) -> None:
     elif "result" in facts:
         fields["result"] = facts["result"]
     document.clear()
-    document.update((name, fields[name]) for name in ("_id", *variants.order(variant, facts, fields)) if name in fields)
+    document["_id"] = key
+    for name in variants.order(variant, facts, fields):
+        if name in fields:
+            document[name] = fields[name]
 
 
-def _definition(schedule: Schedule, facts: Mapping[str, Any]) -> Document:
-    """Return what the schedule's own columns and its metadata carry."""
-    backoff = {"type": schedule.retry_strategy, "delay": schedule.retry_delay_ms}
-    return {
-        "priority": None if schedule.priority is None else (schedule.priority - 50) // 2,
-        "disabled": None if schedule.enabled else True,
-        "backoff": None if schedule.retry_strategy is None else backoff,
-        **{name: facts[name] for name in _PLAIN if name in facts},
-        **{name: _date(parse_iso(facts[name])) for name in _DATES if name in facts},
-    }
+def _define(fields: Document, schedule: Schedule, facts: Mapping[str, Any]) -> None:
+    """Add what the schedule's own columns and its metadata carry."""
+    if schedule.priority is not None:
+        fields["priority"] = (schedule.priority - 50) // 2
+    if not schedule.enabled:
+        fields["disabled"] = True
+    if schedule.retry_strategy is not None:
+        fields["backoff"] = {"type": schedule.retry_strategy, "delay": schedule.retry_delay_ms}
+    for name, value in facts.items():
+        if value is not None and name in _WRITTEN:
+            fields[name] = to_bson(parse_iso(value)) if name in _DATES else value
 
 
-def _firing(trigger: Trigger) -> Document:
-    """Return what the trigger carries."""
-    spec = {} if trigger.source_spec is None else jsonb.decode(trigger.source_spec)
-    return {
-        **{name: spec.get(name) for name in _SPEC},
-        "nextRunAt": _date(trigger.run_at if trigger.kind == "one_time" else trigger.next_fire_at),
-        "repeatTimezone": trigger.timezone,
-        "startDate": _date(trigger.start_at),
-        "endDate": _date(trigger.end_at),
-    }
+def _fire(fields: Document, trigger: Trigger) -> None:
+    """Add what the trigger carries."""
+    if trigger.source_spec is not None:
+        spec = jsonb.decode(trigger.source_spec)
+        for name in _SPEC:
+            if spec.get(name) is not None:
+                fields[name] = spec[name]
+    due = trigger.run_at if trigger.kind == "one_time" else trigger.next_fire_at
+    if due is not None:
+        fields["nextRunAt"] = to_bson(due)
+    if trigger.timezone is not None:
+        fields["repeatTimezone"] = trigger.timezone
+    if trigger.start_at is not None:
+        fields["startDate"] = to_bson(trigger.start_at)
+    if trigger.end_at is not None:
+        fields["endDate"] = to_bson(trigger.end_at)
 
 
-def _running(run: Run, facts: Mapping[str, Any]) -> Document:
-    """Return what the run carries; an instance that has only taken the lock has not begun it."""
-    fields: Document = {}
+def _run_fields(fields: Document, run: Run, facts: Mapping[str, Any]) -> None:
+    """Add what the run carries; an instance that has only taken the lock has not begun it."""
     if run.started_at is not None and (run.metadata is None or "claimed" not in jsonb.decode(run.metadata)):
         fields["lastRunAt"] = to_bson(run.started_at)
     if run.lease_expires_at is not None:
@@ -399,13 +428,11 @@ def _running(run: Run, facts: Mapping[str, Any]) -> Document:
     if run.finished_at is not None:
         fields["lastFinishedAt"] = to_bson(run.finished_at)
         if run.state == "error":
-            fields["failReason"] = run.error
+            if run.error is not None:
+                fields["failReason"] = run.error
             if "failedAt" not in facts:
                 fields["failedAt"] = fields["lastFinishedAt"]
     if run.stats is not None:
-        fields["progress"] = jsonb.decode(run.stats).get("progress")
-    return fields
-
-
-def _date(moment: datetime | None) -> Any:  # noqa: ANN401 - a BSON date
-    return None if moment is None else to_bson(moment)
+        progress = jsonb.decode(run.stats).get("progress")
+        if progress is not None:
+            fields["progress"] = progress

@@ -132,19 +132,29 @@ def put_off(document: Mapping[str, Any], name: str) -> bool:
     return not BY_NAME[name].completes and "lastRunAt" in document and document["lastRunAt"] is None
 
 
-def complete(fields: dict[str, Any], variant: Variant, facts: Mapping[str, Any], *, repeats: bool) -> None:
-    """Add the fields that the library writes even where there is nothing to say."""
+def completed(
+    fields: Mapping[str, Any], variant: Variant, facts: Mapping[str, Any], *, repeats: bool
+) -> dict[str, Any]:
+    """Return the fields, and those that the library writes even where there is nothing to say."""
+    nulls = _nulls(variant.name, repeats=repeats, has_run="lastRunAt" in fields, is_put_off="skipImmediate" in facts)
+    found = {**nulls, **fields}
     if variant.saves_result:
-        fields["shouldSaveResult"] = facts.get("shouldSaveResult", False)
-    expected = set(variant.always)
+        found["shouldSaveResult"] = facts.get("shouldSaveResult", False)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _nulls(name: str, *, repeats: bool, has_run: bool, is_put_off: bool) -> dict[str, None]:
+    """Return the fields that the library writes in such a job, null where there is nothing to say."""
+    variant = BY_NAME[name]
+    written = set(variant.always)
     if repeats:
-        expected |= variant.repeating
-    if fields.get("lastRunAt") is not None:
-        expected |= variant.started
-    if "skipImmediate" in facts:
-        expected.add("lastRunAt")
-    for name in expected:
-        fields.setdefault(name, None)
+        written |= variant.repeating
+    if has_run:
+        written |= variant.started
+    if is_put_off:
+        written.add("lastRunAt")
+    return dict.fromkeys(written)
 
 
 def order(variant: Variant, facts: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[str, ...]:

@@ -86,7 +86,10 @@ class _Place:
         here = msgspec.structs.replace(field, path=path)
         self.path = path
         self.get = _getter(attribute)
-        self.targets = _targets(codec, here)
+        self.targets = tuple(
+            (table, *tables.split(column), convert) for table, column, convert in _targets(codec, here)
+        )
+        """Table, column, member of the object that it holds (empty: the whole column), and reader."""
 
 
 class _Step:
@@ -104,15 +107,17 @@ class _Step:
                 continue
             if place is not self._places[0] and self._finding:
                 reading.notes.append(Note(self._finding, place.path))
-            for table, column, convert in place.targets:
+            for table, column, member, convert in place.targets:
                 converted = value if convert is None else convert(value, reading)
                 if converted is None:
                     continue
-                name, member = tables.split(column)
-                if member:
-                    reading.columns[table].setdefault(name, {})[member] = converted
+                columns = reading.columns[table]
+                if not member:
+                    columns[column] = converted
+                elif column in columns:
+                    columns[column][member] = converted
                 else:
-                    reading.columns[table][column] = converted
+                    columns[column] = {member: converted}
             return
 
 
@@ -186,6 +191,7 @@ class _Writer:
     def __init__(self, mapped: Mapped, fields: Sequence[Field]) -> None:
         owner = mapped.tables[0]
         columns: dict[str, list[str]] = {table: [] for table in mapped.tables}
+        objects: dict[str, list[str]] = {}
         self._functions: list[Callable[[Rows], Any]] = []
         entries: list[tuple[tuple[str, str], str, tuple[str, ...], Writer | None]] = []
         for field in fields:
@@ -199,21 +205,27 @@ class _Writer:
             elif field.columns and not _is_unwritten(field):
                 table, column = tables.split(field.columns[0])
                 write = _unless_default(None if field.written else field.default, converters.writer(field))
+                name, member = tables.split(column)
                 function = _function_of(field, write)
-                if function is not None:
+                if member and function is None:
+                    table, column, write = f"{table}.{name}", member, None
+                    objects.setdefault(table, []).append(member)
+                elif function is not None:
                     table, column, write = "", str(len(self._functions)), None
                     self._functions.append(function)
             else:
                 continue
-            if table:
+            if table in columns:
                 columns[table].append(column)
             *parents, name = field.path.split(".")
             entries.append(((table, column), name, tuple(parents), write))
         self._getters = tuple(
             (tables.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
         )
+        self._objects = tuple((*tables.split(place), members) for place, members in objects.items())
+        """Table and jsonb column of an object, and its members that are written."""
         self._is_plain = bool(entries) and not self._functions and all(table == owner for (table, _), *_ in entries)
-        flat = [(table, name) for table, names in columns.items() for name in names]
+        flat = [(table, name) for table, names in (*columns.items(), *objects.items()) for name in names]
         flat += [("", str(index)) for index in range(len(self._functions))]
         positions = [flat.index(place) for place, *_ in entries]
         self._pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else tuple
@@ -231,6 +243,10 @@ class _Writer:
         for record, get, count in self._getters:
             row = next((row for row in rows if type(row) is record), None)
             values += (None,) * count if row is None else get(row)
+        for table, column, members in self._objects:
+            held = next((getattr(row, column) for row in rows if row.table == table), None)
+            found = {} if held is None else jsonb.decode(held)
+            values += [found.get(member) for member in members] if isinstance(found, dict) else [None] * len(members)
         values += [function(rows) for function in self._functions]
         return values
 
@@ -263,7 +279,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
         return _resource
     is_local = field.local and field.converter == "time"
     none = NULL if field.nulls else converters.none_of(field)
-    if not member and not is_local and none is None:
+    if not is_local and none is None:
         return None
     record = tables.RECORDS[table]
 

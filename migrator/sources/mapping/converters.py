@@ -54,6 +54,8 @@ _TIMES: Final[Mapping[str, Any]] = (
     | {"milliseconds-text": str | None}
 )
 _UUID_BYTES: Final = 16
+_ID_SECONDS: Final = 4
+"""Bytes of an ObjectId that hold its time."""
 _digits = re.compile(r"-?[0-9]{1,16}").fullmatch
 _LARGEST_DOUBLE: Final = 2.0**63
 
@@ -342,7 +344,7 @@ def _id_time_reader(field: Field, column: str) -> Reader:
 
     def read(value: object, _reading: Reading) -> datetime | None:
         if isinstance(value, ObjectId):
-            return value.generation_time.astimezone(UTC)
+            return datetime.fromtimestamp(int.from_bytes(value.binary[:_ID_SECONDS], "big"), UTC)
         if needed:
             raise Rejected("wrong-type", field.path, "an ObjectId, which holds a time")
         return None
