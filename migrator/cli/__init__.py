@@ -1,6 +1,7 @@
 """The command line: one module per group of commands, loaded only when one is called: ``--help`` stays quick."""
 
 import difflib
+import gc
 import importlib
 
 import click
@@ -9,7 +10,7 @@ from migrator import __version__, interruption, native
 from migrator.errors import UnexpectedError
 
 COMMANDS = {
-    "backfill": ("migration", "Copy the source into PostgreSQL; resumes by itself."),
+    "backfill": ("copy", "Copy the source into PostgreSQL; resumes by itself."),
     "cutover": (
         "cutover",
         "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",
@@ -22,7 +23,7 @@ COMMANDS = {
     ),
     "metrics": ("metrics", "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed."),
     "parity": ("parity", "Compare every document with its rows, and the rows with the document."),
-    "plan": ("migration", "Show the chunks, estimates and risks; writes nothing."),
+    "plan": ("copy", "Show the chunks, estimates and risks; writes nothing."),
     "quarantine": ("migration", "List, show, retry or drop the documents in quarantine."),
     "report": ("report", "Render a stored result again, sign it, or check that a report belongs to it."),
     "retention": ("scheduler", "Remove old runs of the scheduler, or list them."),
@@ -52,7 +53,13 @@ class LazyGroup(click.Group):
         """Import the module of the command that is called."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"migrator.cli.{COMMANDS[cmd_name][0]}")
+        collects = gc.isenabled()
+        gc.disable()  # what is loaded stays: to look for garbage in it would take a tenth of the time
+        try:
+            module = importlib.import_module(f"migrator.cli.{COMMANDS[cmd_name][0]}")
+        finally:
+            if collects:
+                gc.enable()
         command: click.Command = getattr(module, f"{cmd_name}_group", None) or getattr(module, f"{cmd_name}_command")
         return command
 

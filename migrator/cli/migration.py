@@ -1,4 +1,4 @@
-"""Commands that copy the source and follow it: inspect, plan, backfill, tail, status, quarantine."""
+"""Commands about the source and its copy: inspect, tail, status, quarantine."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,11 @@ import click
 import msgspec
 
 from migrator.cli.confirmation import confirm, named_approval, named_approval_options, yes_option
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
+from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show
 from migrator.cli.text import (
     NOTHING_COMPARED,
-    backfill_lines,
     census_lines,
     field_lines,
-    plan_lines,
     status_lines,
     tail_lines,
 )
@@ -25,9 +23,8 @@ from migrator.cutover.replication import follow
 from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.files import write_private
-from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
-from migrator.pipeline.plan import Scope, plan_backfill
+from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import Entry, chosen_entries, drop, entries, extended_json, raw_document
 from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
@@ -54,47 +51,6 @@ def inspect_command(
     show(found, [*census_lines(found), *(field_lines(found) if fields else ())], as_json=as_json)
     count = sum(reason.documents for one in found.collections for reason in one.quarantine)
     finish(mask(quarantine=beyond(count, allow_quarantined)))
-
-
-@click.command()
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Plan this collection alone; repeatable.")
-@common_options
-def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
-    """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
-    found = plan_backfill(load(config), Scope(only=tuple(sorted(set(only)))))
-    show(found, plan_lines(found), as_json=as_json)
-
-
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
-@click.option("--tenant", multiple=True, metavar="TENANT", help="Copy this tenant alone; repeatable.")
-@workers_option
-@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
-@click.option("--restart", is_flag=True, help="Discard the ledger of an unfinished copy, and keep the rows.")
-@click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")
-@allow_quarantined_option
-@common_options
-def backfill_command(
-    config: str | None,
-    only: tuple[str, ...],
-    tenant: tuple[str, ...],
-    workers: int | None,
-    executor: str | None,
-    allow_quarantined: Allowance,
-    **flags: bool,
-) -> None:
-    """Copy the source into PostgreSQL. An interrupted copy is resumed, and rows that are equal are not written."""
-    settings = load(config, workers=workers, executor=executor)
-    done = backfill(
-        settings,
-        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
-        restart=flags["restart"],
-        dry_run=flags["dry_run"],
-        position=not flags["no_position"],
-    )
-    show(done, backfill_lines(done, dry_run=flags["dry_run"]), as_json=flags["as_json"])
-    finish(mask(unverified=not done.complete, quarantine=beyond(done.quarantined, allow_quarantined)))
 
 
 @click.command()

@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from migrator.pipeline.backfill import BackfillResult
-from migrator.pipeline.census import Census
-from migrator.pipeline.plan import BackfillPlan
-from migrator.pipeline.source_check import Example, SourceSample
-from migrator.pipeline.status import CopyStatus, TailStatus
-from migrator.pipeline.tail.loop import TailResult
 from migrator.telemetry import bytes_text
+
+if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
+    from migrator.pipeline.backfill import BackfillResult
+    from migrator.pipeline.census import Census
+    from migrator.pipeline.plan import BackfillPlan
+    from migrator.pipeline.source_check import Example, SourceSample
+    from migrator.pipeline.status import CopyStatus, TailStatus
+    from migrator.pipeline.tail.loop import TailResult
 
 NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
 
-def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
+def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
     """Yield the summary of a copy."""
     yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'quarantined':>11} {'skipped':>8}"
     for name, one in done.by_collection.items():
@@ -41,7 +44,7 @@ def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     yield NOTHING_COMPARED
 
 
-def sample_lines(found: SourceSample) -> Iterator[str]:
+def sample_lines(found: "SourceSample") -> Iterator[str]:
     """Yield what a source makes of a sample: counts first, then reasons, then the examples."""
     yield f"{'collection':<20} {'sample':>11} {'clean':>8} {'quarantined':>11} {'skipped':>8}"
     for one in found.collections:
@@ -75,7 +78,7 @@ def _documents(count: int) -> str:
     return f"{count:,} document" if count == 1 else f"{count:,} documents"
 
 
-def _example_lines(collection: str, number: int, example: Example) -> Iterator[str]:
+def _example_lines(collection: str, number: int, example: "Example") -> Iterator[str]:
     yield f"{collection}: example {number}"
     for row in example.rows:
         yield f"  row of {row.table}: " + ", ".join(f"{name} {value}" for name, value in row.columns.items())
@@ -84,7 +87,7 @@ def _example_lines(collection: str, number: int, example: Example) -> Iterator[s
         yield f"  remainder: {', '.join(example.remainder)}"
 
 
-def census_lines(found: Census) -> Iterator[str]:
+def census_lines(found: "Census") -> Iterator[str]:
     """Yield a census: sizes first, then what a person should read."""
     yield f"{'collection':<20} {'documents':>11} {'bytes':>10} {'largest':>9} {'clean':>8} {'fields':>7} {'unknown':>8}"
     for one in found.collections:
@@ -112,7 +115,7 @@ def census_lines(found: Census) -> Iterator[str]:
     yield "nothing written, nothing compared"
 
 
-def plan_lines(plan: BackfillPlan) -> Iterator[str]:
+def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
     """Yield a plan."""
     yield f"{'collection':<20} {'documents':>11} {'average':>9} {'chunks':>7}  mode    tables"
     for one in plan.collections:
@@ -128,7 +131,7 @@ def plan_lines(plan: BackfillPlan) -> Iterator[str]:
     yield "nothing written, nothing compared"
 
 
-def status_lines(status: CopyStatus) -> Iterator[str]:
+def status_lines(status: "CopyStatus") -> Iterator[str]:
     """Yield the state of the copy."""
     plan = status.plan
     if plan is None:
@@ -151,7 +154,7 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
         yield from _tail_lines(status.tail)
 
 
-def _tail_lines(tail: TailStatus) -> Iterator[str]:
+def _tail_lines(tail: "TailStatus") -> Iterator[str]:
     last = "no event yet" if tail.last_event_at is None else f"last event {tail.last_event_at:%Y-%m-%d %H:%M:%S} UTC"
     rate = f"; {tail.rate:,.0f} events/s" if tail.follows else ""
     yield (
@@ -167,7 +170,7 @@ def _tail_lines(tail: TailStatus) -> Iterator[str]:
         yield "a parity check finds what the tail missed: migrator parity --repair apply"
 
 
-def tail_lines(done: TailResult) -> Iterator[str]:
+def tail_lines(done: "TailResult") -> Iterator[str]:
     """Yield the result of a call of the tail."""
     yield (
         f"{done.events:,} events, {done.documents:,} documents applied: {done.written:,} rows written,"
@@ -184,7 +187,7 @@ def tail_lines(done: TailResult) -> Iterator[str]:
     yield NOTHING_COMPARED
 
 
-def field_lines(found: Census) -> Iterator[str]:
+def field_lines(found: "Census") -> Iterator[str]:
     """Yield every field path of a census with its types."""
     for one in found.collections:
         for field in one.fields:

@@ -1,5 +1,6 @@
 """Connecting to MongoDB: a client, its database, and the driver's errors as errors of the tool."""
 
+import atexit
 import json
 import re
 import warnings
@@ -22,6 +23,7 @@ from pymongo.errors import (
     ConfigurationError as MongoConfigurationError,
 )
 from pymongo.read_concern import ReadConcern
+from pymongo.synchronous import monitor
 
 from migrator.config import Settings, lowered, mongo_uri
 from migrator.errors import ConfigurationError, DeniedError, RefusedError, UnreachableError
@@ -72,6 +74,15 @@ def open_source(settings: Settings) -> MongoDatabase:
         client.admin.command("ping")
         on_error.pop_all()
     return database
+
+
+def leave_monitors() -> None:
+    """Let this process end without waiting for the driver's monitors.
+
+    At the end of a process the driver stops them and waits until they look up, which each does every half second. They
+    are daemon threads, and hold nothing.
+    """
+    atexit.unregister(monitor._shutdown_resources)  # noqa: SLF001 - the driver has no option for it
 
 
 @contextmanager

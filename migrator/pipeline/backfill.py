@@ -14,13 +14,13 @@ from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
-from migrator.pipeline.executors import ChunkJob, executor, require_executor, submit, workers
+from migrator.pipeline.executors import ChunkJob, executor, is_small, require_executor, submit, workers
 from migrator.pipeline.extract import SourceCollection, no_collection_message
 from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
-from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient
+from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, thread_executor
 from migrator.pipeline.tail import applier
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
@@ -206,7 +206,7 @@ def run_chunks(
     done: list[ChunkResult] = []
     if not jobs:
         return done, False
-    with executor(settings.copy) as pool:
+    with thread_executor() if is_small(settings.copy, jobs) else executor(settings.copy) as pool:
         for level in sorted({depth[job.chunk.collection] for job in jobs}):
             batch = [job for job in jobs if depth[job.chunk.collection] == level]
             if not _run_level(pool, batch, done, progress):

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -27,6 +27,9 @@ from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
 LOOK_SECONDS = 0.5  # between two looks at the parent, where the kernel does not tell
+SMALL_DOCUMENTS = 5_000
+SMALL_BYTES = 8_388_608
+"""At most of a copy that starts no worker processes."""
 LOST_WORKER = "a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
 
 Job = TypeVar("Job")
@@ -51,6 +54,17 @@ def workers(settings: CopySettings) -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux knows which processors this process may use
         return settings.workers or len(os.sched_getaffinity(0))
     return settings.workers or os.cpu_count() or 1
+
+
+def is_small(settings: CopySettings, jobs: Collection[ChunkJob]) -> bool:
+    """Tell whether jobs take less time than worker processes need to start: few documents, one chunk a collection."""
+    estimated = [(job.chunk.estimated, job.chunk.estimated * job.chunk.average_bytes) for job in jobs]
+    return (
+        settings.executor == "local"
+        and len({job.chunk.collection for job in jobs}) == len(jobs)
+        and sum(documents for documents, _ in estimated) <= SMALL_DOCUMENTS
+        and sum(size for _, size in estimated) <= SMALL_BYTES
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import ClassVar, TypeVar
 
@@ -10,7 +11,7 @@ from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
 from migrator.connections import mongo, postgres
-from migrator.connections.mongo import MongoDatabase, committed, open_source
+from migrator.connections.mongo import MongoDatabase, committed, leave_monitors, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.connections.retries import retry
@@ -27,6 +28,7 @@ Result = TypeVar("Result")
 def _reader(settings: Settings) -> SourceReader:
     if settings.source.in_postgres:
         return TableReader(settings)
+    leave_monitors()
     return MongoReader(committed(open_source(settings)))
 
 
@@ -194,6 +196,16 @@ def close_cached() -> None:
     """Close this process's connections, if there are any."""
     while _cached:
         _cached.pop().close()
+
+
+@contextmanager
+def thread_executor() -> Iterator[Executor]:
+    """Yield an executor that is one thread of this process; its connections end with the block."""
+    try:
+        with ThreadPoolExecutor(1, "chunks") as pool:
+            yield pool
+    finally:
+        close_cached()
 
 
 def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:

@@ -1,6 +1,6 @@
 """Source profiles: how each scheduler spells its documents."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -9,7 +9,6 @@ from pathlib import Path
 from migrator import cron
 from migrator.config import SourceSettings, nearest
 from migrator.errors import ConfigurationError
-from migrator.sources.mapping.file import load_mapping
 from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
 
 _MAPPINGS = Path(__file__).parent / "mappings"
@@ -32,7 +31,7 @@ def load_profile(name: str) -> Profile:
         shipped: Profile = import_module(f"{__name__}.{name.replace('-', '_')}").PROFILE
         return shipped
     if name in NAMES:
-        return load_mapping(shipped_mapping(name))
+        return _of_file(shipped_mapping(name))
     installed = {point.name: point.value for point in entry_points(group=GROUP)}
     place = installed.get(name, name)
     if ":" not in place:
@@ -45,6 +44,12 @@ def load_profile(name: str) -> Profile:
     if not isinstance(found, Profile):
         raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")
     return found
+
+
+def _of_file(path: Path, taken: Sequence[str] = ()) -> Profile:
+    """Return the profile of a mapping file; what reads one is imported only now."""
+    profile: Profile = import_module(f"{__name__}.mapping.file").load_mapping(path, taken)
+    return profile
 
 
 def shipped_mapping(name: str) -> Path:
@@ -68,7 +73,7 @@ def described_profile(source: str) -> Profile:
 
     Raises ``ConfigurationError`` if there is none.
     """
-    return load_mapping(Path(source), NAMES) if source.endswith(".toml") else load_profile(source)
+    return _of_file(Path(source), NAMES) if source.endswith(".toml") else load_profile(source)
 
 
 def profile_of(settings: SourceSettings) -> Profile:
@@ -79,10 +84,7 @@ def profile_of(settings: SourceSettings) -> Profile:
     """
     if settings.zone is not None:
         _zone_of(settings.zone)
-    if settings.mapping is None:
-        profile = load_profile(settings.profile)
-    else:
-        profile = load_mapping(Path(settings.mapping), NAMES)
+    profile = load_profile(settings.profile) if settings.mapping is None else _of_file(Path(settings.mapping), NAMES)
     server = POSTGRESQL if settings.in_postgres else MONGODB
     if server not in profile.servers:
         remedy = "remove source.uri" if settings.in_postgres else "set source.uri, uri_env or uri_file"

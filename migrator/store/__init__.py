@@ -11,7 +11,6 @@ from migrator.config import Settings
 from migrator.errors import ConfigurationError
 from migrator.records import Schedule
 from migrator.store.protocols import Preparable, Store
-from migrator.store.shadow_reads import ShadowedStore
 
 _BACKENDS: Final = MappingProxyType(
     {"mongo": "migrator.store.mongo.store", "postgres": "migrator.store.postgres.store"}
@@ -36,7 +35,11 @@ def open_store(settings: Settings) -> Store:
     if shadow == "off":
         return store
     other = "mongo" if chosen == "postgres" else "postgres"
-    return ShadowedStore(store, lambda: open_backend(settings, other))
+    # imported now: what a copy needs of this package shadows nothing, and needs no log
+    shadowed: Store = import_module("migrator.store.shadow_reads").ShadowedStore(
+        store, lambda: open_backend(settings, other)
+    )
+    return shadowed
 
 
 def open_scheduler_store(settings: Settings) -> Store:

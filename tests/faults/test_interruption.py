@@ -12,6 +12,7 @@ from pymongo.database import Database
 from migrator import fault_points as points
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import gone, held
+from tests.stellaops_documents import fresh
 
 DOCUMENTS = 12
 ROWS = "SELECT count(*) FROM scheduler.runs"
@@ -67,6 +68,55 @@ def test_an_interrupted_copy_ends_at_a_chunk(
     assert run("status", "--config", str(config))[0] == INTERRUPTED
     assert run("parity", "--config", str(config))[0] == INTERRUPTED
     assert f"wrote {DOCUMENTS - kept} rows" in finish(config, scheduler_dsn)
+
+
+@pytest.fixture
+def small(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) -> Path:
+    """A copy of two chunks, one after the other, that starts no worker processes."""
+    mongo_database["schedules"].insert_one(fresh("schedules"))
+    mongo_database["runs"].insert_many([run_of(_id=f"r{number:02}") for number in range(DOCUMENTS)])
+    return write_config(tmp_path, settings_for(mongo_database, scheduler_dsn, workers=2))
+
+
+@pytest.mark.parametrize("stop", [interrupt_the_group, terminate])
+def test_an_interrupted_copy_without_workers_ends_at_a_chunk(
+    stop: Callable[[int], None], small: Path, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with held(small, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        assert copy.pid == copy.process.pid
+        stop(copy.process.pid)
+        assert copy.hear("waiting") == "waiting: for the running chunks to finish; finished chunks are kept\n"
+        copy.go()
+        status, out, said = copy.end()
+    assert status == INTERRUPTED, said
+    assert "Traceback" not in said
+    assert "interrupted: the finished chunks are kept; call migrator backfill again to continue" in out
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.schedules") == 1
+    assert (number(scheduler_dsn, ROWS), number(scheduler_dsn, PENDING)) == (0, 1)
+    assert f"wrote {DOCUMENTS} rows" in finish(small, scheduler_dsn)
+
+
+def test_the_second_signal_ends_a_copy_without_workers_at_once(small: Path, scheduler_dsn: str, tmp_path: Path) -> None:
+    with held(small, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        terminate(copy.process.pid)
+        copy.hear("waiting")
+        terminate(copy.process.pid)
+        status, _, said = copy.end()
+    assert status == INTERRUPTED
+    assert "ended at once; what was committed is kept" in said
+    assert number(scheduler_dsn, PENDING) == 2
+    finish(small, scheduler_dsn)
+
+
+def test_a_killed_copy_without_workers_is_finished_by_the_next_call(
+    small: Path, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with held(small, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        copy.go(b"die")
+        status, _, _ = copy.end()
+    assert status == -signal.SIGKILL
+    assert number(scheduler_dsn, PENDING) == 2
+    finish(small, scheduler_dsn)
 
 
 def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The copy on real servers: what it writes, what it refuses, and that a second call writes nothing."""
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,18 @@ def test_changed_documents_are_brought_up_to_date(mongo_database: Database[Any],
     assert again.written == 1
     outcome = check_parity(settings, EVERYTHING)
     assert [one.matched for one in outcome.collections] == [50]
+
+
+@pytest.mark.parametrize(("chunk", "chunks_here"), [(100, 1), (25, 0)])
+def test_few_documents_in_one_chunk_start_no_worker_process(
+    chunk: int, chunks_here: int, mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    mongo_database["runs"].insert_many([run_of(_id=f"r{number}") for number in range(50)])
+    done = backfill(settings_for(mongo_database, scheduler_dsn, chunk=chunk), EVERYTHING)
+    assert done.written == 50
+    own = number(scheduler_dsn, f"SELECT count(*) FROM migration.chunks WHERE worker LIKE '%:{os.getpid()}'")
+    assert own == chunks_here
+    assert sessions._cached == []
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])

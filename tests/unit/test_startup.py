@@ -51,9 +51,28 @@ def test_the_test_sees_what_is_loaded() -> None:
     assert loaded("import jinja2, msgspec", HEAVY) == ["jinja2", "msgspec"]
 
 
+NOT_OF_A_COPY = (
+    "alembic",
+    "deepdiff",
+    "distributed",
+    "jinja2",
+    "migrator.sources.mapping.file",
+    "migrator.store.shadow_reads",
+    "prometheus_client",
+    "rich",
+    "sqlalchemy",
+    "structlog",
+)
+
+
 @pytest.mark.parametrize("module", ["pipeline.chunk", "pipeline.transform", "pipeline.load", "pipeline.extract"])
-def test_workers_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
-    assert loaded(f"import migrator.{module}", ("alembic", "deepdiff", "distributed", "jinja2", "sqlalchemy")) == []
+def test_workers_load_neither_the_schema_tools_nor_the_report_nor_the_log(module: str) -> None:
+    assert loaded(f"import migrator.{module}", (*NOT_OF_A_COPY, "click")) == []
+
+
+@pytest.mark.parametrize("modules", ["migrator.pipeline.chunk", "migrator.__main__, migrator.cli.copy"])
+def test_the_command_of_the_copy_loads_what_its_workers_do_and_no_signatures(modules: str) -> None:
+    assert loaded(f"import {modules}", (*NOT_OF_A_COPY, "cryptography")) == []
 
 
 @pytest.mark.parametrize("module", ["pipeline.backfill", "pipeline.tail.loop", "parity.check"])
