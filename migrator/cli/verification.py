@@ -57,6 +57,12 @@ from migrator.verify.runner import Request, verify_into
     " there, and the rehearsal of the rollback is not made.",
 )
 @click.option(
+    "--show-values",
+    is_flag=True,
+    help="Write the values of the first differences, side by side, into values.html next to the report. It is for this"
+    " machine: the report and result.json hold no values.",
+)
+@click.option(
     "--lock-source",
     is_flag=True,
     help="A source in PostgreSQL: hold SHARE locks on its tables during the parity check, so that nobody writes.",

@@ -48,6 +48,15 @@ def index(runs: Sequence[Any]) -> bytes:
     return _html().get_template("index.html.j2").render(runs=runs).encode()
 
 
+def values(run: str, shown: Sequence[Any]) -> bytes:
+    """Return the values of the first differences (``parity.shown_values``) as one HTML file, which is not shared."""
+    return _html().get_template("values.html.j2").render(run=run, values=shown).encode()
+
+
+VALUES: Final = "values.html"
+"""Written on request only, next to the report. It is no rendering of the result, which holds no values."""
+
+
 RENDERINGS: Final = {HTML: html, MARKDOWN: markdown, JUNIT: junit, SARIF: sarif}
 """File name → how to make it."""
 

@@ -120,7 +120,7 @@ def request(policy: Policy) -> str:
         )
         if areas
     ]
-    parts += ["values shown"] if policy.values_shown else []
+    parts += ["values of the first differences in a local file"] if policy.values_shown else []
     parts += ["scratch on the source's server"] if policy.scratch_on_source else []
     if policy.allow_quarantined:
         parts.append(f"allowing {policy.allow_quarantined} documents in quarantine")

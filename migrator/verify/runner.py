@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 from psycopg.types.json import Jsonb
 
-from migrator import __version__
+from migrator import __version__, files
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, target_connection, translate_errors
@@ -23,6 +23,7 @@ from migrator.log import logger
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.parity.recorded_check import check_and_record
+from migrator.parity.shown_values import values_of
 from migrator.pipeline.plan import Scope
 from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
@@ -104,6 +105,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
     scratch_on_source: bool = False
     """Allow scratch databases and tenants on the source's server, which are removed. Else nothing is written there."""
+    show_values: bool = False
+    """Write the values of the first differences into a local file next to the report."""
     lock_source: bool = False
     """Hold SHARE locks on the tables of a source in PostgreSQL during the parity check."""
     config: Path | None = None
@@ -252,6 +255,7 @@ def _policy(request: Request) -> Policy:
         skip=skip,
         fail_on=fail_on,
         accepted=accepted,
+        values_shown=request.show_values,
         scratch_on_source=request.scratch_on_source,
         allow_quarantined=request.allow_quarantined or msgspec.UNSET,
     )
@@ -337,6 +341,27 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
     return tuple(areas)
 
 
+SHOWN_DOCUMENTS = 50
+"""Documents whose values are shown: those of the first differences."""
+
+
+def _write_values(settings: Settings, result: Result, folder: Path) -> None:
+    """Write the values of the first differences into a file that only this user can read; log why if they cannot be."""
+    found = dict.fromkeys(
+        (one.collection, one.key)
+        for check in result.evidence.checks
+        if check.area == "parity"
+        for one in check.findings
+        if one.severity == "difference" and one.collection and one.key
+    )
+    try:
+        shown = values_of(settings, list(found)[:SHOWN_DOCUMENTS])
+    except MigratorError as error:
+        logger().warning("verify.values_not_shown", why=str(error))
+        return
+    files.write_private(folder / renderer.VALUES, renderer.values(folder.name, shown))
+
+
 def verify_into(
     settings: Settings,
     request: Request,
@@ -369,5 +394,7 @@ def verify_into(
         result = integrity.sign(result, key)
     renderer.write(result, folder)
     run_folder.write_index(folder.parent)
+    if request.show_values:
+        _write_values(settings, result, folder)
     record_run(settings, result, folder)
     return result, folder

@@ -27,6 +27,7 @@ from migrator.parity import recorded_check
 from migrator.parity.recorded_check import RecordedCheck
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.report import integrity, renderer
 from migrator.result import Result
 from migrator.schema.revisions import downgrade, upgrade
 from migrator.verify.checks import parity, schema
@@ -259,6 +260,37 @@ def test_a_fault_in_the_data_turns_its_checks_red(fault: str, dsn: str, mongo_se
     assert all(finding.key for finding in found), "every difference names its document"
     criteria = {one.id: result.requirement_status(one) for one in result.evidence.requirements}
     assert {criteria["4-Z1"], criteria["4-Z3"]} == {"failed" if "parity.documents" in expected else "passed"}
+
+
+def test_values_are_shown_in_a_local_file_only(dsn: str, mongo_server: MongoServer, tmp_path: Path) -> None:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(
+            f"{UPDATE_RUN} error_detail = 'stored by nobody' {ONE_RUN} RETURNING source_id".encode()
+        ).fetchone()
+        gone = connection.execute(
+            "DELETE FROM scheduler.audit WHERE id = (SELECT min(id::text)::uuid FROM scheduler.audit) RETURNING action"
+        ).fetchone()
+    assert row is not None
+    assert gone is not None
+    settings = settings_for(mongo_server, dsn)
+    result, folder = verify_into(
+        settings, Request(run_name="r", only=("parity",), show_values=True), directory=str(tmp_path)
+    )
+    assert result.evidence.policy.values_shown
+    shown = folder / renderer.VALUES
+    assert shown.stat().st_mode & 0o777 == 0o600
+    text = shown.read_text()
+    assert "runs.error_detail" in text
+    assert row[0] in text
+    assert "stored by nobody" in text
+    assert gone[0] in text
+    assert "no row" in text
+    for file in ("result.json", *renderer.RENDERINGS):
+        assert b"stored by nobody" not in (folder / file).read_bytes(), file
+    assert integrity.check_report(folder / "result.json").exit_status() == 0
+    (rate,) = [one for one in result.run.measurements if one.name == "copy rate"]
+    assert rate.value > 0
+    assert len(rate.points) == 40
 
 
 def test_a_document_that_appeared_after_the_copy_is_missing(

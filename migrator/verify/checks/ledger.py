@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC
 from typing import Any, Final, LiteralString
 
+from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import checksums
 from migrator.records import ALL
-from migrator.result import FAILED, PASSED, Cell, Finding, Panel, Tally
+from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, Tally
 from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
@@ -17,6 +18,7 @@ from migrator.verify.semantics.anomalies import Anomalies, batches, source_rows
 CHANGED = "a row of the ledger that is not as the tool wrote it"
 FIX = "find out who changed it; backfill --restart writes the ledger again, and keeps the rows"
 UNBALANCED = "a chunk whose documents are not the sum of copied, quarantined and skipped ones"
+LEDGER: Final = "parity.ledger"
 LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
 """Causes that this check reports; those of the quarantine belong to ``parity.quarantine``."""
 
@@ -26,6 +28,7 @@ def ledger_sound(context: Context) -> CheckResult:
     owners = {one.name: one.tables[0].table for one in profile_of(context.settings.source).collections}
     with context.target() as target:
         looked = checksums.verify_checksums(target)
+        rate = copy_rate(target)
         unbalanced = target.execute(
             "SELECT chunk.collection, chunk.collection || ' chunk ' || chunk.ordinal FROM migration.chunks AS chunk"
             " JOIN unnest(%s::text[], %s::text[]) AS owner (collection, owner_table) USING (collection)"
@@ -49,10 +52,36 @@ def ledger_sound(context: Context) -> CheckResult:
     return CheckResult(
         outcome=outcome_of(wrong=bool(total), unsure=[*unverified_reasons(context), *doubts[: looked.without]]),
         counts={"rows of the ledger": looked.rows, "differences": total},
+        measurements=rate,
         tallies=tuple(tallies),
         findings=tuple(sorted(findings)[: context.listed]),
         findings_total=total,
     )
+
+
+COPY_RATE: Final = "copy rate"
+_PARTS: Final = 40
+"""Points of the copy rate over time."""
+_RATES: LiteralString = (
+    "WITH done AS (SELECT extract(epoch FROM finished_at)::float8 AS ended, extract(epoch FROM started_at)::float8 AS"
+    " began, documents FROM migration.chunks WHERE state = 'done' AND documents > 0 AND plan_id = (SELECT id FROM"
+    " migration.plans ORDER BY created_at DESC, id LIMIT 1)), span AS (SELECT min(began) AS first, max(ended) AS last"
+    " FROM done) SELECT first, last, least(width_bucket(ended, first, last, %s), %s) AS part, sum(documents)::float8"
+    " FROM done, span WHERE last > first GROUP BY 1, 2, 3 ORDER BY 3"
+)
+
+
+def copy_rate(target: Connection) -> tuple[Measurement, ...]:
+    """Return how many documents a second the last copy has read and written, as a whole and over time."""
+    rows = target.execute(_RATES, (_PARTS, _PARTS)).fetchall()
+    if not rows:
+        return ()
+    first, last = rows[0][:2]
+    length = (last - first) / _PARTS
+    counts = {part: documents for _, _, part, documents in rows}
+    points = tuple((f"{number * length:.1f} s", counts.get(number, 0.0) / length) for number in range(1, _PARTS + 1))
+    whole = sum(counts.values()) / (last - first)
+    return (Measurement(check=LEDGER, name=COPY_RATE, unit="documents/s", value=whole, points=points),)
 
 
 def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple[list[Tally], list[Finding]]:
@@ -187,7 +216,7 @@ CHECKS = (
         run=no_foreign_rows,
     ),
     CheckSpec(
-        id="parity.ledger",
+        id=LEDGER,
         title="The ledger is as the tool wrote it, and records every dangling reference",
         requirements=("0-X1",),
         limits=(
