@@ -12,7 +12,7 @@ import pickletools
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 LONGEST: Final = 16 * 1024 * 1024
 """Bytes of a pickle: no document of MongoDB is larger."""
@@ -112,6 +112,8 @@ _DATA: Final = (
 _GETATTR: Final = "builtins.getattr"
 _ENCODE: Final = "_codecs.encode"
 _RECONSTRUCTOR: Final = "copyreg._reconstructor"
+_CONVERTED: Final = frozenset({_GETATTR, _ENCODE, _RECONSTRUCTOR, "builtins.bytearray"})
+"""Globals whose call may stand for something else than a record of it."""
 UNPICKLE: Final = "zoneinfo.ZoneInfo._unpickle"
 """What ``getattr`` makes of the class of a zone, and of nothing else."""
 
@@ -135,8 +137,7 @@ def read(data: bytes) -> Any:  # noqa: ANN401 - any plain data
     stream = io.BytesIO(data)
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(stream):
-            machine.execute(opcode.name, argument)
+        machine.execute(stream)
     except PickleRefusedError:
         raise
     except (ValueError, OverflowError, Warning):
@@ -157,31 +158,21 @@ class _Machine:
         self._below: list[list[Any]] = []
         """The stacks under the marks that are set."""
         self._memo: dict[int, Any] = {}
-        self._opcodes = 0
         self._made_text = 0
         """Characters and bytes of all texts that calls have made."""
 
-    def execute(self, name: str, argument: Any) -> None:  # noqa: ANN401 - the argument of any opcode
-        """Carry out one opcode."""
-        self._opcodes += 1
-        if self._opcodes > MOST_OPCODES:
-            raise PickleRefusedError(f"at most {MOST_OPCODES} opcodes")
-        if name in _PUSHED:
-            if isinstance(argument, int) and argument.bit_length() > LONGEST_INTEGER:
-                raise PickleRefusedError(f"integers of at most {LONGEST_INTEGER} bits")
-            self._stack.append(argument)
-        elif name in _FRESH:
-            self._stack.append(_FRESH[name]())
-        elif name in _MEMORISED:
-            self._memo[len(self._memo) if name == "MEMOIZE" else argument] = self._top()
-        elif name in _RECALLED:
-            if argument not in self._memo:
-                raise _broken()
-            self._stack.append(self._memo[argument])
-        elif name in _STEPS:
-            _STEPS[name](self, argument)
-        elif name not in _PASSED:
-            raise PickleRefusedError("no persistent id, no extension code and no buffer outside of the pickle")
+    def execute(self, stream: io.BytesIO) -> None:
+        """Carry out the opcodes up to the one that stops; raises ``ValueError`` for bytes that are no opcode."""
+        for _ in range(MOST_OPCODES):
+            code = stream.read(1)
+            operation = _OPERATIONS.get(code)
+            if operation is None:
+                raise ValueError("an unknown opcode, or none")
+            read_argument, step = operation
+            step(self, None if read_argument is None else read_argument(stream))
+            if code == _STOP:
+                return
+        raise PickleRefusedError(f"at most {MOST_OPCODES} opcodes")
 
     def result(self) -> Any:  # noqa: ANN401 - any plain data
         """Return the one value that is left."""
@@ -205,6 +196,37 @@ class _Machine:
             raise _broken()
         found, self._stack = self._stack, self._below.pop()
         return found
+
+    def push(self, argument: object) -> None:
+        """Push the value that follows the opcode."""
+        self._stack.append(argument)
+
+    def push_integer(self, argument: int) -> None:
+        """Push the number that follows the opcode."""
+        if argument.bit_length() > LONGEST_INTEGER:
+            raise PickleRefusedError(f"integers of at most {LONGEST_INTEGER} bits")
+        self._stack.append(argument)
+
+    def push_table(self, _: object) -> None:
+        """Push an empty table."""
+        self._stack.append(Table())
+
+    def memorise(self, place: int | None) -> None:
+        """Keep the topmost value; None: at the next place."""
+        self._memo[len(self._memo) if place is None else place] = self._top()
+
+    def recall(self, place: int) -> None:
+        """Push what was kept at a place."""
+        if place not in self._memo:
+            raise _broken()
+        self._stack.append(self._memo[place])
+
+    def go_on(self, _: object) -> None:
+        """Do nothing: the opcode says how the pickle is written."""
+
+    def refuse(self, _: object) -> None:
+        """Refuse an opcode that needs the program that wrote the pickle."""
+        raise PickleRefusedError("no persistent id, no extension code and no buffer outside of the pickle")
 
     def mark(self, _: object) -> None:
         """Set a mark."""
@@ -233,8 +255,11 @@ class _Machine:
 
     def tuple_of(self, count: int) -> None:
         """Make a tuple of so many values."""
-        found = [self._pop() for _ in range(count)]
-        self._stack.append(tuple(reversed(found)))
+        if len(self._stack) < count:
+            raise _broken()
+        found = tuple(self._stack[-count:])
+        del self._stack[-count:]
+        self._stack.append(found)
 
     def list_above_mark(self, _: object) -> None:
         """Make a list of what is above the mark."""
@@ -337,28 +362,24 @@ class _Machine:
         target.state = state
 
 
-_PUSHED: Final = frozenset(
-    {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"}
-    | {"STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-    | {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
-)
-"""Opcodes that push the value that follows them."""
-_FRESH: Final[Mapping[str, Callable[[], Any]]] = MappingProxyType(
+_Step: TypeAlias = Callable[[_Machine, Any], None]
+
+_STEPS: Final[Mapping[str, _Step]] = MappingProxyType(
     {
-        "NONE": lambda: None,
-        "NEWTRUE": lambda: True,
-        "NEWFALSE": lambda: False,
-        "EMPTY_LIST": list,
-        "EMPTY_TUPLE": tuple,
-        "EMPTY_DICT": Table,
-        "EMPTY_SET": lambda: Made("builtins.set", ()),
-    }
-)
-_MEMORISED: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
-_RECALLED: Final = frozenset({"GET", "BINGET", "LONG_BINGET"})
-_PASSED: Final = frozenset({"PROTO", "FRAME", "STOP"})
-_STEPS: Final[Mapping[str, Callable[[_Machine, Any], None]]] = MappingProxyType(
-    {
+        **dict.fromkeys(("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2"), _Machine.push_integer),
+        **dict.fromkeys(("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"), _Machine.push),
+        **dict.fromkeys(("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _Machine.push),
+        **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), _Machine.push),
+        "NONE": _Machine.push,
+        "NEWTRUE": lambda machine, _: machine.push(argument=True),
+        "NEWFALSE": lambda machine, _: machine.push(argument=False),
+        "EMPTY_LIST": lambda machine, _: machine.push([]),
+        "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+        "EMPTY_DICT": _Machine.push_table,
+        "EMPTY_SET": lambda machine, _: machine.push(Made("builtins.set", ())),
+        **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.memorise),
+        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
+        **dict.fromkeys(("PROTO", "FRAME", "STOP"), _Machine.go_on),
         "MARK": _Machine.mark,
         "POP": _Machine.drop,
         "POP_MARK": _Machine.drop_mark,
@@ -385,6 +406,15 @@ _STEPS: Final[Mapping[str, Callable[[_Machine, Any], None]]] = MappingProxyType(
         "BUILD": _Machine.build,
     }
 )
+_STOP: Final = b"."
+_OPERATIONS: Final[Mapping[bytes, tuple[Callable[[io.BytesIO], Any] | None, _Step]]] = {
+    opcode.code.encode("latin-1"): (
+        None if opcode.arg is None else opcode.arg.reader,
+        _STEPS.get(opcode.name, _Machine.refuse),
+    )
+    for opcode in pickletools.opcodes
+}
+"""Code of each opcode to what reads its argument, and what carries it out."""
 
 
 def _broken() -> PickleRefusedError:
@@ -406,7 +436,11 @@ def _made(target: object, arguments: object) -> Any:  # noqa: ANN401 - any plain
     """Return what a call of a global stands for."""
     if not isinstance(target, Global) or type(arguments) is not tuple:
         raise _broken()
-    match target.name, arguments:
+    return _converted(target.name, arguments) if target.name in _CONVERTED else Made(target.name, arguments)
+
+
+def _converted(name: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 - any plain data
+    match name, arguments:
         case "builtins.getattr", (Global(name="zoneinfo.ZoneInfo"), "_unpickle"):
             return Global(UNPICKLE)
         case "builtins.getattr", _:
@@ -423,27 +457,34 @@ def _made(target: object, arguments: object) -> Any:  # noqa: ANN401 - any plain
             return Made(owner.name, ())
         case "copyreg._reconstructor", _:
             raise _broken()
-    return Made(target.name, arguments)
+    return Made(name, arguments)
 
 
 def hold_limits(value: object) -> None:
     """Raise ``PickleRefusedError`` for data that is too deep or too much, counted as a tree: shared values repeat."""
     values = text = 0
-    waiting: list[tuple[Any, int]] = [(value, 0)]
-    while waiting:
-        found, depth = waiting.pop()
-        values += 1
-        if depth > DEEPEST:
-            raise PickleRefusedError(f"at most {DEEPEST} values inside each other")
-        if isinstance(found, str | bytes | bytearray):
-            text += len(found)
+    level: list[Any] = [value]
+    for _ in range(DEEPEST + 1):
+        values += len(level)
         inner: list[Any] = []
-        if isinstance(found, list | tuple):
-            inner.extend(found)
-        elif isinstance(found, Table):
-            inner.extend(found.pairs)
-        elif isinstance(found, Made):
-            inner.extend((found.arguments, found.state, found.items, found.pairs))
-        if values + len(waiting) + len(inner) > MOST_VALUES or text > MOST_TEXT:
+        for found in level:
+            kind = type(found)
+            if kind is str or kind is bytes or kind is bytearray:
+                text += len(found)
+                continue
+            if kind is list or kind is tuple:
+                inner += found
+            elif kind is Table:
+                inner += found.pairs
+            elif kind is Made:
+                inner += (found.arguments, found.state, found.items, found.pairs)
+            else:
+                continue
+            if values + len(inner) > MOST_VALUES:
+                break
+        if values + len(inner) > MOST_VALUES or text > MOST_TEXT:
             raise PickleRefusedError(f"at most {MOST_VALUES} values and {MOST_TEXT} characters")
-        waiting.extend((one, depth + 1) for one in inner)
+        if not inner:
+            return
+        level = inner
+    raise PickleRefusedError(f"at most {DEEPEST} values inside each other")
