@@ -1,12 +1,13 @@
 """How fast the tail applies changes, against how fast the source can make them, and how late it is at a given rate.
 
-``python benchmarks/tail.py --documents 20000 --events 20000 --rates 1000,5000 --seconds 10``
+``python benchmarks/tail.py --documents 20000 --events 20000 --rates 1000,5000 --seconds 10 --workers 1,2``
 
 Servers of its own, filled with the demo's clean runs. *Backlog*: changes that are all there before the tail begins.
 *Rate*: a process of its own makes so many changes a second; the delay is from the source's writing of an event to the
 commit of its rows, after each transaction. A *mix* is 20 % inserts, 65 % updates, one half of them of the last 500
 documents inserted, and 15 % deletes of the oldest. CPU seconds stand beside wall-clock seconds: on a machine that does
-other things as well, only those compare.
+other things as well, only those compare. Those of the tail include its workers. The process that makes the changes uses
+processors too, as does the MongoDB server for them: both are in the figures of a rate.
 """
 
 import argparse
@@ -34,22 +35,33 @@ def _main() -> int:
     parser.add_argument("--events", type=int, default=20_000)
     parser.add_argument("--rates", default="1000,5000")
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--workers", default="1", help="settings of tail.workers, one after the other")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    results = measure(chosen.documents, chosen.events, [int(one) for one in chosen.rates.split(",")], chosen.seconds)
-    for result in results:
-        print("  ".join(f"{name} {value}" for name, value in result.items()))
+    rates = [int(one) for one in chosen.rates.split(",") if one]
+    results: list[dict[str, Any]] = []
+    for workers in map(int, chosen.workers.split(",")):
+        for result in measure(chosen.documents, chosen.events, rates, chosen.seconds, workers):
+            print("  ".join(f"{name} {value}" for name, value in result.items()), flush=True)
+            results.append(result)
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(results, indent=2) + "\n")
     return 0
 
 
-def measure(documents: int, events: int, rates: list[int], seconds: float) -> list[dict[str, Any]]:
+def measure(documents: int, events: int, rates: list[int], seconds: float, workers: int) -> list[dict[str, Any]]:
     """Return one line per measurement."""
     from pymongo import MongoClient  # noqa: PLC0415 - needs the path above
 
     from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
-    from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415 - as above
+    from migrator.config import (  # noqa: PLC0415 - as above
+        CopySettings,
+        MongoSettings,
+        PostgresSettings,
+        Settings,
+        SourceSettings,
+        TailSettings,
+    )
     from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
@@ -68,36 +80,57 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
             mongo=MongoSettings(uri=mongo.uri, database="source"),
             postgres=PostgresSettings(dsn=dsn),
             copy=CopySettings(workers=2),
+            tail=TailSettings(workers=workers),
         )
         backfill(settings, Scope())
         servers = {"mongod": mongo, "postgres": postgres}
         with Tail(settings) as tail:
             tail.run("caught-up")
+            _await_workers(tail, workers)
             for kind in ("update", "insert", "mix", "delete"):
                 made = _change(mongo.uri, kind, events)
-                before, cpu, began = _cpu(servers), time.process_time(), time.perf_counter()
+                before, cpu, began = _cpu(servers), _tail_cpu(tail), time.perf_counter()
                 done = tail.run("caught-up")
                 spent = time.perf_counter() - began
                 after = _cpu(servers)
                 results.append(
                     {
                         "what": f"backlog of {kind}" + "s" * (kind != "mix"),
+                        "workers": workers,
                         "load": round(os.getloadavg()[0], 1),
                         "events": done.events,
                         "source made/s": round(done.events / made),
                         "applied/s": round(done.events / spent),
-                        "tail CPU us/event": round((time.process_time() - cpu) / max(done.events, 1) * 1e6),
+                        "tail CPU us/event": round((_tail_cpu(tail) - cpu) / max(done.events, 1) * 1e6),
                         **{
                             f"{name} CPU us/event": round((after[name] - before[name]) / max(done.events, 1) * 1e6)
                             for name in servers
                         },
                     }
                 )
-            results += [_at_rate(tail, mongo.uri, rate, seconds) for rate in rates]
+            results += [_at_rate(tail, mongo.uri, rate, seconds, servers) | {"workers": workers} for rate in rates]
     return results
 
 
-def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]:  # noqa: ANN401 - a Tail
+def _await_workers(tail: Any, workers: int) -> None:  # noqa: ANN401 - a Tail
+    """Wait until the workers have imported what they need: that is a cost of the start."""
+    asked = tail._opened()._workers  # noqa: SLF001 - the tail itself goes on without them
+    while workers > 1 and asked.ready(sys.maxsize) < workers:
+        time.sleep(1 / SLICES)
+
+
+def _tail_cpu(tail: Any) -> float:  # noqa: ANN401 - as above
+    """Return the CPU seconds of this process and of the tail's workers."""
+    pids = [one._process.pid for one in tail._opened()._workers._workers]  # noqa: SLF001 - as above
+    return time.process_time() + sum(map(_cpu_of, pids))
+
+
+def _cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _at_rate(tail: Any, uri: str, rate: int, seconds: float, servers: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - as above
     delays: list[float] = []
     session = tail._opened()  # noqa: SLF001 - the delay is taken after each transaction
     commit = session._commit  # noqa: SLF001 - as above
@@ -119,23 +152,27 @@ def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]: 
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    cpu = time.process_time()
+    cpu, before = _tail_cpu(tail), _cpu(servers)
     done = tail.run(None, stop)
     left = time.perf_counter()
     rest = tail.run("caught-up")
     watcher.join()
     session._commit = commit  # noqa: SLF001 - as above
     ordered = sorted(delays) or [0.0]
+    events, after = max(done.events + rest.events, 1), _cpu(servers)
+    written, writer_cpu = made.get()
     return {
         "what": f"mix at {rate} changes/s for {seconds:.0f} s",
         "load": round(os.getloadavg()[0], 1),
-        "made/s": round(made.get()),
+        "made/s": round(written),
         "applied": done.events,
         "left at the end": rest.events,
         "drained in s": round(time.perf_counter() - left, 2),
         "delay median ms": round(statistics.median(ordered)),
         "delay p99 ms": round(ordered[int(len(ordered) * 0.99)]),
-        "tail CPU us/event": round((time.process_time() - cpu) / max(done.events + rest.events, 1) * 1e6),
+        "tail CPU us/event": round((_tail_cpu(tail) - cpu) / events * 1e6),
+        **{f"{name} CPU us/event": round((after[name] - before[name]) / events * 1e6) for name in servers},
+        "writer CPU us/event": round(writer_cpu / events * 1e6),
     }
 
 
@@ -207,12 +244,12 @@ def _change(uri: str, kind: str, events: int) -> float:
 
 
 def _write(uri: str, rate: int, seconds: float, made: Any) -> None:  # noqa: ANN401 - a queue
-    """Change documents at a rate, and say how many a second it came to."""
+    """Change documents at a rate; say how many a second it came to, and what CPU seconds making them took."""
     from pymongo import MongoClient  # noqa: PLC0415 - as above
 
     with MongoClient[Any](uri) as client:
         writer = _Writer(client["source"]["runs"])
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         done = 0
         while (spent := time.perf_counter() - began) < seconds:
             due = int(rate * spent) - done
@@ -221,7 +258,7 @@ def _write(uri: str, rate: int, seconds: float, made: Any) -> None:  # noqa: ANN
                 continue
             writer.write(writer.changes("mix", due))
             done += due
-        made.put(done / (time.perf_counter() - began))
+        made.put((done / (time.perf_counter() - began), time.process_time() - cpu))
 
 
 def _cpu(servers: dict[str, Any]) -> dict[str, float]:

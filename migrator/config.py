@@ -117,6 +117,13 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a server that goes away during the copy, or a table that somebody else has locked, is waited for."""
 
 
+class TailSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[tail]``: how the changes of the source are applied."""
+
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Processes that write rows; 1: the tail's own alone."""
+
+
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[scheduler]``: a worker process. Lengths of time are in milliseconds."""
 
@@ -202,6 +209,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     copy: CopySettings = field(default_factory=CopySettings)
+    tail: TailSettings = field(default_factory=TailSettings)
     cutover: CutoverSettings = field(default_factory=CutoverSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)

@@ -73,7 +73,7 @@ def uri_of(database: Database[Any]) -> str:
 def write_config(folder: Path, settings: Settings) -> Path:
     """Write the settings as a configuration file."""
     lines = []
-    for section in ("source", "mongo", "postgres", "copy", "report"):
+    for section in ("source", "mongo", "postgres", "copy", "tail", "report"):
         lines.append(f"[{section}]")
         values = getattr(settings, section)
         for key in values.__struct_fields__:

@@ -50,18 +50,22 @@ def take_in_transaction(connection: Connection, key: int) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
 
 
-def try_in_transaction(connection: Connection, key: int) -> bool:
-    """Take the lock until the transaction ends; return false, at once, if another session holds it."""
-    return connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (key,)).fetchone() == (True,)
+def try_in_transaction(connection: Connection, key: int, *, shared: bool = False) -> bool:
+    """Take the lock until the transaction ends; return false, at once, if another session holds it.
+
+    ``shared``: together with other sessions that share it. It is not taken while a session waits to hold it alone.
+    """
+    statement = "SELECT pg_try_advisory_xact_lock_shared(%s)" if shared else "SELECT pg_try_advisory_xact_lock(%s)"
+    return connection.execute(statement, (key,)).fetchone() == (True,)
 
 
-def is_held(connection: Connection, key: int) -> bool:
-    """Tell whether a session of this database holds the lock."""
+def is_held(connection: Connection, key: int, *, by: int | None = None) -> bool:
+    """Tell whether a session of this database holds the lock; ``by``: the session of this process id of the server."""
     row = connection.execute(
         "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
         " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
-        " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1)",
-        ((key >> 32) & _LOW_HALF, key & _LOW_HALF),
+        " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1 AND pid = coalesce(%s, pid))",
+        ((key >> 32) & _LOW_HALF, key & _LOW_HALF, by),
     ).fetchone()
     return row == (True,)
 

@@ -7,11 +7,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import asdict
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value
@@ -247,6 +248,24 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
         (profile, collection),
     )
     return {row[0] for row in rows}
+
+
+FEW_ENTRIES = 1_000
+
+
+def documents_with_entries(
+    connection: Connection, table: LiteralString, collection: str, source_ids: Sequence[str]
+) -> set[str]:
+    """Return the documents of these that have an entry in a table of the ledger, closed ones included.
+
+    Most documents have none, so a few entries are read as a whole, which costs less than a query by keys.
+    """
+    query = sql.SQL("SELECT source_id FROM {} WHERE collection = %s").format(sql.Identifier("migration", table))
+    found = connection.execute(query + sql.SQL(" LIMIT {}").format(FEW_ENTRIES + 1), (collection,)).fetchall()
+    if len(found) > FEW_ENTRIES:
+        keys = [source_key(one) for one in source_ids]
+        found = connection.execute(query + sql.SQL(" AND source_key = ANY(%s)"), (collection, keys)).fetchall()
+    return {one for (one,) in found}.intersection(source_ids)
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):

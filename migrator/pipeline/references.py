@@ -347,6 +347,15 @@ def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | i
     return found
 
 
+def awaited_rows(target: Connection, table: str, ids: Iterable[UUID | int]) -> set[UUID | int]:
+    """Return those of these ids for which a document waits, as ``documents_waiting_for`` finds it."""
+    query = "SELECT DISTINCT target_id FROM migration.dangling_references WHERE target_table = %s"
+    found = target.execute(f"{query} LIMIT {ledger.FEW_ENTRIES + 1}", (table,)).fetchall()
+    if len(found) > ledger.FEW_ENTRIES:
+        found = target.execute(f"{query} AND target_id = ANY(%s)", (table, list(ids))).fetchall()
+    return {one for (one,) in found}.intersection(ids)
+
+
 def fill_links(target: Connection, plan: Plan) -> Counter[str]:
     """Resolve the pending links whose row is stored now; count those that stay dangling, by collection."""
     with target.transaction():

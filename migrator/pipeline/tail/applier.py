@@ -41,8 +41,6 @@ from migrator.values.identity import source_id_of
 
 MERGE_DOCUMENTS = 500
 """Documents whose rows are merged at a time."""
-FEW_ENTRIES = 1_000
-"""Entries of a collection that are read as a whole."""
 
 # A run that still refers to a doomed schedule or trigger was read again: it leads to the row with the same id of the
 # other of the two tenants, its own or *.
@@ -92,7 +90,7 @@ class Applier:
         """Update the rows of these documents to what a majority read returns now."""
         self._done.clear()
         self._sessions.forget()  # ids of rows that others have deleted meanwhile would be taken as stored
-        before = self._contested()
+        before = self.contested()
         changed = self._settle({name: set(ids) for name, ids in named.items()})
         self._settle_contested(before, changed)
         return TailTotals(**self._done)
@@ -129,11 +127,13 @@ class Applier:
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
             dict.fromkeys(ids),
         )
-        references.forget_dangling(self._target, name, self._recorded("dangling_references", name, ids))
+        references.forget_dangling(
+            self._target, name, ledger.documents_with_entries(self._target, "dangling_references", name, ids)
+        )
         for batch in prefetched(self.reader.documents(name, ids)):
             for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
                 self._merge(visit, found)
-        if recorded := set(self._recorded("quarantine", name, ids)):
+        if recorded := ledger.documents_with_entries(self._target, "quarantine", name, ids):
             ledger.close_entries(self._target, profile, name, recorded.intersection(visit.loaded), "resolved")
             ledger.close_entries(self._target, profile, name, recorded.intersection(visit.gone), "superseded")
         for record, appeared in visit.appeared.items():
@@ -223,12 +223,12 @@ class Applier:
 
     def _settle_contested(self, before: DocumentsByCollection, changed: set[str]) -> None:
         """Retry documents that lost a key if rows were changed, then give each key to its first claimant."""
-        contested = self._contested()
+        contested = self.contested()
         new = any(ids - before.get(name, set()) for name, ids in contested.items())
         waiting = {name: ids for name, ids in contested.items() if name in changed}
         while waiting:
             self._settle({name: set(ids) for name, ids in waiting.items()})
-            left = {name: ids for name, ids in self._contested().items() if name in changed}
+            left = {name: ids for name, ids in self.contested().items() if name in changed}
             if left == waiting:
                 break
             waiting = left
@@ -248,27 +248,12 @@ class Applier:
                 named.setdefault(name, set()).update(waiting)
         return {name: ids for name, ids in named.items() if ids}
 
-    def _contested(self) -> DocumentsByCollection:
+    def contested(self) -> DocumentsByCollection:
         """Return the documents that are quarantined because another one holds their key."""
         found: DocumentsByCollection = {}
         for name, source_id, _ in contested_documents(self._target, self._plan.profile):
             found.setdefault(name, set()).add(source_id)
         return found
-
-    def _recorded(self, table: str, collection: str, source_ids: Sequence[str]) -> Sequence[str]:
-        """Return the documents of these that a table of the ledger has entries of; all, if it has many entries.
-
-        Most documents have none: a query by their keys would cost more than reading the few entries.
-        """
-        entries = self._target.execute(
-            sql.SQL("SELECT source_id FROM {} WHERE collection = %s LIMIT %s").format(
-                sql.Identifier("migration", table)
-            ),
-            (collection, FEW_ENTRIES + 1),
-        ).fetchall()
-        if len(entries) > FEW_ENTRIES:
-            return source_ids
-        return sorted({one for (one,) in entries}.intersection(source_ids))
 
 
 def _key(row: SerializedRow) -> RowKey:

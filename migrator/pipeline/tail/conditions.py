@@ -29,9 +29,13 @@ class WritePermission(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def write_permission(target: Connection, known: Plan | None) -> WritePermission:
-    """Evaluate the conditions for this transaction; ``known``: the plan of the last answer, which is not read again."""
-    locked = advisory_locks.try_in_transaction(target, ROWS_KEY)  # first: a plan is opened only under this lock
+def write_permission(target: Connection, known: Plan | None, *, shared: bool = False) -> WritePermission:
+    """Evaluate the conditions for this transaction; ``known``: the plan of the last answer, which is not read again.
+
+    ``shared``: other sessions that share the lock of the rows may write at the same time.
+    """
+    # first: a plan is opened only under this lock
+    locked = advisory_locks.try_in_transaction(target, ROWS_KEY, shared=shared)
     row = target.execute(
         "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open')"
         " FROM migration.plans ORDER BY created_at DESC, id LIMIT 1"

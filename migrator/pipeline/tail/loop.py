@@ -35,6 +35,7 @@ from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.metrics import TailMetrics, write_metrics
+from migrator.pipeline.tail.plain import can_be_plain
 from migrator.pipeline.tail.positions import (
     FROZEN_S,
     AlarmError,
@@ -46,6 +47,7 @@ from migrator.pipeline.tail.positions import (
     totals_of,
 )
 from migrator.pipeline.tail.stream import ChangeStream, EventBatch, PrefetchedEvents
+from migrator.pipeline.tail.workers import PlainTask, Workers
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import say, waiting
 
@@ -79,6 +81,7 @@ class TailSession:
         self._exhausted = False
         self.delay_ms: float | None = None
         """Seconds from the source's write of the last event to the commit of its rows, by both clocks."""
+        self._workers = Workers(sessions.settings)
         locks.take_tail_lock(self._target)
         self.position = self._found_position()
         state = positions.tail_state(self._target, self._profile)
@@ -114,6 +117,7 @@ class TailSession:
 
     def close(self) -> None:
         """Close the stream and the connections, and with them the lock."""
+        self._workers.close()
         self._events.close()
         self.sessions.close()
 
@@ -146,6 +150,7 @@ class TailSession:
             self._derive()
 
     def _commit(self, batch: EventBatch) -> None:
+        ahead = self._apply_ahead(batch)
         with self._target.transaction():
             self._take_turn()
             done = TailTotals()
@@ -160,6 +165,7 @@ class TailSession:
                 with collector_paused():
                     done = applier.apply(self._chosen(batch))
                 fault_points.reach(fault_points.TAIL_APPLIED)
+            done = _sum(ahead, done)
             if done.documents and self.sessions.profile.closing:
                 self._derived_pending = True
             self._rate.add(batch.events)
@@ -178,6 +184,60 @@ class TailSession:
         self._saved_at = time.monotonic()
         if batch.wall_ms is not None and not self.reason:
             self.delay_ms = time.time() * 1000 - batch.wall_ms
+
+    def _apply_ahead(self, batch: EventBatch) -> TailTotals:
+        """Let workers apply plain changes of one collection, and remove these from the batch.
+
+        What the collection refers to is applied before, and committed. Nothing is lost if the process ends before the
+        position is saved, because the events are read again then. The workers are asked only if the last transaction
+        of this process held the lock of the rows: no transaction of a lost worker can be open.
+        """
+        chosen = self._shared(batch)
+        if chosen is None or self._plan is None:
+            return TailTotals()
+        done = self._apply_parents(chosen, batch)
+        if self.reason or self._applier is None or chosen in self._applier.contested():
+            return done  # a change of a row may free a key that another document waits for
+        ids = batch.touched.pop(chosen)
+        answer = self._workers.apply(
+            PlainTask(
+                plan=self._plan,
+                profile_version=self.sessions.profile.version,
+                collection=chosen,
+                source_ids=sorted(ids),
+                not_before=batch.position.time,
+                holder=self._target.info.backend_pid,
+            )
+        )
+        batch.touched[chosen] = dict.fromkeys(answer.left)
+        fault_points.reach(fault_points.WORKERS_ANSWERED)
+        return _sum(done, TailTotals(documents=answer.applied, written=answer.written))
+
+    def _shared(self, batch: EventBatch) -> str | None:
+        """Return the collection of which workers can apply changes: that with the most documents in the batch."""
+        if self._applier is None or self.reason or batch.whole or batch.touched.keys() - self._guarded:
+            return None
+        by_name = self.sessions.profile.by_name()
+        able = [name for name in batch.touched if name in self._followed and can_be_plain(by_name[name])]
+        chosen = max(able, key=lambda name: len(batch.touched[name]), default=None)
+        return chosen if chosen is not None and self._workers.ready(len(batch.touched[chosen])) else None
+
+    def _apply_parents(self, chosen: str, batch: EventBatch) -> TailTotals:
+        """Apply what a batch names of the collections that are loaded before one, and remove it from the batch."""
+        order = self._all()
+        before = [name for name in order[: order.index(chosen)] if name in batch.touched and name in self._followed]
+        if not before:
+            return TailTotals()
+        with self._target.transaction():
+            self._take_turn()
+            if self._applier is None or self.reason:
+                return TailTotals()
+            self._applier.reader.not_before(batch.position.time)
+            with collector_paused():
+                done = self._applier.apply({name: batch.touched[name] for name in before})
+        for name in before:
+            del batch.touched[name]
+        return done
 
     def _take_turn(self) -> None:
         """Find out whether rows may be written in this transaction, and under which plan.
@@ -272,6 +332,10 @@ class TailSession:
             owed=backlog.count(self._target),
             quarantined=ledger.quarantined_count(self._target, self._profile),
         )
+
+
+def _sum(one: TailTotals, other: TailTotals) -> TailTotals:
+    return TailTotals(**{name: value + getattr(other, name) for name, value in totals_of(one).items()})
 
 
 Until: TypeAlias = Timestamp | Literal["caught-up"] | None
