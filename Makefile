@@ -28,7 +28,7 @@ SERVERS = @case "$$(uname -sm)" in \
 		"lint, types, imports and the command $(BIN)/migrator work here" >&2; exit 2 ;; \
 	esac
 
-.PHONY: help demo sample test test-deep lint format types imports check lock speedups-wheel clean
+.PHONY: help demo sample test test-deep lint format types imports check lock speedups-wheel speedups-asan clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -76,6 +76,9 @@ lock: $(STAMP) ## write requirements.lock anew; ARGS=--upgrade for newer version
 
 speedups-wheel: $(STAMP) ## compile the native codec for this system and this Python, into dist/
 	$(BIN)/python .ci/speedups dist
+
+speedups-asan: $(STAMP) ## fuzz the native codec under AddressSanitizer; ARGS="--seconds 3600 --seed 2" for longer
+	$(BIN)/python .ci/sanitize $(ARGS)
 
 clean: ## remove what make and the tools have made
 	rm -rf $(VENV) build dist speedups/build speedups/*.egg-info
