@@ -18,8 +18,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from bson import Decimal128, Int64
-from deepdiff import DeepDiff
-from deepdiff.helper import NotPresent
 
 from migrator.values.document import type_name
 
@@ -276,6 +274,10 @@ def shown(value: object) -> str:
 
 
 def _sentences(expected: object, actual: object, sides: tuple[str, str], *, values: bool) -> Iterator[str]:
+    # imported when it is needed: every worker of a copy would spend memory and time on it
+    from deepdiff import DeepDiff  # noqa: PLC0415
+    from deepdiff.helper import NotPresent  # noqa: PLC0415
+
     tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
     for kind, levels in tree.items():
         for level in levels if isinstance(levels, Iterable) else ():

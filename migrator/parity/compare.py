@@ -8,7 +8,7 @@ compared column by column.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 
@@ -36,7 +36,7 @@ from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.sessions import Sessions, run_with_sessions
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, transform_documents
+from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, transform_batch
 from migrator.records import Record
 from migrator.sources.profile import Closing, Collection
 from migrator.store.postgres.rows import fetch, row_key, table_name
@@ -44,6 +44,8 @@ from migrator.values import jsonb, remainder
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
 
+FETCHED_DOCUMENTS = 250
+"""Documents whose rows one query fetches; it bounds the memory of a worker: decoded, a document takes 30 KB."""
 DESCRIBED = 20
 """Differences of a chunk that DeepDiff puts into words: it takes 0.5 ms for each."""
 
@@ -123,17 +125,40 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     totals = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
     for batch in chunk_batches(sessions, job):
-        found = list(transform_documents(collection, job.context, sessions.resolver, batch))
-        stored = stored_rows(sessions.target, found)
-        if locks.is_tail_running(sessions.target):
-            with closing(Recheck(sessions, collection, job.context)) as recheck:
-                found = recheck.outlived(found, stored, quarantine)
-            totals.moving += recheck.moving
-        for outcome, loadable in _without_quarantined(found, totals, quarantine):
-            _compare_rows(collection, outcome, loadable, stored, totals)
-        if not locks.is_tail_running(sessions.target):  # a tail that follows may be about to record one
-            _compare_references(sessions, found, totals)
+        for found in _fetched_together(transform_batch(collection, job.context, sessions.resolver, batch)):
+            _compare_documents(job, sessions, collection, found, quarantine, totals)
     return _comparison(collection.tables, totals)
+
+
+def _fetched_together(small: Iterable[list[DocumentOutcome]]) -> Iterator[list[DocumentOutcome]]:
+    """Yield small batches together whose rows one query fetches; when they are compared, their objects can be freed."""
+    found: list[DocumentOutcome] = []
+    for some in small:
+        found += some
+        if len(found) >= FETCHED_DOCUMENTS:
+            yield found
+            found = []
+    if found:
+        yield found
+
+
+def _compare_documents(
+    job: ChunkJob,
+    sessions: Sessions,
+    collection: Collection,
+    found: list[DocumentOutcome],
+    quarantine: dict[str, ledger.QuarantineEntry],
+    totals: _ChunkTotals,
+) -> None:
+    stored = stored_rows(sessions.target, found)
+    if locks.is_tail_running(sessions.target):
+        with closing(Recheck(sessions, collection, job.context)) as recheck:
+            found = recheck.outlived(found, stored, quarantine)
+        totals.moving += recheck.moving
+    for outcome, loadable in _without_quarantined(found, totals, quarantine):
+        _compare_rows(collection, outcome, loadable, stored, totals)
+    if not locks.is_tail_running(sessions.target):  # a tail that follows may be about to record one
+        _compare_references(sessions, found, totals)
 
 
 def _without_quarantined(

@@ -32,7 +32,7 @@ from migrator.values import identity
 from migrator.values.identity import source_id_of
 
 ORPHAN = "orphan"
-CACHED_IDS = 200_000
+CACHED_IDS = 20_000
 """Known ids kept per table; it bounds the memory of a worker."""
 
 RowKey: TypeAlias = tuple[UUID | int, str]
@@ -126,7 +126,9 @@ class TargetResolver:
             known = self._stored.setdefault(record.table, {})
             if len(known) > CACHED_IDS:
                 known.clear()  # before the query: what these documents name must be known after it
-            self._fetch(record, ids - known.keys())
+            self._fetch(
+                record, ids.difference(known)
+            )  # not ``ids - known.keys()``, which goes through all that is known
         for reference in collection.references:
             if reference.shared:
                 self._fetch(reference.target, self._global_targets(reference, decoded))
