@@ -274,9 +274,8 @@ def shown(value: object) -> str:
 
 
 def _sentences(expected: object, actual: object, sides: tuple[str, str], *, values: bool) -> Iterator[str]:
-    # imported when it is needed: every worker of a copy would spend memory and time on it
-    from deepdiff import DeepDiff  # noqa: PLC0415
-    from deepdiff.helper import NotPresent  # noqa: PLC0415
+    from deepdiff import DeepDiff  # noqa: PLC0415 - few need it: every worker would spend memory and time on it
+    from deepdiff.helper import NotPresent  # noqa: PLC0415 - as above
 
     tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
     for kind, levels in tree.items():
