@@ -730,6 +730,8 @@ cdef class RowCodec:
     cdef bytes tenant_given
     cdef int id_time
     cdef int id_text
+    cdef int id_plain
+    cdef tuple choices  # columns with their cases: (position of a step or -1, BSON type and value or None, cell)
     cdef tuple run  # columns that complete a run; empty: it is not completed
     cdef Buffer scratch
     cdef Buffer back
@@ -779,6 +781,7 @@ cdef class RowCodec:
         self.collection = plan.collection
         self.tenant_given = plan.tenant
         self.id_time, self.id_text, self.run = plan.id_time, plan.id_text, plan.run
+        self.id_plain, self.choices = plan.id_plain, plan.choices
         self.scratch = Buffer()
         self.back = Buffer()
         for index, described in enumerate(plan.steps):
@@ -1221,6 +1224,11 @@ cdef class RowCodec:
             cell = &self.cells[self.id_time]
             cell.place, cell.size = 1, 8
             put64(cell.inline, (seconds - EPOCH_SECONDS) * MICROSECONDS)
+        if self.id_plain >= 0:
+            if self.id_kind != TEXT:
+                return 0
+            cell = &self.cells[self.id_plain]
+            cell.place, cell.source, cell.size = 0, self.source_id, <int32_t> self.source_id_size
         if self.id_text >= 0:
             cell = &self.cells[self.id_text]
             cell.place = 0
@@ -1228,7 +1236,30 @@ cdef class RowCodec:
                 cell.source, cell.size = self.source_text + 18, 24
             else:
                 cell.source, cell.size = self.source_id, <int32_t> self.source_id_size
+        self._choose()
         return self._complete_run() if self.run else 1
+
+    cdef int _choose(self) except -1:
+        """Fill the columns whose value the first case gives that applies."""
+        cdef Cell* cell
+        for column, cases in self.choices:
+            for place, equals, given in <tuple> cases:
+                if <int> place < 0 or self._holds(&self.steps[<int> place], equals):
+                    cell = &self.cells[<int> column]
+                    cell.place, cell.source = 0, <const uint8_t*> PyBytes_AS_STRING(given)
+                    cell.size = <int32_t> PyBytes_GET_SIZE(given)
+                    break
+        return 0
+
+    cdef bint _holds(self, Step* step, equals):
+        """Tell whether a field holds this value (BSON type and bytes; None: any)."""
+        if not step.seen or step.kind == NULL_VALUE:
+            return False
+        return equals is None or (
+            <size_t> PyBytes_GET_SIZE(equals) == step.size + 1
+            and <uint8_t> PyBytes_AS_STRING(equals)[0] == step.kind
+            and memcmp(PyBytes_AS_STRING(equals) + 1, step.value, step.size) == 0
+        )
 
     cdef int _identify_row(self, int table, Cell* cell) except -1:
         cell.place, cell.size = 1, UUID_SIZE

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Learned: TypeAlias = tuple[bytes, bytes] | None
 """The cell of a value, and the value as it is written (BSON type and bytes); None: it is for the Python codec."""
 
+Chosen: TypeAlias = tuple[int, bytes | None, bytes]
+"""Position of a step (-1: always), the value that its field holds (BSON type and bytes; None: any), and the cell."""
+
 NULL: Final = b"\x0a"
 _INT, _LONG, _DOUBLE = 0x10, 0x12, 0x01
 _NUMBER_TYPES: Final = {"int": _INT, "long": _LONG, "double": _DOUBLE}
@@ -119,7 +122,11 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Column of the time in an ``_id``, which must be an ObjectId."""
     id_text: int = -1
     """Column of the ``_id`` as a text."""
+    id_plain: int = -1
+    """Column of an ``_id`` that must be a text."""
     run: tuple[int, ...] = ()
+    choices: tuple[tuple[int, tuple[Chosen, ...]], ...] = ()
+    """Columns whose value the first case gives that applies."""
 
 
 class NativeReader(msgspec.Struct, frozen=True):
@@ -145,7 +152,7 @@ def plan_of(codec: "Codec", context: Context) -> NativePlan:
     """Return the plan of a collection; raises ``Unplannable`` if it cannot have one."""
     mapped = codec.mapped
     functions = (mapped.admit, mapped.respell, mapped.derive if mapped.derive_on is None else None)
-    if any(function is not None for function in functions) or mapped.choices or mapped.present:
+    if any(function is not None for function in functions) or mapped.present:
         raise Unplannable("a function, or the document, decides about every row")
     if len(mapped.tables) != 1 or mapped.tables[0] in ("locks", "triggers") or mapped.expects_trigger:
         raise Unplannable("several tables, or one whose rows need more than cells")
@@ -161,7 +168,9 @@ class _Planner:
         self._format = copy_format.codec(self._rules.record)
         self._positions = {f"{self._rules.name}.{name}": index for index, name in enumerate(self._format.columns)}
         self._cells = self._templates()
-        self._id_columns = {"id-time": -1, "id-text": -1}
+        self._id_columns = {"id-time": -1, "id-text": -1, "text": -1}
+        self._places: dict[str, int] = {}
+        """Path of a field to the position of its step."""
         self._makers: Mapping[str, Callable[[Field], Step]] = {
             "own-id": lambda field: self._of(field, "own-id"),
             "tenant": lambda field: self._of(field, "tenant", required=True, learn=self._learn_tenant),
@@ -199,6 +208,8 @@ class _Planner:
             tenant=self._given_tenant(),
             id_time=self._id_columns["id-time"],
             id_text=self._id_columns["id-text"],
+            id_plain=self._id_columns["text"],
+            choices=tuple(self._choices()),
             run=self._run(),
         )
 
@@ -284,6 +295,7 @@ class _Planner:
                     raise Unplannable("fields of one document that do not stand together")
                 open_groups.append((path, len(steps)))
                 steps.append(Step(key=name.encode(), operation="group"))
+            self._places[field.path] = len(steps)
             steps.append(step)
         close(0)
         return steps
@@ -301,7 +313,33 @@ class _Planner:
     def _take_id(self, field: Field) -> None:
         if field.converter not in self._id_columns or len(field.columns) != 1 or field.columns[0] in tables.INDEXED:
             raise Unplannable("an _id that is read in another way")
+        if field.trim or field.shape is not None or field.default is not None or field.nulls:
+            raise Unplannable("an _id that is read in another way")
         self._id_columns[field.converter] = self._positions[field.columns[0]]
+
+    def _choices(self) -> Iterator[tuple[int, tuple[Chosen, ...]]]:
+        """Yield the columns that are chosen; a case for a field without a step is for the Python codec."""
+        filled = {column for field in self._mapped.every for column in field.columns}
+        for column, cases in self._mapped.choices.items():
+            if column not in self._positions or column in filled:
+                raise Unplannable("a choice for what a field fills")
+            chosen: list[Chosen] = []
+            for case in cases:
+                if case.field and case.field not in self._places:
+                    self._check_absent(case.field)
+                    continue
+                if case.value is None or not (case.equals is None or isinstance(case.equals, str | bool)):
+                    raise Unplannable("a choice by a number, or of nothing")
+                cell = copy_format.cell(tables.type_of(column), case.value)
+                equals = None if case.equals is None else _value_of(case.equals)
+                chosen.append((self._places[case.field] if case.field else -1, equals, cell))
+            yield self._positions[column], tuple(chosen)
+
+    def _check_absent(self, path: str) -> None:
+        """Raise unless a plain document holds nothing at a path."""
+        names = {field.path.partition(".")[0] for field in self._mapped.every if field.path != path}
+        if path.partition(".")[0] in {"_id", *names, *self._mapped.fixed}:
+            raise Unplannable("a choice by a part of a field")
 
     def _leave_out(self, field: Field) -> None:
         """Leave out a field; raise if documents without it are not plain either."""

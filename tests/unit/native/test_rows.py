@@ -18,7 +18,7 @@ from migrator.embedded.demo import Plan
 from migrator.embedded.demo.plan import Counts
 from migrator.sources import load_profile
 from migrator.sources.mapping.codec import profile_of_mapping
-from migrator.sources.mapping.language import Field, Mapped, SourceMapping
+from migrator.sources.mapping.language import Case, Field, Mapped, SourceMapping
 from migrator.sources.profile import Collection, Context, Document
 from migrator.values import document as documents
 from migrator.values import identity
@@ -124,6 +124,87 @@ def test_an_ordinary_document_is_plain_whatever_it_says(change: str) -> None:
     changed = fresh("runs")
     KEPT[change](changed)
     assert compare(STELLAOPS["runs"], CONTEXT, [bson.encode(changed)]).plain == [0]
+
+
+QUEUE: Final = load_profile("mongodb-queue").by_name()["queue"]
+SERVERS: Final = load_profile("hangfire").by_name()["hangfire.server"]
+DEFAULTED: Final = Context(as_of=AS_OF, default_tenant="acme")
+VISIBLE: Final = "2025-11-02T08:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("held", "state"),
+    [
+        ({"visible": VISIBLE, "payload": {"b": 1, "a": [2]}}, b"queued"),
+        ({"visible": VISIBLE, "payload": "x", "ack": "0123", "tries": 1}, b"running"),
+        ({"visible": VISIBLE, "payload": 1.5, "ack": "0123", "tries": 2, "deleted": VISIBLE}, b"completed"),
+    ],
+)
+def test_a_choice_takes_the_first_case_that_applies(held: Document, state: bytes) -> None:
+    raws = [bson.encode({"_id": ObjectId(), **held})]
+    assert compare(QUEUE, DEFAULTED, raws).plain == [0]
+    row = native_reader(QUEUE, DEFAULTED).codec.read(raws[0]).tables[0].row_bytes(0)
+    assert state in row
+
+
+def test_a_choice_is_not_misled_by_null_or_by_another_type() -> None:
+    fields: list[Document] = [{"deleted": None}, {"deleted": 7}, {"ack": Code("x")}]
+    raws = [bson.encode({"_id": ObjectId(), "visible": VISIBLE, "payload": 1, **one}) for one in fields]
+    assert compare(QUEUE, DEFAULTED, raws).plain == []
+
+
+def _choosing(**changes: Any) -> Mapped:  # noqa: ANN401 - of ``Mapped``
+    fields = (
+        Field(path="name", columns=("schedules.name",), converter="text"),
+        Field(path="inner.on", columns=("schedules.enabled",), converter="flag"),
+        Field(path="made", columns=("schedules.created_at",), converter="time"),
+    )
+    cases = (
+        Case(field="inner.on", equals=True, value="scheduled"),
+        Case(field="name", equals="never", value="cancelled"),
+        Case(value="paused"),
+    )
+    return Mapped(
+        **{"name": "jobs", "tables": ("schedules",), "fields": fields, "choices": {"schedules.status": cases}} | changes
+    )
+
+
+def _collection(mapped: Mapped) -> Collection:
+    return profile_of_mapping(SourceMapping(name="chosen", collections=(mapped,)), 1).by_name()["jobs"]
+
+
+def test_choices_by_words_flags_and_parts_of_documents() -> None:
+    made = datetime(2025, 11, 2)  # noqa: DTZ001 - as BSON has it
+    documents_ = [
+        {"_id": "a", "name": "one", "inner": {"on": True}, "made": made},
+        {"_id": "b", "name": "never", "inner": {"on": False}, "made": made},
+        {"_id": "c", "name": "neverx", "inner": {"on": False}, "made": made},
+        {"_id": "d", "name": "neve", "inner": {"on": False}, "made": made},
+    ]
+    collection = _collection(_choosing())
+    raws = [bson.encode(one) for one in documents_]
+    assert compare(collection, DEFAULTED, raws).plain == [0, 1, 2, 3]
+    table = native_reader(collection, DEFAULTED).codec.read(b"".join(raws)).tables[0]
+    words = [b"scheduled", b"cancelled", b"paused", b"paused"]
+    assert all(word in table.row_bytes(index) for index, word in enumerate(words))
+
+
+def test_what_a_choice_cannot_say_leaves_the_collection_to_the_python_codec() -> None:
+    for cases in (
+        (Case(field="name", equals=1, value="scheduled"),),
+        (Case(field="inner", value="scheduled"),),
+        (Case(field="name.x", value="scheduled"),),
+        (Case(field="_id", value="scheduled"),),
+    ):
+        native = _collection(_choosing(choices={"schedules.status": cases})).native
+        assert native is not None
+        assert native(DEFAULTED) is None
+
+
+def test_an_id_that_fills_a_column_must_be_a_text() -> None:
+    rest = {"WorkerCount": 4, "Queues": ["default"], "StartedAt": AS_OF, "LastHeartbeat": AS_OF}
+    raws = [bson.encode({"_id": key, **rest}) for key in ("server:1", ObjectId(), "{x")]
+    assert compare(SERVERS, DEFAULTED, raws).plain == [0]
 
 
 def test_documents_in_quarantine_are_handed_to_the_python_codec() -> None:
