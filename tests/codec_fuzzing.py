@@ -127,7 +127,8 @@ def batch_of(case: Case, stream: random.Random) -> list[bytes]:
             raw = stream.choice((_element, _element, _element, _bytes, _bytes, _text, _length, _slice))(
                 case, stream, raw
             )
-        found.append(framed(raw))
+            raw = framed(raw)
+        found.append(raw)
     return found
 
 
