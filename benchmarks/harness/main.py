@@ -1,6 +1,8 @@
 """The harness: starts both servers, fills MongoDB, runs every tool in turn, round by round, and writes one table."""
 
 import argparse
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,47 +13,61 @@ from pymongo.database import Database
 
 from benchmarks.harness import source, target
 from benchmarks.harness.measure import Measurement, measure
-from benchmarks.harness.result import Line, Result, versions, write
+from benchmarks.harness.result import Line, Part, Result, missed, versions, write
+from benchmarks.harness.source import DATASETS
 from benchmarks.harness.tools import HERE, REQUIREMENTS, TOOLS, Job, Tool, install
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 
 CACHE_GB = 2.0
+BESIDE = ("floor", "backfill")
+"""What is measured of a further collection."""
+GROWING = ("backfill", "parity")
+"""What is measured of a further number of documents."""
 
 
 def main() -> int:
-    """Measure as the command line asks; returns 1 when a tool failed or moved another number of documents."""
+    """Measure as the command line asks; returns 1 when a tool failed, or a ratio misses what it must reach."""
     options = _options()
-    chosen = [tool for tool in TOOLS.values() if not options.only or tool.name in options.only]
+    chosen = [tool for tool in TOOLS.values() if (tool.name in options.only if options.only else tool.is_usual)]
+    if options.before is not None and not options.only:
+        chosen.append(TOOLS["before"])
     missing = {
         tool.name: why for tool in chosen if tool.name in REQUIREMENTS and (why := install(tool.name, options.work))
     }
     for name, why in missing.items():
         print(f"{name}: {why}")
     chosen = [tool for tool in chosen if tool.name not in missing]
+    plan: list[tuple[str, int, Sequence[Tool]]] = [(options.collection, options.documents, chosen)]
+    plan += [(name, documents, [TOOLS[one] for one in BESIDE]) for name, documents in options.beside]
+    plan += [("runs", documents, [TOOLS[one] for one in GROWING]) for documents in options.growth]
     with (
         MongoServer(cache_gb=CACHE_GB) as mongo,
         PostgresServer(version=options.postgres) as postgres,
         MongoClient[dict[str, Any]](mongo.uri) as client,
         TemporaryDirectory(dir=_made(options.work)) as scratch,
     ):
-        bench = _Bench(options, mongo, postgres, client["benchmark"], Path(scratch))
-        lines = bench.measure(chosen)
+        target.make_templates(postgres)
+        benches = [
+            _Bench(options, mongo, postgres, client[f"benchmark{number}"], Path(scratch) / str(number), *one)
+            for number, one in enumerate(plan)
+        ]
+        for number in range(options.rounds):
+            for bench in benches:
+                bench.measure(number)
         result = Result(
-            documents=options.documents,
-            collection=options.collection,
-            mean_bytes=bench.mean_bytes,
             rounds=options.rounds,
             versions=versions(mongo.uri, postgres.dsn(), options.work),
-            lines=lines,
+            parts=[bench.part for bench in benches],
             missing=missing,
         )
-    print(write(result, options.results))
-    return 0 if all(line.trouble is None for line in lines) else 1
+    print(write(result, options.results, options.suffix))
+    failed = [line for part in result.parts for line in part.lines if line.trouble is not None]
+    return 1 if failed or missed(result) else 0
 
 
 class _Bench:
-    """The servers with the data in them."""
+    """One collection with its documents, in servers that all of them share."""
 
     def __init__(
         self,
@@ -60,88 +76,111 @@ class _Bench:
         postgres: PostgresServer,
         database: Database[Any],
         scratch: Path,
+        collection: str,
+        documents: int,
+        chosen: Sequence[Tool],
     ) -> None:
         self._options = options
         self._mongo = mongo
         self._postgres = postgres
         self._database = database
         self._scratch = scratch
-        self.mean_bytes = source.fill(database, options.collection, options.documents)
-        target.make_template(postgres, database)
+        self._dataset = DATASETS[collection]
+        self._chosen = [tool for tool in chosen if tool.any_source or self._dataset.profile == "stellaops"]
+        scratch.mkdir()
+        mean = source.fill(database, collection, documents)
+        lines = [Line(name=tool.name, title=tool.title) for tool in self._chosen]
+        self.part = Part(collection=collection, documents=documents, mean_bytes=mean, lines=lines)
+        self._templates = {
+            "schema": target.TEMPLATE,
+            "nothing": target.EMPTY,
+            "schedules": target.make_prepared(postgres, database),
+        }
+        if any(tool.name == "floor" for tool in self._chosen):
+            prepared = self._templates["schedules"]
+            target.prepare_floor(postgres, mongo.uri, database, self._dataset, prepared, scratch / "floor")
 
-    def measure(self, chosen: Sequence[Tool]) -> list[Line]:
-        """Run every tool once in each round; one unmeasured read warms MongoDB's cache first."""
-        name = self._options.collection
-        if any(tool.name == "floor" for tool in chosen):
-            target.prepare_floor(self._postgres, self._mongo.uri, self._database, name, self._scratch / "floor")
-        for _ in self._database[name].find_raw_batches():
+    def measure(self, number: int) -> None:
+        """Run every tool once; one unmeasured read warms MongoDB's cache first."""
+        for _ in self._database[self.part.collection].find_raw_batches():
             pass
-        lines = {tool.name: Line(name=tool.name, title=tool.title) for tool in chosen}
-        for number in range(self._options.rounds):
-            self._round(chosen, lines, number)
-        return list(lines.values())
+        lines = {line.name: line for line in self.part.lines}
+        self._round(lines, number)
 
-    def _round(self, chosen: Sequence[Tool], lines: Mapping[str, Line], number: int) -> None:
+    def _round(self, lines: Mapping[str, Line], number: int) -> None:
         dsn: str | None = None
         changed = False
-        for tool in chosen:
+        for tool in self._chosen:
             if tool.follows is None or dsn is None:
                 if dsn is not None:
                     target.drop(self._postgres, dsn)
-                dsn = target.fresh(self._postgres, with_schedules=tool.name in ("floor", "script"))
+                dsn = target.fresh(self._postgres, self._templates[tool.starts])
             if tool.name == "changed":
-                source.change(self._database, self._options.collection, 1)
+                source.change(self._database, self.part.collection, 1)
                 changed = True
             self._one(tool, lines[tool.name], dsn, number)
-            if changed and tool.name in ("parity", "script"):
-                source.change(self._database, self._options.collection, -1)
+            if changed and tool.name != "changed":
+                source.change(self._database, self.part.collection, -1)
                 changed = False
         if changed:
-            source.change(self._database, self._options.collection, -1)
+            source.change(self._database, self.part.collection, -1)
         if dsn is not None:
             target.drop(self._postgres, dsn)
 
     def _one(self, tool: Tool, line: Line, dsn: str, number: int) -> None:
-        name = self._options.collection
         job = Job(
             uri=self._mongo.uri,
             database=self._database.name,
-            collection=name,
+            collection=self.part.collection,
+            profile=self._dataset.profile,
             dsn=dsn,
             work=self._options.work,
             floor=self._scratch / "floor",
+            before=self._options.before,
         )
         call = tool.call(job)
         log = self._scratch / f"{tool.name}-{number}.log"
         servers = {"postgres": self._postgres.pid or 0, "mongod": self._mongo.pid or 0}
+        if call.before:
+            subprocess.run(call.before, env=os.environ | call.environment, check=True, stdout=subprocess.DEVNULL)
         taken = measure(call.argv, environment=call.environment, servers=servers, log=log)
         line.runs.append(taken)
-        trouble = self._trouble(tool, taken, call.accepted, dsn)
-        said = trouble or f"{self._options.documents / taken.wall:,.0f} documents/s"
-        print(f"round {number + 1}: {tool.name}: {said}", flush=True)
+        counted = tool.counted.format(collection=self.part.collection, table=self._dataset.counted)
+        trouble = self._trouble(counted, taken, call.accepted, dsn)
+        said = trouble or f"{self.part.documents / taken.wall:,.0f} documents/s"
+        print(f"round {number + 1}: {self.part.title}: {tool.name}: {said}", flush=True)
         line.trouble = line.trouble or trouble
         if line.trouble is None:
-            line.target_bytes = target.size_of(dsn, tool.counted.partition(".")[0])
+            line.target_bytes = target.size_of(dsn, counted.partition(".")[0])
 
-    def _trouble(self, tool: Tool, taken: Measurement, accepted: tuple[int, ...], dsn: str) -> str | None:
+    def _trouble(self, counted: str, taken: Measurement, accepted: tuple[int, ...], dsn: str) -> str | None:
         """Return why a run does not count: it failed, or moved another number of documents."""
         if taken.status not in accepted:
             return f"exit status {taken.status}: {' '.join(taken.output[-400:].split())}"
-        rows = target.count_rows(dsn, tool.counted.format(self._options.collection))
-        if rows != self._options.documents:
-            return f"moved {rows} of {self._options.documents} documents"
+        rows = target.count_rows(dsn, counted)
+        if rows != self.part.documents:
+            return f"moved {rows} of {self.part.documents} documents"
         return None
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="measures the copy beside its limits and its peers")
-    parser.add_argument("--collection", choices=("runs", "impact_snapshots"), default="runs")
+    parser.add_argument("--collection", choices=DATASETS, default="runs")
     parser.add_argument("--documents", type=int, default=50_000)
+    parser.add_argument(
+        "--beside",
+        type=_parts,
+        default=(),
+        help="further collections with their floor and backfill, as impact_snapshots:20000,agendaJobs:100000",
+    )
+    parser.add_argument("--growth", type=_sizes, default=(), help="numbers of runs for backfill and parity alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--postgres", type=int, default=18, help="major version of the server")
     parser.add_argument("--only", type=_names, default=(), help=f"tools by name, with commas: {', '.join(TOOLS)}")
+    parser.add_argument("--before", type=Path, help="checkout of an earlier version, with its .venv: tool before")
     parser.add_argument("--work", type=Path, default=HERE / ".work", help="folder for the peers' environments")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the results")
+    parser.add_argument("--suffix", default="", help="end of the results' names")
     return parser.parse_args()
 
 
@@ -151,6 +190,18 @@ def _names(text: str) -> tuple[str, ...]:
     if unknown:
         raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known are {', '.join(TOOLS)}")
     return names
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(one.replace("_", "")) for one in text.split(","))
+
+
+def _parts(text: str) -> tuple[tuple[str, int], ...]:
+    found = tuple((name, int(documents)) for name, _, documents in (one.partition(":") for one in text.split(",")))
+    unknown = [name for name, _ in found if name not in DATASETS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known are {', '.join(DATASETS)}")
+    return found
 
 
 def _made(folder: Path) -> Path:

@@ -1,17 +1,53 @@
-"""The data that is measured with: clean documents of the demo's generators, and what changes in them."""
+"""What is measured: one collection of one source, and the tables that its documents feed."""
 
-from collections.abc import Iterator
-from typing import Any
+import pickle
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
+import msgspec
+from bson.binary import Binary
+from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from migrator.embedded.demo import Plan, insert, runs, schedules
 from migrator.embedded.demo.plan import Counts
 
-SCHEDULES = 400
-_SEED = 7
-_IMAGES = 80
+SCHEDULES: Final = 400
+_SEED: Final = 7
+_IMAGES: Final = 80
 """Images of a snapshot of about 22 KB."""
+_NOON: Final = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - as BSON dates are written
+_BATCH: Final = 1_000
+
+
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A collection, and where its documents go."""
+
+    collection: str
+    profile: str
+    tables: tuple[str, ...]
+    """In the order in which rows can be written."""
+    changed: str
+    """A number that `change` counts up."""
+
+    @property
+    def counted(self) -> str:
+        """The table that has one row for each document."""
+        return self.tables[0]
+
+
+DATASETS: Final[Mapping[str, Dataset]] = {
+    one.collection: one
+    for one in (
+        Dataset(collection="runs", profile="stellaops", tables=("runs",), changed="stats.completed"),
+        Dataset(collection="impact_snapshots", profile="stellaops", tables=("impact_snapshots",), changed="total"),
+        Dataset(
+            collection="agendaJobs", profile="agenda", tables=("schedules", "triggers", "runs"), changed="priority"
+        ),
+        Dataset(collection="jobs", profile="apscheduler", tables=("schedules", "triggers"), changed="next_run_time"),
+    )
+}
 
 
 def fill(database: Database[Any], collection: str, documents: int) -> int:
@@ -20,9 +56,23 @@ def fill(database: Database[Any], collection: str, documents: int) -> int:
         plan = Plan(seed=_SEED, counts=_counts(runs=documents), plain=True)
         insert(database["schedules"], schedules.documents(plan))
         insert(database["runs"], runs.run_documents(plan))
-    else:
+    elif collection == "impact_snapshots":
         insert(database["impact_snapshots"], _snapshots(documents))
+    else:
+        made = _agenda_jobs(documents) if collection == "agendaJobs" else _apscheduler_jobs(documents)
+        _insert(database, collection, made)
     return int(database.command("collStats", collection)["avgObjSize"])
+
+
+def _insert(database: Database[Any], collection: str, made: Iterator[dict[str, Any]]) -> None:
+    batch: list[dict[str, Any]] = []
+    for document in made:
+        batch.append(document)
+        if len(batch) == _BATCH:
+            database[collection].insert_many(batch)
+            batch = []
+    if batch:
+        database[collection].insert_many(batch)
 
 
 def _snapshots(documents: int) -> Iterator[bytes]:
@@ -33,16 +83,66 @@ def _snapshots(documents: int) -> Iterator[bytes]:
         yield runs.snapshot(plan, stream, images, index, _IMAGES)
 
 
+def _agenda_jobs(documents: int) -> Iterator[dict[str, Any]]:
+    """Yield jobs of Agenda 4 that repeat and have run: a schedule, a trigger and a run each."""
+    for number in range(documents):
+        ran = _NOON - timedelta(seconds=number % 86_400)
+        yield {
+            "_id": ObjectId(f"65a0{number:020x}"),
+            "name": f"job-{number % 40}",
+            "type": "normal",
+            "data": {"to": f"user-{number}@example.com", "attempt": number % 3, "tags": ["nightly", "mail"]},
+            "lastModifiedBy": None,
+            "nextRunAt": _NOON + timedelta(seconds=number % 86_400),
+            "priority": 0,
+            "repeatInterval": f"{5 + number % 50} minutes",
+            "repeatTimezone": None,
+            "lockedAt": None,
+            "lastRunAt": ran,
+            "lastFinishedAt": ran + timedelta(milliseconds=1_500 + number % 500),
+        }
+
+
+def _apscheduler_jobs(documents: int) -> Iterator[dict[str, Any]]:
+    """Yield jobs of APScheduler 3.11 as its ``MongoDBJobStore`` writes them: a schedule and a trigger each."""
+    from apscheduler.triggers.cron import CronTrigger  # noqa: PLC0415 - an extra
+    from apscheduler.triggers.interval import IntervalTrigger  # noqa: PLC0415 - as above
+
+    triggers = [CronTrigger(minute=minute, hour="*/2", timezone="UTC") for minute in range(30)]
+    triggers += [IntervalTrigger(minutes=5 + minute, timezone="UTC") for minute in range(30)]
+    for number in range(documents):
+        due = _NOON.replace(tzinfo=UTC) + timedelta(seconds=number % 86_400)
+        state = {
+            "version": 1,
+            "id": f"job-{number:012}",
+            "func": "reports.tasks:send",
+            "trigger": triggers[number % len(triggers)],
+            "executor": "default",
+            "args": (f"user-{number}@example.com",),
+            "kwargs": {"attempt": number % 3},
+            "name": f"send {number % 40}",
+            "misfire_grace_time": 30,
+            "coalesce": True,
+            "max_instances": 1,
+            "next_run_time": due,
+        }
+        yield {
+            "_id": state["id"],
+            "next_run_time": due.timestamp(),
+            "job_state": Binary(pickle.dumps(state, pickle.HIGHEST_PROTOCOL)),
+        }
+
+
 def _counts(runs: int = 0) -> Counts:
     return Counts(SCHEDULES, runs, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def change(database: Database[Any], collection: str, step: int) -> int:
     """Change one document in a hundred, without moving any field; ``step`` -1 takes a step of 1 back."""
-    field = "stats.completed" if collection == "runs" else "total"
+    field = DATASETS[collection].changed
     identifiers = [row["_id"] for row in database[collection].find({}, {"_id": 1}).sort("_id").hint("_id_")][::100]
     changed = 0
-    for start in range(0, len(identifiers), 1000):
-        chosen = {"_id": {"$in": identifiers[start : start + 1000]}}
+    for start in range(0, len(identifiers), _BATCH):
+        chosen = {"_id": {"$in": identifiers[start : start + _BATCH]}}
         changed += database[collection].update_many(chosen, {"$inc": {field: step}}).modified_count
     return changed

@@ -1,6 +1,6 @@
 """PostgreSQL databases to load into, and the finished rows of the floor."""
 
-import json
+import os
 import subprocess
 import sys
 from itertools import count
@@ -8,23 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from bson import json_util
 from pymongo.database import Database
 
-from benchmarks.harness.tools import PROGRAMS
+from benchmarks.harness.source import Dataset
+from benchmarks.harness.tools import PROGRAMS, settings_of
 from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
+from migrator.values.identity import source_id
 
 TEMPLATE = "benchmark_template"
-PREPARED = "benchmark_prepared"
+EMPTY = "benchmark_empty"
 RANGE = 20_000
 """Documents that the floor reads and writes at a time."""
 _numbers = count(1)
 
 
-def make_template(server: PostgresServer, source: Database[Any]) -> None:
-    """Make the database that every load starts from: both schemas, and a second one with the schedules in place."""
+def make_templates(server: PostgresServer) -> None:
+    """Make the database that every load starts from, with the schemas at head, and one without any."""
     upgrade(server.create_database(TEMPLATE))
-    dsn = server.create_database(PREPARED, template=TEMPLATE)
+    server.create_database(EMPTY)
+
+
+def make_prepared(server: PostgresServer, source: Database[Any]) -> str:
+    """Make a template with the schedules that runs refer to, if there are any; return its name."""
+    name = f"benchmark_prepared_{next(_numbers)}"
+    dsn = server.create_database(name, template=TEMPLATE)
     rows = [
         (
             document["_id"].partition("_")[2],
@@ -41,49 +50,56 @@ def make_template(server: PostgresServer, source: Database[Any]) -> None:
     )
     with psycopg.connect(dsn) as connection:
         connection.cursor().executemany(statement, rows)
+    return name
 
 
-def fresh(server: PostgresServer, *, with_schedules: bool) -> str:
+def fresh(server: PostgresServer, template: str) -> str:
     """Return the connection string of a new database; the disk is at rest when this returns."""
-    dsn = server.create_database(f"benchmark_{next(_numbers)}", template=PREPARED if with_schedules else TEMPLATE)
+    dsn = server.create_database(f"benchmark_{next(_numbers)}", template=template)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
     return dsn
 
 
-def prepare_floor(server: PostgresServer, uri: str, source: Database[Any], collection: str, folder: Path) -> None:
-    """Render the rows that the floor writes, by loading them once with the script and copying them out by range.
+def prepare_floor(
+    server: PostgresServer, uri: str, source: Database[Any], dataset: Dataset, prepared: str, folder: Path
+) -> None:
+    """Render the rows that the floor writes, by loading them once and copying them out by range.
 
-    ``retry_of`` is left out: a range may name a run of a later one.
+    The script loads what it knows, the tool the rest. ``retry_of`` is left out: a range may name a run of a later one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dsn = fresh(server, with_schedules=True)
-    program = [sys.executable, str(PROGRAMS / "script.py"), uri, source.name, collection, dsn]
-    subprocess.run(program, check=True)
-    bounds = _bounds(source, collection)
+    by_script = dataset.profile == "stellaops"
+    dsn = fresh(server, prepared if by_script else TEMPLATE)
+    program = [sys.executable, str(PROGRAMS / "script.py"), uri, source.name, dataset.collection, dsn]
+    if not by_script:
+        program = [sys.executable, "-m", "migrator", "backfill"]
+    environment = os.environ | settings_of(uri, source.name, dsn, dataset.profile)
+    subprocess.run(program, check=True, env=environment, stdout=subprocess.DEVNULL)
+    bounds = _bounds(source, dataset.collection)
     ranges = list(zip(bounds, [*bounds[1:], None], strict=True))
     with psycopg.connect(dsn) as connection:
-        columns = [row[0] for row in connection.execute(_COLUMNS, [collection])]
-        (folder / "ranges.json").write_text(json.dumps({"columns": columns, "ranges": ranges}))
+        columns = {
+            table: [row[0] for row in connection.execute(_COLUMNS, [table]) if row[0] != "retry_of"]
+            for table in dataset.tables
+        }
+        plan = {"tables": columns, "ranges": ranges}
+        (folder / "ranges.json").write_text(json_util.dumps(plan, json_options=json_util.CANONICAL_JSON_OPTIONS))
         for number, (low, high) in enumerate(ranges):
-            _render(connection, collection, columns, (low, high), folder / f"{number}.rows")
+            for table in dataset.tables:
+                _render(connection, table, columns[table], (low, high), folder / f"{table}-{number}.rows")
     drop(server, dsn)
 
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = ('scheduler.' || %s)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-    AND attname <> 'retry_of'
 ORDER BY attnum
 """
 
 
 def _render(
-    connection: psycopg.Connection[Any],
-    table: str,
-    columns: list[str],
-    bounds: tuple[str, str | None],
-    file: Path,
+    connection: psycopg.Connection[Any], table: str, columns: list[str], bounds: tuple[Any, Any], file: Path
 ) -> None:
     chosen = ", ".join(columns)
     statement = (
@@ -91,7 +107,7 @@ def _render(
         ' AND (%s::text IS NULL OR source_id COLLATE "C" < %s) ORDER BY source_id COLLATE "C")'
         " TO STDOUT (FORMAT BINARY)"
     )
-    low, high = bounds
+    low, high = (None if bound is None else source_id(bound) for bound in bounds)
     with (
         file.open("wb") as sink,
         connection.cursor() as cursor,
@@ -101,7 +117,7 @@ def _render(
             sink.write(piece)
 
 
-def _bounds(source: Database[Any], collection: str) -> list[str]:
+def _bounds(source: Database[Any], collection: str) -> list[Any]:
     """Return the first ``_id`` of each range."""
     ids = source[collection].find({}, {"_id": 1}).sort("_id").hint("_id_")
     return [row["_id"] for place, row in enumerate(ids) if place % RANGE == 0]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ["floor", "backfill", "rerun", "changed", "parity", "script"]
+TOOLS = ["floor", "backfill", "rerun", "changed", "parity", "python", "script"]
+BESIDE = {"runs": {"agendaJobs": 40, "jobs": 40}, "impact_snapshots": {}}
 
 
 @pytest.mark.slow
@@ -17,11 +18,19 @@ def test_every_tool_moves_every_document(collection: str, tmp_path: Path) -> Non
     command = [sys.executable, str(ROOT / "benchmarks" / "backfill.py"), "--documents", "250", "--rounds", "1"]
     command += ["--collection", collection, "--only", ",".join(TOOLS)]
     command += ["--work", str(tmp_path / "work"), "--results", str(tmp_path)]
+    beside = BESIDE[collection]
+    if beside:
+        command += ["--beside", ",".join(f"{name}:{documents}" for name, documents in beside.items())]
+        command += ["--growth", "30"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / f"{collection}-250.json").read_text())
-    assert [line["name"] for line in result["lines"]] == TOOLS
-    assert all(line["trouble"] is None and len(line["runs"]) == 1 for line in result["lines"])
+    first, *others = result["parts"]
+    assert [line["name"] for line in first["lines"]] == TOOLS
+    assert all(line["trouble"] is None and len(line["runs"]) == 1 for line in first["lines"])
+    measured = {one["collection"]: [line["name"] for line in one["lines"] if line["trouble"] is None] for one in others}
+    growth = {"runs": ["backfill", "parity"]} if beside else {}
+    assert measured == {name: ["floor", "backfill"] for name in beside} | growth
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.measure import Measurement, descendants, measure
-from benchmarks.harness.result import Line, Result, render, write
+from benchmarks.harness.result import LEAST, Line, Part, Result, judged, missed, render, write
 
 MEGA = 1_000_000
 # A process that starts another one; both hold memory until the inner one has ended.
@@ -61,34 +61,67 @@ def line(name: str, wall: float, trouble: str | None = None) -> Line:
 
 @pytest.fixture
 def result() -> Result:
-    return Result(
-        documents=1000,
-        collection="runs",
-        mean_bytes=1100,
-        rounds=3,
-        versions={"CPython": "3.11"},
-        lines=[line("backfill", 2.0), line("sling", 5.0), line("dlt", 1.0, "exit status 1: no")],
-        missing={"floor": "cannot be installed here"},
-    )
+    lines = [line("backfill", 2.0), line("sling", 5.0), line("dlt", 1.0, "exit status 1: no")]
+    return measured(part("runs", LEAST, *lines))
+
+
+def part(collection: str, documents: int, *lines: Line) -> Part:
+    return Part(collection=collection, documents=documents, mean_bytes=1100, lines=list(lines))
+
+
+def measured(*parts: Part) -> Result:
+    missing = {"floor": "cannot be installed here"}
+    return Result(rounds=3, versions={"CPython": "3.11"}, parts=list(parts), missing=missing)
 
 
 def test_the_table_has_medians_and_ratios(result: Result) -> None:
     text = render(result)
-    assert "| the backfill | 500 | 2.00 | 1.00 | 1.00 | 2.00 | 0.50 | 200 | 90 | 5 |" in text
-    assert "| the sling | 200 | 5.00 | 2.50 |" in text
-    assert "| backfill ÷ Sling full-refresh | 2.50 | 1.5 | 2.4 |" in text
+    assert "| the backfill | 5,000 | 2.00 | 1.00 | 100.0 | 200.0 | 50.0 | 200 | 90 | 5 |" in text
+    assert "| the sling | 2,000 | 5.00 | 2.50 |" in text
+    assert "| backfill ÷ Sling full refresh | 10,000 documents of `runs` | 2.50 | 2.5 | 3.5 |  |" in text
+    assert missed(result) == []
+
+
+def test_a_ratio_below_what_it_must_reach_is_missed() -> None:
+    result = measured(part("runs", LEAST, line("backfill", 2.0), line("sling", 4.9)))
+    assert [(one.title, one.measured) for one in missed(result)] == [("backfill ÷ Sling full refresh", 2.45)]
+    assert "| 2.45 | 2.5 | 3.5 | missed |" in render(result)
+
+
+def test_with_few_documents_nothing_is_missed() -> None:
+    result = measured(part("runs", LEAST - 1, line("backfill", 2.0), line("sling", 1.0)))
+    assert missed(result) == []
+    assert "| 0.50 | 2.5 | 3.5 | too few documents |" in render(result)
+
+
+def test_each_collection_has_its_own_limits() -> None:
+    lines = (line("backfill", 2.0), line("floor", 1.2))
+    result = measured(part("runs", LEAST, *lines), part("agendaJobs", LEAST, *lines))
+    assert [(one.where, one.must) for one in missed(result)] == [("10,000 documents of `runs`", 0.7)]
+    assert [one.must for one in judged(result)] == [0.7, 0.5]
+
+
+def test_memory_and_time_of_more_documents_have_limits() -> None:
+    sizes = {500_000: 10.0, 2_000_000: 44.1}
+    result = measured(*(part("runs", documents, line("backfill", wall)) for documents, wall in sizes.items()))
+    found = {one.title: (one.measured, one.is_met) for one in judged(result)}
+    assert found == {
+        "backfill: peak MB of the largest process, at most": (90.0, True),
+        "backfill: the same memory, at most": (1.0, True),
+        "backfill: times as long, at most": (4.41, False),
+    }
 
 
 def test_a_tool_that_failed_or_is_missing_is_named_and_has_no_figures(result: Result) -> None:
     text = render(result)
     assert "| the dlt |" not in text
     assert "dlt default" not in text
-    assert "- the dlt: exit status 1: no" in text
+    assert "- 10,000 documents of `runs`: the dlt: exit status 1: no" in text
     assert "- floor cannot be installed here" in text
 
 
 def test_the_stored_result_names_nothing_of_this_machine(result: Result, tmp_path: Path) -> None:
     write(result, tmp_path)
-    stored = (tmp_path / "runs-1000.json").read_text()
+    stored = (tmp_path / f"runs-{LEAST}.json").read_text()
     assert "/a/path" not in stored
-    assert json.loads(stored)["lines"][0]["runs"][0]["wall"] == 6.0
+    assert json.loads(stored)["parts"][0]["lines"][0]["runs"][0]["wall"] == 6.0
