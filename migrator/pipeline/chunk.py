@@ -4,7 +4,7 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,18 +17,18 @@ from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
-from migrator.pipeline.load import append_rows, merge_rows
+from migrator.pipeline.load import append_rows, different_documents, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import (
     LoadableDocument,
     PendingLink,
     QuarantinedDocument,
+    ReadBatch,
     ReferenceResolver,
     quarantined_document,
-    transform_batch,
 )
-from migrator.sources.profile import Collection, Context
+from migrator.sources.profile import Collection
 from migrator.values.identity import source_id_of
 
 
@@ -43,6 +43,11 @@ class _ChunkTotals(msgspec.Struct):
     known_quarantined: set[str] = msgspec.field(default_factory=set)
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
+
+    def plain(self, batch: ReadBatch) -> None:
+        """Count the plain documents of a batch, except their rows."""
+        self.result.documents += batch.plain
+        self.result.clean += batch.plain
 
     def loaded(self, document: LoadableDocument) -> None:
         """Count a document that is stored, except its rows."""
@@ -90,10 +95,11 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         totals, digest = _ChunkTotals(done), hashlib.sha256()
         totals.known_quarantined = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         store = _count_only if job.dry_run else _append if mode == "direct" else _merge
+        excluded = frozenset(one.encode() for one in totals.known_quarantined)
         for batch in chunk_batches(sessions, job):
             done.bytes += len(batch)
             digest.update(batch)
-            store(target, _loadable_documents(collection, job.context, resolver, batch, totals), totals)
+            store(target, ReadBatch(collection, job.context, resolver, batch, excluded), totals)
         done.quarantined = len(totals.quarantined)
         if not job.dry_run:
             _record(job, target, totals, digest.digest(), began)
@@ -108,11 +114,9 @@ def _resolver(job: ChunkJob, sessions: Sessions, collection: Collection, mode: L
     return FirstLoadResolver(sessions.resolver, collection) if mode == "direct" else sessions.resolver
 
 
-def _loadable_documents(
-    collection: Collection, context: Context, resolver: ReferenceResolver, batch: bytes, totals: _ChunkTotals
-) -> Iterator[LoadableDocument]:
-    """Yield the documents that have rows, and count the others."""
-    for outcomes in transform_batch(collection, context, resolver, batch):
+def _loadable_documents(batch: ReadBatch, totals: _ChunkTotals) -> Iterator[LoadableDocument]:
+    """Yield the documents that the Python codec reads and that have rows, and count the others."""
+    for outcomes in batch.outcomes():
         totals.result.documents += len(outcomes)
         for outcome in outcomes:
             if outcome.loadable is None or outcome.loadable.dangling:
@@ -125,35 +129,53 @@ def _loadable_documents(
                 totals.result.skipped[outcome.skipped] += 1
 
 
-def _count_only(_target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
+def _count_only(_target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     """Only count: a dry run."""
-    for document in documents:
+    totals.plain(batch)
+    totals.result.rows.update({one.record.table: len(one.positions) for one in batch.rows()})
+    for document in _loadable_documents(batch, totals):
         totals.result.rows.update(row.record.table for row in document.rows)
         totals.loaded(document)
 
 
-def _append(target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
+def _append(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
     global_: list[LoadableDocument] = []
 
     def of_their_tenant() -> Iterator[LoadableDocument]:
-        for document in documents:
+        for document in _loadable_documents(batch, totals):
             if document.refers_to_global:
                 global_.append(document)
             else:
                 totals.loaded(document)
                 yield document
 
-    written = append_rows(target, of_their_tenant())
+    written = append_rows(target, of_their_tenant(), batch.rows())
+    totals.plain(batch)
     totals.result.rows.update(written)
     totals.result.written.update(written)
     if global_:
-        _merge(target, global_, totals)
+        _merge_documents(target, global_, totals)
 
 
-def _merge(target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
-    """Store the rows that are new or different."""
-    batch = list(documents)
+def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
+    """Store the rows that are new or different; the Python codec reads the documents that are not stored as they are.
+
+    A document that is stored as it is takes no key of another one, so that those which are left meet the same rows in
+    the same order as if all were read.
+    """
+    plain = list(batch.rows())
+    different = different_documents(target, plain)
+    batch.hand(different)
+    totals.plain(batch)
+    for one in plain:
+        totals.result.rows[one.record.table] += len(one.positions) - sum(
+            position in different for position in one.positions
+        )
+    _merge_documents(target, list(_loadable_documents(batch, totals)), totals)
+
+
+def _merge_documents(target: Connection, batch: list[LoadableDocument], totals: _ChunkTotals) -> None:
     written, conflicts = merge_rows(target, batch)
     totals.result.written.update(written)
     totals.quarantined.extend(conflicts.values())

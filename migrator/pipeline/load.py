@@ -2,15 +2,22 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import psycopg
 
 from migrator.connections.postgres import Connection
-from migrator.pipeline.transform import LoadableDocument, QuarantinedDocument, SerializedRow, quarantined_document
+from migrator.pipeline.transform import (
+    LoadableDocument,
+    PlainRows,
+    QuarantinedDocument,
+    SerializedRow,
+    quarantined_document,
+)
 from migrator.records import Record
 from migrator.sources.profile import Rejected
-from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
+from migrator.store.postgres.rows import copy_in, copy_out, fetch, origin, row_key, table_name, upsert
 from migrator.values.copy_format import codec
 
 DUPLICATE_ID = "duplicate-id"
@@ -32,13 +39,19 @@ def duplicate_key(constraint: str) -> Rejected:
     return Rejected(DUPLICATE_KEY, "", f"a key of its own ({constraint})")
 
 
-def append_rows(connection: Connection, batch: Iterable[LoadableDocument]) -> Counter[str]:
-    """Copy the rows of these documents into their tables; return the number of rows by table.
+def append_rows(
+    connection: Connection, batch: Iterable[LoadableDocument], plain: Iterable[PlainRows] = ()
+) -> Counter[str]:
+    """Copy the rows of these documents into their tables, those of plain ones first; return the number by table.
 
     It keeps bytes only, so that decoded documents can be freed at once. Raises ``psycopg.errors.UniqueViolation`` if a
     row is stored already.
     """
     by_table: dict[type[Record], list[bytes]] = {}
+    counts: Counter[str] = Counter()
+    for one in plain:
+        by_table[one.record] = [one.rows]
+        counts[one.record.table] = len(one.positions)
     for document in batch:
         for row in document.rows:  # a document lists its owner before what depends on it
             record = type(row.record)
@@ -47,9 +60,20 @@ def append_rows(connection: Connection, batch: Iterable[LoadableDocument]) -> Co
                 parts = by_table[record] = []
             parts.append(row.head)
             parts.append(row.tail)
+            counts[record.table] += 1
     for record, parts in by_table.items():
         copy_in(connection, table_name(record.table), codec(record), parts)
-    return Counter({record.table: len(parts) // 2 for record, parts in by_table.items()})
+    return counts
+
+
+def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> set[int]:
+    """Return the positions of the plain documents of which a row is not stored byte for byte."""
+    found: set[int] = set()
+    for one in plain:
+        comparison: Any = import_module("migrator_speedups.comparison").Comparison(one.rows, one.positions)
+        comparison.read(copy_out(connection, one.record.table, codec(one.record), *comparison.ids()))
+        found.update(comparison.unequal())
+    return found
 
 
 def merge_rows(

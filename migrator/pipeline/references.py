@@ -12,7 +12,7 @@ the row is stored. An entry that is out of date costs one read of a document. On
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.transform import DecodedDocument, DocumentOutcome, ForwardReference, ResolvedDocument
+from migrator.pipeline.transform import Answers, DecodedDocument, DocumentOutcome, ForwardReference, ResolvedDocument
 from migrator.records import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.rows import table_name
@@ -34,6 +34,8 @@ from migrator.values.identity import source_id_of
 ORPHAN = "orphan"
 CACHED_IDS = 20_000
 """Known ids kept per table; it bounds the memory of a worker."""
+
+_UUID_BYTES = 16
 
 RowKey: TypeAlias = tuple[UUID | int, str]
 """Id and tenant of a row."""
@@ -66,6 +68,13 @@ class UncheckedResolver:
         """Return the rows as they were decoded."""
         return ResolvedDocument(decoded.rows, decoded.notes, ())
 
+    def answers(self, collection: Collection) -> Sequence[Answers]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
+        """Do nothing."""
+
 
 class FirstLoadResolver:
     """Resolves as ``resolver`` does, but leaves a reference into the table that is being loaded pending.
@@ -86,6 +95,16 @@ class FirstLoadResolver:
         """Return the rows; references into their own table are null, with a pending link."""
         return self._resolver.resolve(collection, decoded)
 
+    def answers(self, collection: Collection) -> Sequence[Answers]:
+        """Return what is known of the references; a document with one into its own table is for the Python codec."""
+        known = self._resolver.answers(collection)
+        own = [one.target is one.record for one in collection.references]
+        return [False if is_own else answer for answer, is_own in zip(known, own, strict=True)]
+
+    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
+        """Ask the target."""
+        self._resolver.learn(collection, answers, unknown)
+
 
 class TargetResolver:
     """Knows which referenced rows are stored; asks the target for unknown ids, once for each small batch."""
@@ -94,10 +113,13 @@ class TargetResolver:
         self._connection = connection
         self._stored: dict[str, dict[UUID, tuple[StoredRow, ...]]] = {}
         self._doomed: dict[str, set[RowKey]] = {}
+        self._answers: dict[str, dict[tuple[str, int], dict[bytes, bool]]] = {}
+        """Table to collection and position of a reference to what the native codec is told; as old as ``_stored``."""
 
     def doom(self, table: str, keys: Iterable[RowKey]) -> None:
         """Treat rows that are stored as removed: they are removed when no row refers to them any more."""
         self._doomed.setdefault(table, set()).update(keys)
+        self._answers.pop(table, None)
 
     def spare(self, table: str, key: RowKey) -> None:
         """Treat a row as stored again; the target is asked again to which document it belongs."""
@@ -115,6 +137,49 @@ class TargetResolver:
         known: dict[Any, tuple[StoredRow, ...]] = self._stored.get(table, {})
         for one, _ in keys:
             known.pop(one, None)
+        self._answers.pop(table, None)
+
+    def answers(self, collection: Collection) -> Sequence[Answers]:
+        """Return what is known of each reference."""
+        found: list[Answers] = []
+        for index, reference in enumerate(collection.references):
+            of_table = self._answers.setdefault(reference.target.table, {})
+            answers = of_table.setdefault((collection.name, index), {})
+            if len(answers) > CACHED_IDS:
+                answers.clear()
+            found.append(answers)
+        return found
+
+    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
+        """Look up the rows that are named, and answer whether each is that of the named document."""
+        named: dict[type[Record], set[UUID]] = {}
+        for index, key in unknown:
+            named.setdefault(collection.references[index].target, set()).add(UUID(bytes=key[:_UUID_BYTES]))
+        for record, ids in named.items():
+            self._fetch(
+                record, ids.difference(self._bounded(record))
+            )  # goes through the ids alone, not all that is known
+        for index, key in unknown:
+            reference, one, tenant = collection.references[index], UUID(bytes=key[:_UUID_BYTES]), key[_UUID_BYTES:]
+            spelled = f"{reference.prefix}{one.hex}"
+            known = answers[index]
+            assert isinstance(known, dict)  # noqa: S101 - only what a mapping lacks is unknown
+            known[key] = any(
+                _is_of(stored, spelled, one, reference)
+                for stored in self._stored_rows(reference.target.table, one, tenant.decode())
+            )
+
+    def _bounded(self, record: type[Record]) -> dict[UUID, tuple[StoredRow, ...]]:
+        """Return what is known of a table, before a query: what its documents name must be known after it."""
+        known = self._stored.setdefault(record.table, {})
+        if len(known) > CACHED_IDS:
+            known.clear()
+        return known
+
+    def _stored_rows(self, table: str, one: UUID, tenant: str) -> Iterator[StoredRow]:
+        """Yield what is known of the row with this id in a tenant; nothing of a row that is treated as removed."""
+        if (one, tenant) not in self._doomed.get(table, ()):
+            yield from (stored for stored in self._stored.get(table, {}).get(one, ()) if stored.tenant == tenant)
 
     def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Look up every reference of these documents that is not known yet."""
@@ -123,12 +188,7 @@ class TargetResolver:
         for reference in collection.references:
             named.setdefault(reference.target, set()).update(_targets(reference, decoded))
         for record, ids in named.items():
-            known = self._stored.setdefault(record.table, {})
-            if len(known) > CACHED_IDS:
-                known.clear()  # before the query: what these documents name must be known after it
-            self._fetch(
-                record, ids.difference(known)
-            )  # not ``ids - known.keys()``, which goes through all that is known
+            self._fetch(record, ids.difference(self._bounded(record)))
         for reference in collection.references:
             if reference.shared:
                 self._fetch(reference.target, self._global_targets(reference, decoded))
@@ -202,15 +262,12 @@ class TargetResolver:
         reference to the schedule leads; a trigger is of the same tenant.
         """
         table, own = reference.target.table, _tenant(row)
-        known, doomed = self._stored.get(table, {}), self._doomed.get(table)
         named: str | None = None
         for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
             if schedule_tenant is not None and tenant != schedule_tenant and reference.record.table == "runs":
                 continue
             one = target if tenant == own else _global_id(reference, decoded) or target
-            for stored in known.get(one, ()):
-                if stored.tenant != tenant or (doomed and (one, tenant) in doomed):
-                    continue
+            for stored in self._stored_rows(table, one, tenant):
                 named = named or (reference.named(decoded.document) if reference.named is not None else None)
                 if named is None or _is_of(stored, named, one, reference):
                     return one, tenant

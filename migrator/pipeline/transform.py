@@ -2,13 +2,19 @@
 
 A document must survive BSON decoding unchanged. What its columns give back, together with the remainder, must be the
 document. In the common case one comparison proves both: if the rows encode to the bytes that were read, there is no
-remainder. The copy, the tail and the parity check all call ``transform_batch``, so that what is written and what is
-expected cannot diverge.
+remainder. The copy, the tail and the parity check all read documents here, so that what is written and what is expected
+cannot diverge.
+
+Two codecs do the work, and here is where they meet. ``ReadBatch`` gives a batch to the native codec, which makes the
+rows of the plain documents: those that have no finding, no remainder and no reference that is left pending. Everything
+else, and everything where there is no native codec, goes through the Python codec, document by document and in order:
+``ReadBatch.outcomes``. A caller that compares the plain rows with stored ones gives the documents that differ to
+``ReadBatch.hand``, so that one path decides about them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -75,6 +81,12 @@ class ResolvedDocument(msgspec.Struct):
     """Whether a row that is not of the tenant ``*`` refers to a row of it."""
 
 
+Answers: TypeAlias = bool | dict[bytes, bool]
+"""What the native codec is told of a reference. True: the computed id is taken; False: a document that has one is for
+the Python codec; a mapping from id and tenant (16 bytes, then the tenant's text) to whether the row of that id and that
+tenant is stored and is that of the named document."""
+
+
 class ReferenceResolver(Protocol):
     """Resolves the references of documents."""
 
@@ -83,6 +95,12 @@ class ReferenceResolver(Protocol):
 
     def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
         """Return a document's rows with their references as they can be stored now."""
+
+    def answers(self, collection: Collection) -> Sequence[Answers]:
+        """Return for each reference of the collection what is known of it; nothing: each is taken as it is."""
+
+    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
+        """Add the answers that are missing: (position of the reference, key of the mapping)."""
 
 
 class PendingLink(NamedTuple):
@@ -228,7 +246,17 @@ def transform_batch(
 
     ``at_a_time`` is the number of documents in a small batch: the target is asked about references once for each.
     """
-    every = list(documents.split(batch))
+    return transform_raws(collection, context, resolver, documents.split(batch), at_a_time)
+
+
+def transform_raws(
+    collection: Collection,
+    context: Context,
+    resolver: ReferenceResolver,
+    every: Sequence[bytes],
+    at_a_time: int = SMALL_BATCH_DOCUMENTS,
+) -> Iterator[list[DocumentOutcome]]:
+    """Yield the outcomes of raw documents, as ``transform_batch`` does."""
     for begin in range(0, len(every), at_a_time):
         raws = every[begin : begin + at_a_time]
         found = [DocumentOutcome(raw) for raw in raws]
@@ -250,6 +278,79 @@ def transform_documents(
 ) -> Iterator[DocumentOutcome]:
     """Yield the outcomes of a batch one by one."""
     return chain.from_iterable(transform_batch(collection, context, resolver, batch))
+
+
+class PlainRows(NamedTuple):
+    """Rows of plain documents in one table."""
+
+    record: type[Record]
+    rows: bytes
+    """One after the other, as COPY takes them, in the order of their documents."""
+    positions: list[int]
+    """Of each row: position of its document in the batch."""
+
+
+class ReadBatch:
+    """A batch as both codecs read it: rows of the plain documents, and outcomes of all others."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        context: Context,
+        resolver: ReferenceResolver,
+        batch: bytes,
+        excluded: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self._collection, self._context, self._resolver, self._batch = collection, context, resolver, batch
+        self._rows: Any = None
+        reader = None if collection.native is None else collection.native(context)
+        if reader is not None:
+            self._rows = _read_natively(reader, collection, resolver, batch, excluded)
+            self._tables = tuple(table.record for table in reader.plan.tables)
+        self._handed: set[int] = set()
+
+    @property
+    def plain(self) -> int:
+        """Number of documents that the Python codec need not read."""
+        return 0 if self._rows is None else self._rows.plain - len(self._handed)
+
+    def rows(self) -> Iterator[PlainRows]:
+        """Yield the rows of the plain documents by table, parents first; also of documents that were handed over."""
+        if self._rows is not None:
+            for record, table in zip(self._tables, self._rows.tables, strict=True):
+                if table.count:
+                    yield PlainRows(record, table.copy_bytes(), table.positions())
+
+    def hand(self, positions: Iterable[int]) -> None:
+        """Let the Python codec read these plain documents too."""
+        self._handed.update(positions)
+
+    def outcomes(self, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[DocumentOutcome]]:
+        """Yield the outcomes of all documents that are not plain, in their order, as ``transform_batch`` does."""
+        if self._rows is None:
+            every = documents.split(self._batch)
+        else:
+            every = self._rows.raws(sorted({*self._rows.handed, *self._handed}))
+        return transform_raws(self._collection, self._context, self._resolver, every, at_a_time)
+
+
+def _read_natively(
+    reader: Any,  # noqa: ANN401 - of an extension
+    collection: Collection,
+    resolver: ReferenceResolver,
+    batch: bytes,
+    excluded: frozenset[bytes],
+) -> Any:  # noqa: ANN401 - as above
+    """Return the rows of a batch, whose references are known; None for bytes that are not whole documents."""
+    answers = resolver.answers(collection)
+    try:
+        rows = reader.codec.read(batch, excluded, answers)
+    except ValueError:
+        return None
+    if rows.unknown:
+        resolver.learn(collection, answers, rows.unknown)
+        rows.settle(answers)
+    return rows
 
 
 def _resolve_and_serialize(

@@ -1,6 +1,6 @@
 """Rows: records as parameters and results of statements, and whole rows as binary COPY."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Generic, LiteralString, TypeVar
 from uuid import UUID
@@ -45,23 +45,26 @@ def fetch(connection: Connection, table: str, codec: RowCodec, ids: Sequence[UUI
     """Return the stored rows with these ids, of any tenant, as the server serializes them, by their ``row_key``."""
     if not ids:
         return {}
-    kind = "uuid" if isinstance(ids[0], UUID) else "bigint"
+    kind: LiteralString = "uuid" if isinstance(ids[0], UUID) else "bigint"
+    stored = map(bytes, copy_out(connection, table, codec, "{" + ",".join(map(str, ids)) + "}", kind))
+    return {row_key(codec, row): row for row in stored}
+
+
+def copy_out(connection: Connection, table: str, codec: RowCodec, ids: str, kind: LiteralString) -> Iterator[Buffer]:
+    """Yield the stored rows with these ids, of any tenant, as the server serializes them.
+
+    ``ids``: the text of an array, ``kind``: the type of its elements.
+    """
     statement = sql.SQL("COPY (SELECT {} FROM {} WHERE id = ANY({}::{}[])) TO STDOUT (FORMAT BINARY)").format(
-        columns(codec),
-        table_name(table),
-        sql.Literal("{" + ",".join(map(str, ids)) + "}"),
-        sql.SQL(kind),
+        columns(codec), table_name(table), sql.Literal(ids), sql.SQL(kind)
     )
-    found: dict[bytes, bytes] = {}
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         first = True
         while data := copy.read():
-            row = bytes(data)
-            if first:
-                row, first = row[len(HEADER) :], False
+            row: Buffer = memoryview(data)[len(HEADER) :] if first else data
+            first = False
             if row and row != TRAILER:
-                found[row_key(codec, row)] = row
-    return found
+                yield row
 
 
 def row_key(codec: RowCodec, row: bytes) -> bytes:
