@@ -169,9 +169,8 @@ def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     batch.hand(different)
     totals.plain(batch)
     for one in plain:
-        totals.result.rows[one.record.table] += len(one.positions) - sum(
-            position in different for position in one.positions
-        )
+        if stored := sum(position not in different for position in one.positions):
+            totals.result.rows[one.record.table] += stored
     _merge_documents(target, list(_loadable_documents(batch, totals)), totals)
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator import native
 from migrator.records import EMPTY, Record
 from migrator.sources.profile import (
     Collection,
@@ -303,7 +304,7 @@ class ReadBatch:
     ) -> None:
         self._collection, self._context, self._resolver, self._batch = collection, context, resolver, batch
         self._rows: Any = None
-        reader = None if collection.native is None else collection.native(context)
+        reader = None if collection.native is None or native.module() is None else collection.native(context)
         if reader is not None:
             self._rows = _read_natively(reader, collection, resolver, batch, excluded)
             self._tables = tuple(table.record for table in reader.plan.tables)
