@@ -1,11 +1,20 @@
-"""What the tool says: redaction, progress, and the streams through which all output goes."""
+"""What the tool says: redaction, lines for the user, and the streams through which all output goes."""
 
 import codecs
+import json
+import os
 import re
 import sys
-import time
 import unicodedata
-from typing import Any, TextIO, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TextIO, cast
+
+import msgspec
+
+LEVELS: Final = {"debug": -1, "info": 0, "warning": 1}
 
 _SECRETS = (
     # up to the last "@": a password may hold one that is not percent-encoded
@@ -73,6 +82,11 @@ class VisibleStream:
         """Write a text in place of the line that the cursor is on."""
         self._stream.write(_ERASE_LINE + "\n".join(map(visible, text.split("\n"))))
 
+    @property
+    def below(self) -> TextIO:
+        """Return the stream itself."""
+        return self._stream
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
         """Return an attribute of the stream, but not its bytes."""
         if name in {"buffer", "_stream"}:
@@ -105,15 +119,106 @@ def bytes_text(count: float) -> str:
     raise AssertionError
 
 
+class Display(Protocol):
+    """What stands on the terminal and is drawn again and again: lines are written above it."""
+
+    def print(self, line: str) -> None:
+        """Write a line."""
+
+    def waiting(self, reason: str) -> None:
+        """Show why nothing moves."""
+
+
+class OutputSettings(msgspec.Struct, kw_only=True):
+    """What the caller asked for, and where lines go now. Worker processes get a copy."""
+
+    verbosity: int = 0
+    """1 and more: details too; -1: only warnings and errors."""
+    log_format: Literal["text", "json"] | None = None
+    """None: messages are text; the log is text on a terminal, and JSON elsewhere."""
+    progress: bool = True
+    log_file: str = ""
+    """Where the log goes instead of standard error; empty: to standard error."""
+
+
+_output = OutputSettings()
+_display: Display | None = None
+
+
+def output_settings() -> OutputSettings:
+    """Return how lines are written."""
+    return _output
+
+
+def set_output(**changed: Any) -> None:  # noqa: ANN401 - fields of OutputSettings
+    """Change how lines are written."""
+    for name, value in changed.items():
+        setattr(_output, name, value)
+
+
+@contextmanager
+def logging_into(file: Path) -> Iterator[None]:
+    """Write the log, and what commands say that a check calls, into a file; waits and errors stay on standard error."""
+    before = _output.log_file
+    _output.log_file = str(file)
+    try:
+        yield
+    finally:
+        _output.log_file = before
+
+
+def shows_progress() -> bool:
+    """Tell whether progress is wanted."""
+    return _output.progress and _output.verbosity >= 0
+
+
+def writes_json() -> bool:
+    """Tell whether every line is a JSON document."""
+    return _output.log_format == "json"
+
+
+def set_display(display: Display | None) -> None:
+    """Name what stands on the terminal, or that nothing does any more."""
+    global _display  # noqa: PLW0603 - there is one terminal
+    _display = display
+
+
+def raw_stream(stream: TextIO) -> TextIO:
+    """Return the stream below a ``VisibleStream``: for what moves the cursor and makes its own texts visible."""
+    return stream.below if isinstance(stream, VisibleStream) else stream
+
+
 def waiting(reason: str, *, stream: TextIO | None = None) -> None:
     """Say why nothing moves."""
-    say(f"waiting: {reason}", stream=stream)
+    if _output.verbosity < 0:
+        return
+    if _display is not None:
+        _display.waiting(visible(redact(reason)))
+    else:
+        write_line(f"waiting: {reason}", stream=stream)
 
 
-def say(text: str, *, stream: TextIO | None = None) -> None:
-    """Write a line of its own, over one that rewrites itself if there is one."""
+def say(text: str, *, level: Literal["debug", "info", "warning"] = "info", stream: TextIO | None = None) -> None:
+    """Write a line for the user; ``debug`` only with ``-v``, and with ``-q`` only a ``warning``."""
+    if LEVELS[level] < -_output.verbosity:
+        return
+    if _output.log_file:
+        append_log(f"{visible(redact(text))}\n")
+    else:
+        write_line(text, level=level, stream=stream)
+
+
+def write_line(text: str, *, level: str = "info", stream: TextIO | None = None) -> None:
+    """Write a line on standard error, over one that rewrites itself if there is one."""
     stream = sys.stderr if stream is None else stream
-    line = f"{visible(redact(text))}\n"  # in one piece: several processes share the stream
+    line = visible(redact(text))
+    if _output.log_format == "json":
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        line = json.dumps({"event": line, "level": level, "timestamp": at}, sort_keys=True)
+    if _display is not None:
+        _display.print(line)
+        return
+    line += "\n"  # in one piece: several processes share the stream
     if stream.isatty():
         _rewrite(stream, line)
     else:
@@ -121,53 +226,32 @@ def say(text: str, *, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-class Progress:
-    """Counts what is done and says so: one line that rewrites itself on a terminal, else a plain line now and then."""
+def append_log(text: str) -> None:
+    """Append to the file that the log goes to; several processes write there."""
+    descriptor = os.open(_output.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
 
-    def __init__(self, verb: str, expected: int, *, stream: TextIO | None = None, every: float | None = None) -> None:
-        """Expect about ``expected`` documents; write at most every ``every`` seconds (0.2 on a terminal, else 5)."""
-        self._stream = sys.stderr if stream is None else stream
-        self._live = self._stream.isatty()
-        self._every = every if every is not None else (0.2 if self._live else 5.0)
-        self._verb = verb
-        self._expected = expected
-        self._began = self._said = time.monotonic()
-        self.documents = self.rows = self.bytes = self.quarantined = 0
 
-    def add(self, documents: int, rows: int, size: int, quarantined: int) -> None:
-        """Count a finished chunk and say where things stand, unless that was said a moment ago."""
-        self.documents += documents
-        self.rows += rows
-        self.bytes += size
-        self.quarantined += quarantined
-        now = time.monotonic()
-        if now - self._said >= self._every:
-            self._said = now
-            self._write(self.line(now))
+class LogStream:
+    """Where the log's lines go: standard error, above what stands on the terminal, or a file."""
 
-    def waiting(self, reason: str) -> None:
-        """Say why nothing moves."""
-        waiting(reason, stream=self._stream)
+    def __init__(self) -> None:
+        self._part = ""
 
-    def line(self, now: float | None = None) -> str:
-        """Return the line as it would be written at ``now`` (``time.monotonic``)."""
-        spent = max((time.monotonic() if now is None else now) - self._began, 1e-9)
-        rate = self.documents / spent
-        left = max(self._expected - self.documents, 0)
-        eta = f", {left / rate:.0f} s left" if rate and left else ""
-        return (
-            f"{self._verb}: {self.documents:,} of about {self._expected:,} documents, {self.rows:,} rows, "
-            f"{bytes_text(self.bytes)}; {rate:,.0f} documents/s, {self.rows / spent:,.0f} rows/s, "
-            f"{bytes_text(self.bytes / spent)}/s; quarantined {self.quarantined:,}{eta}"
-        )
+    def write(self, text: str) -> int:
+        """Take a text; write the lines that are complete."""
+        *lines, self._part = (self._part + text).split("\n")
+        for line in lines:
+            if _output.log_file:
+                append_log(f"{visible(line)}\n")
+            elif _display is not None:
+                _display.print(visible(line))
+            else:
+                sys.stderr.write(f"{line}\n")
+        return len(text)
 
-    def close(self) -> None:
-        """Write the last line."""
-        self._write(self.line(), final=True)
-
-    def _write(self, line: str, *, final: bool = False) -> None:
-        if self._live:
-            _rewrite(self._stream, line + ("\n" if final else ""))
-        else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+    def flush(self) -> None:
+        """Write through."""
+        if not _output.log_file and _display is None:
+            sys.stderr.flush()

@@ -24,7 +24,6 @@ from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient,
 from migrator.pipeline.tail import applier
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
-from migrator.telemetry import Progress
 
 
 class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +79,6 @@ def _copied(
     )
     plan = begun.plan
     pending = [chunk for chunk in begun.chunks if not chunk.done]
-    progress = Progress("dry run" if dry_run else "backfill", sum(chunk.estimated for chunk in pending))
     jobs = [
         ChunkJob(
             settings=settings,
@@ -93,8 +91,8 @@ def _copied(
         )
         for chunk in pending
     ]
-    done, interrupted = run_chunks(settings, profile, jobs, progress)
-    progress.close()
+    with Progress("dry run" if dry_run else "backfill", estimates(jobs)) as progress:
+        done, interrupted = run_chunks(settings, profile, jobs, progress)
     if not dry_run and not interrupted:
         retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
@@ -238,7 +236,7 @@ def _count_if_done(future: "Future[ChunkResult]", done: list[ChunkResult], progr
 
 def _count(result: ChunkResult, done: list[ChunkResult], progress: Progress) -> None:
     done.append(result)
-    progress.add(result.documents, sum(result.rows.values()), result.bytes, result.quarantined)
+    progress.add(result.collection, result.documents, sum(result.rows.values()), result.bytes, result.quarantined)
 
 
 def _require_parents(target: Connection, profile: Profile, scope: Scope, present: set[str]) -> None:

@@ -22,7 +22,6 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
 from migrator.pipeline.transform import transform_documents
-from migrator.telemetry import Progress
 from migrator.values.document import type_name
 
 MAX_PATHS = 5_000
@@ -107,13 +106,11 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["ChunkC
     parts: dict[str, list[ChunkCensus]] = {}
     if not jobs:
         raise UsageError("no collection of the source is in this scope")
-    progress = Progress("inspect", sum(job.chunk.estimated for job in jobs))
-    with executor(settings.copy) as pool:
+    with Progress("inspect", estimates(jobs)) as progress, executor(settings.copy) as pool:
         for future in as_completed(submit(pool, census_chunk, jobs)):
             part = future.result()
             parts.setdefault(part.collection, []).append(part)
-            progress.add(part.documents, 0, part.bytes, sum(part.quarantine.values()))
-    progress.close()
+            progress.add(part.collection, part.documents, 0, part.bytes, sum(part.quarantine.values()))
     return parts
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -113,6 +114,14 @@ def _dask() -> ModuleType:
         return import_module("migrator.pipeline.dask")
     except ImportError:
         raise ConfigurationError(f"copy.executor is dask: install the extra, {install_extra('dask')}") from None
+
+
+def estimates(jobs: Iterable[ChunkJob]) -> dict[str, int]:
+    """Return the number of documents that the jobs of each collection are about to read, as estimated."""
+    counts: Counter[str] = Counter()
+    for job in jobs:
+        counts[job.chunk.collection] += job.chunk.estimated
+    return dict(counts)
 
 
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
