@@ -15,10 +15,13 @@ from migrator import interruption, output
 from migrator.cli import cli
 from migrator.errors import MigratorError, UnexpectedError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
-from migrator.telemetry import is_utf8, shield_streams, visible
+from migrator.telemetry import is_utf8, shield_streams, visible, write_line, writes_json
 
 TRACEBACK = "MIGRATOR_TRACEBACK"
 """Environment variable: set to anything, an error prints its traceback before its line."""
+
+COMPLETION = "_MIGRATOR_COMPLETE"
+"""Environment variable by which a shell asks for completions; click answers."""
 
 
 def main() -> None:
@@ -31,7 +34,8 @@ def main() -> None:
     sys.unraisablehook = _unraisable
     try:
         output.prepare()
-        shield_streams()
+        if COMPLETION not in os.environ:  # click writes bytes for the shell
+            shield_streams()
         _check_arguments(sys.argv[1:])
         try:
             status = cli.main(prog_name="migrator", standalone_mode=False)
@@ -42,7 +46,10 @@ def main() -> None:
     except click.exceptions.Exit as end:
         status = end.exit_code
     except click.ClickException as error:
-        error.show()
+        if writes_json():
+            write_line(f"migrator: {error.format_message()}", level="error")
+        else:
+            error.show()
         status = _as_json(type(error).__name__, error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):
         status = _failed("Interrupted", "interrupted", UNVERIFIED)  # an interrupted run left something so
@@ -71,9 +78,17 @@ def _unexpected(error: BaseException) -> int:
 
 def _failed(kind: str, words: str, status: int) -> int:
     """Say why the command failed; return the exit status."""
-    # Spelled out here already: click takes the colours of a terminal out of what goes elsewhere.
-    click.echo("\n".join(map(visible, f"migrator: {words}".split("\n"))), err=True)
+    _print_error(f"migrator: {words}")
     return _as_json(kind, words, status)
+
+
+def _print_error(text: str) -> None:
+    """Write an error's line on standard error, as a JSON document if lines are."""
+    if writes_json():
+        write_line(text, level="error")
+        return
+    # Spelled out here already: click takes the colours of a terminal out of what goes elsewhere.
+    click.echo("\n".join(map(visible, text.split("\n"))), err=True)
 
 
 def _as_json(kind: str, words: str, status: int) -> int:
@@ -106,7 +121,7 @@ def _describe(error: BaseException, trace: TracebackType | None) -> str:
 def _thread_died(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         _trace(args.exc_value)
-        click.echo(f"migrator: {_describe(args.exc_value, args.exc_value.__traceback__)}", err=True)
+        _print_error(f"migrator: {_describe(args.exc_value, args.exc_value.__traceback__)}")
 
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:

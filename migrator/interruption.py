@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Final
 
 from migrator.exit_status import UNVERIFIED
+from migrator.telemetry import restore_terminal
 
 LIMIT_S: Final = 5.0
 """Seconds in which an interrupted command ends in order; then it is ended at once."""
@@ -82,6 +83,8 @@ def _end_at_once(why: str) -> None:
         loaded = sys.modules.get("multiprocessing")  # without it there are no children
         for child in loaded.active_children() if loaded else ():
             child.kill()
+    with suppress(Exception):
+        restore_terminal()
     with suppress(OSError):
         os.write(2, f"migrator: {why}: {_AT_ONCE}\n".encode())
     os._exit(UNVERIFIED)

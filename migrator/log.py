@@ -1,21 +1,27 @@
-"""The log: structured lines on standard error.
+"""The log: structured lines on standard error, or in the file that a verification keeps beside its report.
 
 Not in ``telemetry``, which every command loads: structlog takes a tenth of a second to import.
 """
 
+import logging
 import sys
-from typing import Any
+from typing import Any, Final, cast
 
 import structlog
 
+from migrator.telemetry import LogStream, output_settings, writes_json
+
+_LEVELS: Final = {-1: logging.WARNING, 0: logging.INFO}
+
 
 def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common type
-    """Return the tool's logger: readable on a terminal, JSON lines elsewhere."""
+    """Return the tool's logger: readable on a terminal, JSON lines elsewhere, unless ``--log-format`` was given."""
     if not structlog.is_configured():
+        as_json = writes_json() or (output_settings().log_format is None and not sys.stderr.isatty())
         renderer = (
-            structlog.dev.ConsoleRenderer(colors=False)
-            if sys.stderr.isatty()
-            else structlog.processors.JSONRenderer(sort_keys=True)
+            structlog.processors.JSONRenderer(sort_keys=True)
+            if as_json
+            else structlog.dev.ConsoleRenderer(colors=False)
         )
         structlog.configure(
             processors=[
@@ -24,7 +30,10 @@ def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common 
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 renderer,
             ],
+            wrapper_class=structlog.make_filtering_bound_logger(
+                _LEVELS.get(output_settings().verbosity, logging.DEBUG)
+            ),
             # asked for anew with each logger: the stream may have been replaced since
-            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+            logger_factory=lambda *_: structlog.PrintLogger(cast("Any", LogStream())),
         )
     return structlog.get_logger("migrator")

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Any, Final, Self, TextIO
 
 from migrator import telemetry
 from migrator.telemetry import bytes_text, visible
@@ -29,7 +29,7 @@ class Progress:
         self._bars: _Bars | None = None
         self.documents = self.rows = self.bytes = self.quarantined = 0
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Show it from now on."""
         if telemetry.shows_progress() and self._stream.isatty() and not telemetry.writes_json():
             self._bars = _Bars(self._verb, self._expected, self._stream)
@@ -52,6 +52,11 @@ class Progress:
         self.rows += rows
         self.bytes += size
         self.quarantined += quarantined
+        telemetry.say(
+            f"{self._verb}: {collection}: {documents:,} documents, {rows:,} rows, {quarantined:,} quarantined",
+            level="debug",
+            stream=self._stream,
+        )
         now = time.monotonic()
         if self._bars is not None:
             self._bars.add(visible(collection), documents)
@@ -108,7 +113,7 @@ class _Bars:
             for name, count in expected.items()
             if count or len(expected) == 1
         }
-        self._whole = self._progress.add_task(f"{verb}: all", total=sum(expected.values()), rate=0.0)
+        self._whole = self._progress.add_task(f"{visible(verb)}: all", total=sum(expected.values()), rate=0.0)
         self._live = Live(
             Group(self._progress, self._reason),
             console=self._console,

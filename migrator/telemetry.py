@@ -183,6 +183,11 @@ def set_display(display: Display | None) -> None:
     _display = display
 
 
+def has_display() -> bool:
+    """Tell whether something stands on the terminal."""
+    return _display is not None
+
+
 def raw_stream(stream: TextIO) -> TextIO:
     """Return the stream below a ``VisibleStream``: for what moves the cursor and makes its own texts visible."""
     return stream.below if isinstance(stream, VisibleStream) else stream
@@ -219,11 +224,17 @@ def write_line(text: str, *, level: str = "info", stream: TextIO | None = None) 
         _display.print(line)
         return
     line += "\n"  # in one piece: several processes share the stream
-    if stream.isatty():
+    if stream.isatty() and _output.log_format != "json":
         _rewrite(stream, line)
     else:
         stream.write(line)
     stream.flush()
+
+
+def restore_terminal() -> None:
+    """Show the cursor again, which bars hide, where the process ends without taking them away."""
+    if _display is not None and sys.stderr is not None and sys.stderr.isatty():
+        raw_stream(sys.stderr).write("\n\x1b[?25h")
 
 
 def append_log(text: str) -> None:

@@ -5,9 +5,11 @@ import gc
 import importlib
 
 import click
+import msgspec
 
 from migrator import __version__, interruption, native
 from migrator.errors import UnexpectedError
+from migrator.telemetry import OutputSettings, set_output
 
 COMMANDS = {
     "backfill": ("copy", "Copy the source into PostgreSQL; resumes by itself."),
@@ -69,6 +71,7 @@ class LazyGroup(click.Group):
         click ends a broken pipe of any connection with 1, which means a difference, and takes the end of any file for
         an interruption.
         """
+        set_output(**msgspec.structs.asdict(OutputSettings()))  # of a call before, in the same process
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, EOFError) as error:

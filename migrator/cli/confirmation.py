@@ -56,9 +56,9 @@ def confirm(settings: Settings, what: str, summary: Callable[[], Iterable[str]],
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()):
         raise RefusedError(f"{what} asks before it begins, and there is no terminal to answer on: add --yes")
     place, name = _place(settings)
-    say(f"{what}, {place}")
+    say(f"{what}, {place}", level="warning")
     for line in summary():
-        say(f"  {line}")
+        say(f"  {line}", level="warning")
     answer = click.prompt(f"type {name} to go on", default="", show_default=False, err=True)
     if answer.strip() != name:
         raise RefusedError(f"the answer is not {name}: nothing was done")

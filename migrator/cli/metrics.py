@@ -43,5 +43,5 @@ def metrics_command(
     else:
         click.echo(prometheus_text([*samples, *(() if tail is None else tail_metrics.samples(tail))]), nl=False)
     for sentence in beyond:
-        say(f"threshold crossed: {sentence}")
+        say(f"threshold crossed: {sentence}", level="warning")
     finish(mask(different=beyond))

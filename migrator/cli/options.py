@@ -6,14 +6,64 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from migrator.config import Settings, load_with_exposed_files
+from migrator.config import DEFAULT_PATH, Settings, load_with_exposed_files
 from migrator.exit_status import Allowance
-from migrator.telemetry import say, visible
+from migrator.telemetry import say, set_output, visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
+def _set(**wanted: object) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return what an option does that changes how lines are written; the command does not see the option."""
+
+    def change(_context: click.Context, _option: click.Parameter, given: Any) -> None:  # noqa: ANN401 - click's signature
+        if given:
+            set_output(**{name: given if value is ... else value for name, value in wanted.items()})
+
+    return change
+
+
+_OUTPUT = (
+    click.option(
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_set(verbosity=1), help="Say more: each chunk."
+    ),
+    click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_set(verbosity=-1),
+        help="Say only warnings and errors on standard error.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        expose_value=False,
+        callback=_set(log_format=...),
+        help="Lines on standard error (default: text; the log is JSON where there is no terminal).",
+    ),
+    click.option(
+        "--no-progress", is_flag=True, expose_value=False, callback=_set(progress=False), help="Show no progress."
+    ),
+)
+
+
+def json_option(command: Command) -> Command:
+    """Add ``--json``, which the command receives as ``as_json``, and the options of what is said on standard error."""
+    for option in reversed(_OUTPUT):
+        command = option(command)
+    return _json(command)
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(),
+    envvar="MIGRATOR_CONFIG",
+    help="Configuration file (default: MIGRATOR_CONFIG, else config.toml).",
+)
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
@@ -49,16 +99,18 @@ allow_quarantined_option = click.option(
 
 def common_options(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
-    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(
-        json_option(command)
-    )
+    return config_option(json_option(command))
 
 
 def load(config: str | None, **copy: object) -> Settings:
     """Load the settings named on the command line; ``copy`` overrides keys of ``[copy]`` where given."""
     settings, exposed = load_with_exposed_files(config)
     for file in exposed:
-        say(f"warning: {file} holds a password and every user of this machine may read it: chmod 600 {file}")
+        say(
+            f"warning: {file} holds a password and every user of this machine may read it: chmod 600 {file}",
+            level="warning",
+        )
+    say(f"configuration: {config or DEFAULT_PATH}", level="debug")
     given = {name: value for name, value in copy.items() if value is not None}
     if not given:
         return settings

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show
+from migrator.cli.options import allow_quarantined_option, common_options, config_option, finish, load, show
 from migrator.cli.text import sample_lines
 from migrator.config import SourceSettings
 from migrator.exit_status import Allowance, beyond, mask
@@ -99,7 +99,7 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     metavar="N",
     help="Documents read.",
 )
-@click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")
+@config_option
 def draft_command(
     config: str | None, collection: tuple[str, ...], table: tuple[str, ...], name: str, sample: int
 ) -> None:

@@ -142,7 +142,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     except BaseException:
         if not _is_point_passed(journal):
             _undo(sessions, journal)
-            say("cutover: undone: the fence is lifted, and everything is as it was before")
+            say("cutover: undone: the fence is lifted, and everything is as it was before", level="warning")
         raise
     return journal
 
@@ -268,7 +268,7 @@ def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) 
     except RefusedError:
         pass  # `migrator tail` does it already
     except MigratorError as error:
-        say(f"cutover: the reverse sync stopped: {error}")
+        say(f"cutover: the reverse sync stopped: {error}", level="warning")
         journal.note(**{REVERSE_STOPPED: str(error)})
 
 

@@ -190,7 +190,10 @@ def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mappin
             try:
                 _set_roles(source, one, list(one["roles"]))
             except OperationFailure as error:
-                say(f"cutover: {one['user']}@{one['database']} does not have its roles back: {first_line(error)}")
+                say(
+                    f"cutover: {one['user']}@{one['database']} does not have its roles back: {first_line(error)}",
+                    level="warning",
+                )
                 failed = error
         if failed is not None:
             raise failed

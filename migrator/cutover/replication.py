@@ -81,7 +81,7 @@ def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: thr
         try:
             return tail.run(until, stop)
         except AlarmError as alarm:
-            say(f"ALARM: {alarm}; a parity check now compares and repairs everything")
+            say(f"ALARM: {alarm}; a parity check now compares and repairs everything", level="warning")
             repaired = apply_repair(settings, Scope(), Approval("migrator tail", str(alarm)))
             documents = sum(len(ids) for ids in repaired.documents.values())
             say(f"tail: repaired {documents:,} documents, and continues from the position taken before")

@@ -178,7 +178,7 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
     if not journal.begun(RESTORE_STEP):
         fence.lift_target(sessions.target, sessions.settings.postgres)
         journal.undo("rollback-")
-        say("rollback: undone: the fence is lifted, and PostgreSQL stays open")
+        say("rollback: undone: the fence is lifted, and PostgreSQL stays open", level="warning")
 
 
 def _run_steps_before(

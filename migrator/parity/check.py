@@ -26,15 +26,15 @@ from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, executor, submit
+from migrator.pipeline.executors import ChunkJob, estimates, executor, submit
 from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.progress import Progress
 from migrator.sources.profile import Context
-from migrator.telemetry import Progress
 
 NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
@@ -169,9 +169,11 @@ def _run(
     computed: list[BothSides] = []
     if not chunks:
         return parts, computed
-    progress = Progress("parity", sum(job.chunk.estimated for job in chunks)) if pool is None else None
     jobs: list[AggregatesJob | ChunkJob] = [*aggregates, *chunks]
-    with executor(settings.copy) if pool is None else nullcontext(pool) as chosen:
+    with (
+        Progress("parity", estimates(chunks)) if pool is None else nullcontext() as progress,
+        executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
+    ):
         futures = submit(chosen, _run_job, jobs)
         for future in as_completed(futures):
             part, job = future.result(), futures[future]
@@ -180,9 +182,8 @@ def _run(
                 continue
             parts.setdefault(part.collection, []).append(part)
             if progress is not None and isinstance(job, ChunkJob):
-                progress.add(part.documents, part.rows, part.documents * job.chunk.average_bytes, part.quarantined)
-    if progress is not None:
-        progress.close()
+                size = part.documents * job.chunk.average_bytes
+                progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
     return parts, computed
 
 

@@ -14,7 +14,15 @@ from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
-from migrator.pipeline.executors import ChunkJob, executor, is_small, require_executor, submit, workers
+from migrator.pipeline.executors import (
+    ChunkJob,
+    estimates,
+    executor,
+    is_small,
+    require_executor,
+    submit,
+    workers,
+)
 from migrator.pipeline.extract import SourceCollection, no_collection_message
 from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
@@ -22,6 +30,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, thread_executor
 from migrator.pipeline.tail import applier
+from migrator.progress import Progress
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
 

@@ -16,12 +16,13 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, collector_paused, executor, submit
+from migrator.pipeline.executors import ChunkJob, collector_paused, estimates, executor, submit
 from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
 from migrator.pipeline.transform import transform_documents
+from migrator.progress import Progress
 from migrator.values.document import type_name
 
 MAX_PATHS = 5_000

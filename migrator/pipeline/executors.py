@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import TypeVar
 
 import msgspec
 
-from migrator import fault_points, interruption
+from migrator import fault_points, interruption, telemetry
 from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.pipeline.ledger import Chunk, Plan
@@ -31,6 +32,8 @@ LOOK_SECONDS = 0.5  # between two looks at the parent, where the kernel does not
 SMALL_DOCUMENTS = 5_000
 SMALL_BYTES = 8_388_608
 """At most of a copy that starts no worker processes."""
+REASON_BYTES = 2_000
+"""At most so much of a reason: a write of less than PIPE_BUF is not mixed with another one."""
 LOST_WORKER = "a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
 
 Job = TypeVar("Job")
@@ -83,7 +86,10 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     # spawn: MongoDB's driver has threads, which a forked process would not have
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers(settings), context, _start_worker, (os.getpid(),))
+    reasons, channel = context.Pipe(duplex=False)
+    threading.Thread(target=_relay, args=(reasons,), name="reasons", daemon=True).start()
+    given = (os.getpid(), telemetry.output_settings(), channel if telemetry.has_display() else None)
+    pool = ProcessPoolExecutor(workers(settings), context, _start_worker, given)
     try:
         yield pool
     except BaseException as error:
@@ -99,6 +105,13 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     ends = threading.Thread(target=pool.shutdown, name="workers end")
     ends.start()
     interruption.join_later(ends)
+
+
+def _relay(reasons: Connection) -> None:
+    """Show why workers wait, as long as one of them may say so."""
+    with reasons, suppress(EOFError, OSError):
+        while True:
+            telemetry.waiting(reasons.recv_bytes().decode())
 
 
 def require_executor(settings: CopySettings) -> None:
@@ -146,10 +159,32 @@ def interruption_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_worker(parent: int) -> None:
+class _Channel:
+    """The way of a worker's reasons to the bars that its parent draws."""
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+
+    def print(self, line: str) -> None:
+        """Send a line as a reason: a worker says nothing else."""
+        self.waiting(line)
+
+    def waiting(self, reason: str) -> None:
+        """Send why nothing moves; in one write, so that the messages of several workers do not mix."""
+        with suppress(OSError):  # the parent is gone
+            self._channel.send_bytes(reason.encode("utf-8", "backslashreplace")[:REASON_BYTES])
+
+
+def _start_worker(
+    parent: int, output: telemetry.OutputSettings | None = None, channel: Connection | None = None
+) -> None:
     """Ignore interruption, which the parent handles; end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shield_streams()
+    if output is not None:
+        telemetry.set_output(**msgspec.structs.asdict(output))
+    if channel is not None:
+        telemetry.set_display(_Channel(channel))
     end_with_parent(parent)
 
 

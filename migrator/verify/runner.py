@@ -29,6 +29,7 @@ from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.schema import decisions
+from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
@@ -36,6 +37,8 @@ from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
 COMMAND = "verify"
+LOG = "checks.log"
+"""File beside the report: what the schedulers log that checks drive, and the rehearsals of cutover and rollback."""
 
 
 class _ComparingContext(Context):
@@ -389,7 +392,8 @@ def verify_into(
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = run_folder.make(Path(directory or settings.report.directory), name)
-    result = verify(settings, msgspec.structs.replace(request, run_name=folder.name, on_record=True), say=say)
+    with logging_into(folder / LOG):
+        result = verify(settings, msgspec.structs.replace(request, run_name=folder.name, on_record=True), say=say)
     if key is not None:
         result = integrity.sign(result, key)
     renderer.write(result, folder)

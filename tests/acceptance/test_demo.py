@@ -27,6 +27,9 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     assert "not planned" not in done.stderr
     for title in ("census", "plan", "backfill", "verify"):
         assert f"── {title} " in done.stderr
+    for said in ("leads", "resigned as leader", "cutover: fence"):  # by the schedulers and rehearsals of checks
+        assert said in (folder / "checks.log").read_text()
+        assert said not in done.stderr
     assert {"result.json", "report.html", "report.md", "planted.md"} <= {file.name for file in folder.iterdir()}
     evidence = json.loads((folder / "result.json").read_text())["evidence"]
     ended = {check["id"]: check["outcome"]["status"] for check in evidence["checks"]}

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator import telemetry
 from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
 from migrator.result import Measurement, Panel, table_panel
@@ -68,7 +69,9 @@ class Contender:
         """Start it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_contender_main, args=(task, theirs), daemon=True)
+        self._process = context.Process(
+            target=_contender_main, args=(task, theirs, telemetry.output_settings()), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -115,7 +118,8 @@ def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
             one.kill()
 
 
-def _contender_main(task: ContenderTask, pipe: Connection) -> None:
+def _contender_main(task: ContenderTask, pipe: Connection, output: telemetry.OutputSettings) -> None:
+    telemetry.set_output(**msgspec.structs.asdict(output))
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
             inner = open_side(task.settings, task.backend)
