@@ -27,7 +27,7 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     assert "not planned" not in done.stderr
     for title in ("census", "plan", "backfill", "verify"):
         assert f"── {title} " in done.stderr
-    for said in ("leads", "resigned as leader", "cutover: fence"):  # by the schedulers and rehearsals of checks
+    for said in ("leads", "resigned as leader"):  # by the schedulers that checks drive
         assert said in (folder / "checks.log").read_text()
         assert said not in done.stderr
     assert {"result.json", "report.html", "report.md", "planted.md"} <= {file.name for file in folder.iterdir()}
