@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, field
 
 from migrator.errors import ConfigurationError
 from migrator.files import readable_by_all
-from migrator.telemetry import is_utf8
+from migrator.telemetry import is_utf8, redact
 
 DEFAULT_PATH = "config.toml"
 PREFIX = "MIGRATOR_"
@@ -265,6 +265,43 @@ def load_with_exposed_files(
     if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
         held.append(file)
     return settings, [one for one in held if readable_by_all(one)]
+
+
+class EffectiveSetting(Struct, frozen=True):
+    """One setting as it is in force, and where it comes from; credentials are taken out."""
+
+    key: str
+    """``section.key``."""
+    value: Any
+    """None: not set."""
+    origin: str
+    """``default``, the path of the configuration file, or the name of the environment variable."""
+
+
+def effective_settings(
+    source: str | None = None, environment: Mapping[str, str] | None = None
+) -> list[EffectiveSetting]:
+    """Return every setting with its origin, in the order of ``config.example.toml``; raises as ``load_settings``."""
+    environment = os.environ if environment is None else environment
+    settings = load_settings(source, environment)
+    file = Path(source or DEFAULT_PATH)
+    tree = _read(file, required=source is not None)
+    found = []
+    for section, keys in known_keys().items():
+        for key in keys:
+            variable = f"{PREFIX}{section.upper()}__{key.upper()}"
+            origin = variable if variable in environment else str(file) if key in tree.get(section, {}) else "default"
+            value = _redacted(msgspec.to_builtins(getattr(getattr(settings, section), key)))
+            found.append(EffectiveSetting(f"{section}.{key}", value, origin))
+    return found
+
+
+def _redacted(value: Any) -> Any:  # noqa: ANN401 - a setting as a plain value
+    if isinstance(value, dict):
+        return {name: _redacted(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_redacted(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:

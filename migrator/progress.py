@@ -90,11 +90,11 @@ class _Bars:
 
     def __init__(self, verb: str, expected: Mapping[str, int], stream: TextIO) -> None:
         # loaded here: few commands show bars, and all must begin quickly
-        from rich.console import Console, Group  # noqa: PLC0415
-        from rich.live import Live  # noqa: PLC0415
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-        from rich.progress import Progress as RichProgress  # noqa: PLC0415
-        from rich.text import Text  # noqa: PLC0415
+        from rich.console import Console, Group  # noqa: PLC0415 - it takes a tenth of a second
+        from rich.live import Live  # noqa: PLC0415 - as above
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - as above
+        from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
+        from rich.text import Text  # noqa: PLC0415 - as above
 
         self._text: Any = Text
         columns = (

@@ -13,6 +13,7 @@ from migrator.telemetry import OutputSettings, set_output
 
 COMMANDS = {
     "backfill": ("copy", "Copy the source into PostgreSQL; resumes by itself."),
+    "config": ("config", "Show the settings in force with their origin, or check them."),
     "cutover": (
         "cutover",
         "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",

@@ -1,0 +1,76 @@
+"""``config show`` and ``config check``."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from migrator.cli import cli
+from migrator.config import known_keys
+from migrator.errors import ConfigurationError, UsageError
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("MIGRATOR_CONFIG", raising=False)
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f'[mongo]\nuri = "mongodb://me:{SECRET}@host/db"\n[postgres]\ndsn_env = "TARGET"\n[copy]\nworkers = 3\n'
+    )
+    path.chmod(0o600)
+    return path
+
+
+def call(file: Path, *arguments: str, **environment: str) -> Result:
+    return CliRunner(env=environment).invoke(cli, ["config", *arguments, "--config", str(file)])
+
+
+def test_every_setting_is_shown_with_its_origin_and_without_credentials(file: Path) -> None:
+    shown = call(file, "show", MIGRATOR_COPY__WORKERS="5", MIGRATOR_CUTOVER__ENVIRONMENT="staging")
+    lines = shown.stdout.splitlines()
+    assert len(lines) == sum(map(len, known_keys().values()))
+    assert 'mongo.uri = "mongodb://***@host/db"  # ' + str(file) in lines
+    assert "copy.workers = 5  # MIGRATOR_COPY__WORKERS" in lines
+    assert 'cutover.environment = "staging"  # MIGRATOR_CUTOVER__ENVIRONMENT' in lines
+    assert 'source.profile = "stellaops"  # default' in lines
+    assert "source.zone = (not set)  # default" in lines
+    assert SECRET not in shown.output
+
+
+def test_only_what_is_not_a_default_is_shown_on_request_also_as_json(file: Path) -> None:
+    found = json.loads(call(file, "show", "--changed", "--json").stdout)
+    assert {(one["key"], one["origin"]) for one in found} == {
+        ("mongo.uri", str(file)),
+        ("postgres.dsn_env", str(file)),
+        ("copy.workers", str(file)),
+    }
+
+
+def test_a_check_resolves_references_and_loads_the_source(file: Path) -> None:
+    found = call(file, "check", TARGET="dbname=x", MIGRATOR_PERSISTENCE__SCHEDULER="mongo")
+    assert found.exit_code == 0
+    assert found.stdout.splitlines()[0] == f"ok  configuration: {file}"
+    assert "ok  postgres.dsn: can be resolved" in found.stdout
+    assert "MIGRATOR_PERSISTENCE__SCHEDULER is set, so a cutover is refused" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "words"),
+    [
+        ("", ConfigurationError, "names the environment variable TARGET, which is not set"),
+        ('[source]\nprofile = "stelaops"\n', UsageError, "stelaops"),
+        ("[cutover]\nenvironmnt = 1\n", ConfigurationError, "environmnt"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    file: Path, more: str, error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TARGET", raising=False)
+    file.write_text(file.read_text() + more)
+    done = call(file, "check")
+    assert isinstance(done.exception, error)
+    assert words in str(done.exception)
+    assert "\n" not in str(done.exception)
