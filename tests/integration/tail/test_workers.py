@@ -51,7 +51,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[PlainResult]:
             self.pipe.poll(240)
         return is_ready(self)
 
-    monkeypatch.setattr(module, "LEAST_DOCUMENTS", 1)
+    monkeypatch.setattr(module, "LEAST_DOCUMENTS", 0)
     monkeypatch.setattr(Workers, "apply", noted)
     monkeypatch.setattr(module._Worker, "is_ready", patient)
     return found
@@ -132,6 +132,42 @@ def test_random_changes_end_as_a_fresh_copy_does(
             changes.make(150)
             assert tail.run("caught-up").applied
     assert sum(one.applied for one in answers) > 0 < sum(len(one.left) for one in answers)
+    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
+
+
+def test_changes_that_concern_other_documents_are_left(
+    source: Source, settings: Settings, new_scheduler_dsn: NewDsn, answers: list[PlainResult]
+) -> None:
+    with Tail(settings) as tail:
+        source["runs"].insert_one(run_of(_id="child", retryOf="parent"))
+        source["impact_snapshots"].insert_one({**fresh("impact_snapshots"), "_id": "i1", "runId": "other parent"})
+        source["runs"].update_one({"_id": "r1"}, {"$set": {"state": "unheard of"}})
+        tail.run("caught-up")
+        del answers[:]
+        source["runs"].bulk_write(
+            [
+                InsertOne(run_of(_id="parent")),
+                InsertOne(run_of(_id="other parent")),
+                InsertOne(run_of(_id="alone")),
+                UpdateOne({"_id": "r1"}, {"$set": {"state": "queued"}}),
+                UpdateOne({"_id": "r2"}, {"$set": {"state": "unheard of"}}),
+                UpdateOne({"_id": "r3"}, {"$set": {"tenantId": "another"}}),
+                UpdateOne({"_id": "r4"}, {"$set": {"scheduleId": "nowhere"}}),
+                UpdateOne({"_id": "r5"}, {"$set": {"note": 1}}),
+                DeleteOne({"_id": "r6"}),
+            ]
+        )
+        tail.run("caught-up")
+    assert {one for answer in answers for one in answer.left} == {
+        "parent",
+        "other parent",
+        "r1",
+        "r2",
+        "r3",
+        "r4",
+        "r6",
+    }
+    assert sum(one.applied for one in answers) == len(["alone", "r5"])
     assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 
@@ -240,7 +276,11 @@ def test_a_worker_of_a_tail_that_is_gone_writes_nothing(source: Source, settings
     sessions = Sessions(settings)
     service = module._Service(settings)
     try:
-        assert service.apply(task(sessions, ["r0"], sessions.target.info.backend_pid)).left == ["r0"]
+        with Tail(settings) as heir:
+            heir.run("caught-up")
+            assert service.apply(task(sessions, ["r0"], sessions.target.info.backend_pid)).left == ["r0"]
+            assert heir._session is not None
+            assert service.apply(task(sessions, ["r0"], heir._session._target.info.backend_pid)).left == []
     finally:
         service.close()
         sessions.close()
