@@ -151,7 +151,7 @@ def test_changes_that_concern_other_documents_are_left(
                 InsertOne(run_of(_id="alone")),
                 UpdateOne({"_id": "r1"}, {"$set": {"state": "queued"}}),
                 UpdateOne({"_id": "r2"}, {"$set": {"state": "unheard of"}}),
-                UpdateOne({"_id": "r3"}, {"$set": {"tenantId": "another"}}),
+                UpdateOne({"_id": "r3"}, {"$set": {"tenantId": "another"}, "$unset": {"scheduleId": ""}}),
                 UpdateOne({"_id": "r4"}, {"$set": {"scheduleId": "nowhere"}}),
                 UpdateOne({"_id": "r5"}, {"$set": {"note": 1}}),
                 DeleteOne({"_id": "r6"}),
