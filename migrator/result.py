@@ -11,7 +11,7 @@ and no white space, so that ``jq -cSj .evidence result.json | sha256sum`` gives 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -23,6 +23,8 @@ Severity: TypeAlias = Literal["difference", "warning", "explained"]
 """``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``explained``: by a policy or the source."""
 AreaStatus: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
 """``absent``: this version of the tool has no checks of that area. The report shows it, and it sets no bit."""
+Standing: TypeAlias = Literal["passed", "failed", "unverified", "shown-by-tests", "not-exercised"]
+"""What is known of a requirement."""
 Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
 """``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
 
@@ -165,6 +167,8 @@ class Requirement(Part, frozen=True, kw_only=True):
     text: str
     checks: tuple[str, ...]
     """Ids, also of checks that this run left out; the requirement is unverified then."""
+    tests: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Tests of the product that show it; some of them, where there are many."""
 
 
 class OutOfScope(Part, frozen=True, kw_only=True):
@@ -508,6 +512,13 @@ class Result(Part, frozen=True, kw_only=True):
         if "passed" in statuses:
             return "passed"
         return "not-applicable" if "not-applicable" in statuses else "not-asked-for"
+
+    def requirement_standing(self, requirement: Requirement) -> Standing:
+        """Return what is known of a requirement: what this run shows, else whether the product's tests show it."""
+        status = self.requirement_status(requirement)
+        if requirement.checks and status in ("passed", "failed", "unverified"):
+            return cast("Standing", status)
+        return "shown-by-tests" if requirement.tests else "not-exercised"
 
     def counts_as_failed(self, check: Check) -> bool:
         """Tell whether a check sets bit 1: it failed and that is not accepted, or it warned where that fails."""

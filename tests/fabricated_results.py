@@ -278,6 +278,9 @@ def troubled() -> Result:
             Requirement(id="0-T2.2.2", text="all 11 tables and indexes", checks=("schema.catalogue",)),
             Requirement(id="0-T2.9.3", text="dead worker detection", checks=("workers.heartbeats",)),
             Requirement(id="4-B1", text="rollback level 1: switch back", checks=("cutover.rollback",)),
+            Requirement(
+                id="0-T2.8.4", text="lock renewal", checks=(), tests=("integration/test_locks.py::test_renewal",)
+            ),
         ),
         out_of_scope=OUT_OF_SCOPE[:2],
         collections=moved,

@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from migrator.exit_status import QUARANTINE
 from migrator.report import wording
 from migrator.report.charts import Bar, Chart, Gauge, Grid, chart, gauge, grid
-from migrator.result import Area, Cell, Check, Finding, Requirement, Result, Severity, Status, Tally
+from migrator.result import Area, Cell, Check, Finding, Result, Severity, Standing, Status, Tally
 
 
 class SectionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class SectionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AREA_SECTIONS: Final = (
+    SectionPlan(anchor="cutover", short="Cutover", title="Cutover and rollback", areas=("cutover",)),
     SectionPlan(
         anchor="semantics",
         short="Semantics",
@@ -47,7 +49,6 @@ AREA_SECTIONS: Final = (
     ),
     SectionPlan(anchor="locking", short="Locking", title="Locking under contention", areas=("locking",)),
     SectionPlan(anchor="timings", short="Timings", title="Timings", areas=("performance",)),
-    SectionPlan(anchor="cutover", short="Cutover", title="Cutover and rollback", areas=("cutover",)),
     SectionPlan(
         anchor="sensitivity",
         short="Strength",
@@ -134,6 +135,33 @@ class Timing(msgspec.Struct, frozen=True):
     width: int
 
 
+class QuarantineLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Documents in quarantine, or dropped from it, for one reason: a line of the list of decisions."""
+
+    collection: str
+    reason: str
+    path: str = ""
+    expected: str = ""
+    count: int
+    keys: tuple[str, ...] = ()
+    decision: str = ""
+    """Empty: to be decided."""
+    who: str = ""
+
+
+class RequirementLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A requirement with what is known of it."""
+
+    id: str
+    text: str
+    words: str
+    sign: str
+    checks: tuple[tuple[str, bool], ...] = ()
+    """Ids, and whether the run has them."""
+    tests: tuple[str, ...] = ()
+    note: str = ""
+
+
 class View(msgspec.Struct, frozen=True):
     """Everything that the templates need in addition to the result and its wording."""
 
@@ -161,8 +189,9 @@ class View(msgspec.Struct, frozen=True):
     charts: dict[str, list[Chart]]
     shown_above: set[str]
     """Checks whose charts are shown in the section of their area."""
-    requirements: list[tuple[Requirement, Status, list[tuple[str, bool]]]]
-    """Each requirement, what this run shows of it, and its checks: id, and whether the run has it."""
+    decide: list[QuarantineLine]
+    requirements: list[RequirementLine]
+    requirement_counts: str
     state_machines: list[Grid]
     statuses: list[str]
     """How checks ended in this result, for the filter."""
@@ -176,6 +205,7 @@ def arrange(result: Result) -> View:
     planted = [check for check in checks if check.area == "sensitivity"]
     rows = _map(result, columns)
     sections = sections_of(result)
+    requirements = _requirements(result)
     return View(
         places=_places(result),
         columns=columns,
@@ -204,7 +234,9 @@ def arrange(result: Result) -> View:
             check.id: [chart(one) for one in (*check.panels, *result.run.panels.get(check.id, ()))] for check in checks
         },
         shown_above={check.id for _, areas in sections for _, _, some in areas for check in some},
-        requirements=_requirements(result),
+        decide=_decide(result),
+        requirements=requirements,
+        requirement_counts=_requirement_counts(requirements),
         state_machines=[grid(machine) for machine in result.evidence.state_machines],
         statuses=[status for status, count in result.statuses().items() if count],
     )
@@ -352,12 +384,78 @@ def _timings_more(result: Result) -> str:
     return "; ".join([*said, f"{wording.milliseconds(sum(durations.values()))} in total"]) if durations else ""
 
 
-def _requirements(result: Result) -> list[tuple[Requirement, Status, list[tuple[str, bool]]]]:
-    made = {check.id for check in result.evidence.checks}
-    return [
-        (one, result.requirement_status(one), [(name, name in made) for name in one.checks])
-        for one in sorted(result.evidence.requirements, key=lambda each: _in_order(each.id))
+def _decide(result: Result) -> list[QuarantineLine]:
+    """Return the open lines first, then what people dropped, with who decided it."""
+    allowed = result.evidence.policy.allow_quarantined
+    accepted = bool(allowed) and not result.exit_status() & QUARANTINE
+    lines = [
+        QuarantineLine(
+            collection=one.collection,
+            reason=one.reason,
+            path=one.path,
+            expected=one.expected,
+            count=one.count,
+            keys=one.keys,
+            decision="accepted" if accepted else "",
+            who=f"--allow-quarantined {allowed}" if accepted else "",
+        )
+        for one in result.evidence.quarantine
     ]
+    dropped: dict[tuple[str, str, str, str], list[str]] = {}
+    for check in result.evidence.checks:
+        for panel in check.panels if check.id == "parity.quarantine" else ():
+            for row in panel.rows:
+                collection, key, reason, path, who, why, _ = (str(one or "") for one in row)
+                dropped.setdefault((collection, reason, path, f"{who}, because {why}" if why else who), []).append(key)
+    lines += [
+        QuarantineLine(
+            collection=collection,
+            reason=reason,
+            path=path,
+            count=len(keys),
+            keys=tuple(keys[:KEYS_SHOWN]),
+            decision="dropped",
+            who=who,
+        )
+        for (collection, reason, path, who), keys in dropped.items()
+    ]
+    return lines
+
+
+KEYS_SHOWN: Final = 2
+
+_STANDINGS: Final[dict[Standing, tuple[str, str]]] = {
+    "passed": ("passed", "passed"),
+    "failed": ("failed", "failed"),
+    "unverified": ("not verified", "unverified"),
+    "shown-by-tests": ("shown by the product's tests", "not-asked-for"),
+    "not-exercised": ("not exercised in this run", "absent"),
+}
+"""Words and sign."""
+_OUT_OF_SCOPE: Final = "out of scope"
+
+
+def _requirements(result: Result) -> list[RequirementLine]:
+    made = {check.id for check in result.evidence.checks}
+    lines = []
+    for one in result.evidence.requirements:
+        words, sign = _STANDINGS[result.requirement_standing(one)]
+        tests = one.tests or () if sign in ("not-asked-for", "absent") else ()
+        checks = tuple((name, name in made) for name in one.checks)
+        lines.append(RequirementLine(id=one.id, text=one.text, words=words, sign=sign, checks=checks, tests=tests))
+    lines += [
+        RequirementLine(id=one.id, text=one.text, words=_OUT_OF_SCOPE, sign="not-applicable", note=one.note)
+        for one in result.evidence.out_of_scope
+    ]
+    return sorted(lines, key=lambda each: _in_order(each.id))
+
+
+def _requirement_counts(lines: list[RequirementLine]) -> str:
+    """Return how many requirements ended in which way, as a sentence."""
+    names = [*(words for words, _ in _STANDINGS.values()), _OUT_OF_SCOPE]
+    ends = {name: sum(one.words == name for one in lines) for name in names}
+    said = ", ".join(f"{wording.number(count)} {name}" for name, count in ends.items() if count)
+    return f"{wording.counted(len(lines), 'requirement')}: {said}."
 
 
 def _in_order(name: str) -> list[tuple[bool, int, str]]:

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+import msgspec
+
+from migrator.exit_status import TOOL_FAILED, UNVERIFIED
 from migrator.result import NOT_DUE, Check, CutoverRecord, Policy, Result, Status, Verdict
 
 STATUS_WORDS: Final[dict[Status, str]] = {
@@ -263,11 +266,7 @@ def basis(result: Result) -> list[str]:
         said.append(f"{counted(explained, 'finding')} explained by a policy or by the source, and no difference.")
     strength = mutations_caught(result)
     if strength is not None:
-        classes = counted(strength[1], "class", "classes")
-        said.append(
-            f"Of {classes} of faults planted to test this verification, {number(strength[0])} were caught"
-            f" and {number(strength[1] - strength[0])} missed."
-        )
+        said.append(_strength(strength))
     absent = [area.name for area in evidence.areas if area.status == "absent"]
     if absent:
         said.append(f"Not checked by this version of the tool: {listed(absent)}.")
@@ -304,6 +303,107 @@ def _counted(result: Result) -> str:
     return f"{counted(len(evidence.checks), 'check')}: {ended}."
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether the cutover could be made, as far as this run tells."""
+
+    status: Status
+    word: str
+    why: tuple[str, ...]
+
+
+def readiness(result: Result) -> Readiness:
+    """Return whether the cutover could be made now: every gate met, no check failed, nothing left unverified."""
+    why = []
+    failed = sum(map(result.counts_as_failed, result.evidence.checks))
+    if failed:
+        why.append(f"{counted(failed, 'check')} failed.")
+    gates = gates_unmet(result)
+    if gates is not None and gates[0]:
+        named = f": {', '.join(gates[2])}" if gates[2] else ""
+        why.append(f"{number(gates[0])} of {counted(gates[1], 'gate')} {'is' if gates[0] == 1 else 'are'} open{named}.")
+    if why:
+        return Readiness("failed" if failed else "unverified", "no", tuple(why))
+    unsure = result.exit_status() & (UNVERIFIED | TOOL_FAILED)
+    if gates is None:
+        why.append("The gates were not evaluated in this run; migrator cutover plan evaluates them.")
+    if unsure:
+        why.append("Not everything was verified.")
+    if why:
+        return Readiness("unverified", "not known", tuple(why))
+    return Readiness("passed", "yes", ("Every gate was met when it was evaluated, and no check failed.",))
+
+
+def open_gates(result: Result) -> list[tuple[str, str]]:
+    """Return the gates that were not met, each with why."""
+    rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows]
+    return [(str(row[0]), str(row[2])) for row in rows if len(row) > 2 and row[1] != "met"]  # noqa: PLR2004 - name, state, why
+
+
+def proved(result: Result) -> list[str]:
+    """Return what the checks of this run show, each a sentence."""
+    evidence = result.evidence
+    said = [_documents(result)] if evidence.collections else []
+    said.append(_counted(result))
+    by_area = {area.name: area.title for area in evidence.areas}
+    passed = [
+        name
+        for name in by_area
+        if (own := [one for one in evidence.checks if one.area == name and one.can_fail])
+        and all(one.outcome.status == "passed" for one in own)
+    ]
+    if passed:
+        said.append(f"Every check passed that can fail in {listed(passed)}.")
+    shown = sum(result.requirement_status(one) == "passed" for one in evidence.requirements)
+    if shown:
+        said.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
+    explained = sum(
+        tally.count
+        for check in evidence.checks
+        for tally in check.tallies
+        if tally.severity == "explained" and check.area != "sensitivity"
+    )
+    if explained:
+        said.append(f"{counted(explained, 'finding')} explained by a policy or by the source, and no difference.")
+    return said
+
+
+def not_requested(result: Result) -> list[str]:
+    """Return what was not asked for, each with the option that asks for it."""
+    evidence = result.evidence
+    said = [f"{area.name}: {area.reason}" for area in evidence.areas if area.status in ("not-asked-for", "skipped")]
+    said += [
+        f"{check.id}: {check.outcome.reason}" for check in evidence.checks if check.outcome.status == "not-asked-for"
+    ]
+    return said
+
+
+def not_proved(result: Result) -> list[str]:
+    """Return what this verification cannot tell, the most important first, each a sentence."""
+    evidence = result.evidence
+    said = [
+        f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
+    ]
+    unsure = [one for one in evidence.checks if one.outcome.status == "unverified" and not one.outcome.grant]
+    said += [f"{check.id} could not be made: {check.outcome.reason}" for check in unsure[:_LISTED_CHECKS]]
+    if len(unsure) > _LISTED_CHECKS:
+        said.append(f"{counted(len(unsure) - _LISTED_CHECKS, 'more check')} could not be made.")
+    absent = [area.name for area in evidence.areas if area.status == "absent"]
+    if absent:
+        said.append(f"Not checked by this version of the tool: {listed(absent)}.")
+    said += list(evidence.left_out[:_LISTED_CHECKS])
+    strength = mutations_caught(result)
+    if strength is None:
+        said.append("How many faults these checks would miss: none was planted in this run (--sensitivity).")
+    else:
+        said.append(_strength(strength))
+    said.append("What happens after this run: it holds for the moment at which it was made.")
+    said.append("Programs of the application that are not schedulers, their code, and how it is deployed.")
+    limits = sum(len(check.limits) for check in evidence.checks)
+    if limits:
+        said.append(f"{counted(limits, 'limit')} of single checks, listed under coverage.")
+    return said
+
+
 def not_asked_for(result: Result) -> list[str]:
     """Return what is made only on request and was not: areas and checks, by name."""
     areas = [area.name for area in result.evidence.areas if area.status == "not-asked-for"]
@@ -317,6 +417,14 @@ def rights(result: Result) -> list[tuple[str, str, list[Check]]]:
         if check.outcome.grant:
             found.setdefault(check.outcome.grant, []).append(check)
     return [(some[0].outcome.reason, grant, some) for grant, some in found.items()]
+
+
+def _strength(caught: tuple[int, int]) -> str:
+    classes = counted(caught[1], "class", "classes")
+    return (
+        f"Of {classes} of faults planted to test this verification, {number(caught[0])} were caught"
+        f" and {number(caught[1] - caught[0])} missed."
+    )
 
 
 def _checks(some: list[Check]) -> str:

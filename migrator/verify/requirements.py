@@ -4,7 +4,9 @@ A check names a row, or one member of a row that lists several. It names only ro
 """
 
 from collections.abc import Iterable
-from typing import Final
+from functools import cache
+from importlib import resources
+from typing import Final, NamedTuple
 
 from migrator.result import OutOfScope, Requirement
 from migrator.verify.check import CheckSpec
@@ -96,12 +98,42 @@ OUT_OF_SCOPE: Final = tuple(
 """The rows that the application or a person has to fulfil, and what is recorded of each."""
 
 
+class Capability(NamedTuple):
+    """A row of the list of capabilities."""
+
+    id: str
+    words: str
+    members: frozenset[str]
+    tests: tuple[str, ...]
+    """Some of the product's tests that show it; empty unless each member has one."""
+
+
+@cache
+def capabilities() -> tuple[Capability, ...]:
+    """Return the list of capabilities, which the tests of the product write (``tests/golden/docs``)."""
+    text = resources.files("migrator.verify").joinpath("capabilities.tsv").read_text("utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return tuple(
+        Capability(name, words, frozenset(members.split()), tuple(tests.split()))
+        for name, words, members, tests in rows
+    )
+
+
 def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:
-    """Return every requirement that checks name, with its words and its checks, by id."""
+    """Return every requirement by id: those that checks name, and the other rows of the list of capabilities."""
     checks: dict[str, list[str]] = {}
     for spec in specs:
         for name in spec.requirements:
             checks.setdefault(name, []).append(spec.id)
-    return tuple(
-        Requirement(id=name, text=WORDS.get(name, ""), checks=tuple(ids)) for name, ids in sorted(checks.items())
-    )
+    tests = {member: row.tests for row in capabilities() for member in row.members}
+    found = [
+        Requirement(id=name, text=WORDS.get(name, ""), checks=tuple(ids), tests=tests.get(name, ()))
+        for name, ids in checks.items()
+    ]
+    elsewhere = checks.keys() | {one.id for one in OUT_OF_SCOPE}
+    found += [
+        Requirement(id=row.id, text=row.words, checks=(), tests=row.tests)
+        for row in capabilities()
+        if not row.members <= elsewhere
+    ]
+    return tuple(sorted(found, key=lambda one: one.id))

@@ -18,9 +18,11 @@ from migrator.report.view import AREA_SECTIONS
 from migrator.result import Result
 from tests.browser.driver import Browser, found
 from tests.fabricated_behaviour import behaviour
+from tests.fabricated_cutovers import good
 from tests.fabricated_results import clean, troubled
 
 MAKERS = {"clean": clean, "troubled": troubled, "behaviour": behaviour}
+EVERY_MAKER = MAKERS | {"cutover": good}
 PHONE, DESK = 390, 1280
 TAB = ("Tab", 9)
 A4 = (595, 842)
@@ -39,16 +41,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of the rendered results."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, make in MAKERS.items():
+    for name, make in EVERY_MAKER.items():
         (folder / f"{name}.html").write_bytes(renderer.html(make()))
-    return {name: (folder / f"{name}.html").as_uri() for name in MAKERS}
+    return {name: (folder / f"{name}.html").as_uri() for name in EVERY_MAKER}
 
 
 def of(make: Callable[[], Result]) -> Result:
     return make()
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", EVERY_MAKER)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_nothing_is_said_asked_for_or_cut_off(
@@ -204,3 +206,17 @@ def test_the_printed_page_has_every_section_and_check(browser: Browser, pages: d
     assert result.digest in flat
     assert "Showall" not in flat, "the filter is not for paper"
     assert len(document.pages) < 20
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_cover_is_one_page_with_the_verdict_and_the_signature(
+    browser: Browser, pages: dict[str, str], name: str
+) -> None:
+    browser.open(pages[name], width=DESK)
+    answer = browser.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
+    first, second, *_ = pypdf.PdfReader(io.BytesIO(base64.b64decode(answer["data"]))).pages
+    cover = "".join(first.extract_text().split())
+    for words in ("Readyforthecutover", "Whatwasproved", "Whatwasnotaskedfor", "Whatcannotbeproved", "Signature"):
+        assert words in cover
+    assert of(MAKERS[name]).digest in cover
+    assert second.extract_text().strip().startswith("Differences by cause")

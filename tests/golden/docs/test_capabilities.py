@@ -24,6 +24,7 @@ from tests.conftest import DESELECTED
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
+LIST = TESTS.parent / "migrator" / "verify" / "capabilities.tsv"
 PAGE = TESTS.parent / "docs" / "capabilities.md"
 SHOWN = 4
 """Tests named per row; the others are counted."""
@@ -222,6 +223,23 @@ def test_nothing_that_is_shown_is_listed_as_missing() -> None:
 )
 def test_an_id_stands_for(text: str, ids: set[str]) -> None:
     assert expand(text) == ids
+
+
+def listed() -> str:
+    """Return the list that the report quotes: id, words, members, and tests of rows that are shown."""
+    lines = []
+    for row in (row for rows in sections().values() for row in rows):
+        members = sorted(expand(row.id), key=_numbers)
+        places = sorted({place for single in members for place in proofs().get(single, ())})
+        named = " ".join(place.removeprefix("tests/") for place in places[:2]) if not without(row) else ""
+        lines.append(f"{row.id}\t{row.capability}\t{' '.join(members)}\t{named}\n")
+    return "".join(lines)
+
+
+def test_the_list_that_the_report_quotes_is_what_the_tests_say() -> None:
+    if os.environ.get("UPDATE_GOLDEN"):
+        LIST.write_text(listed(), encoding="utf-8")
+    assert LIST.read_text(encoding="utf-8") == listed(), f"{LIST.name} is not current; UPDATE_GOLDEN=1 writes it"
 
 
 def test_the_page_is_what_the_tests_say() -> None:

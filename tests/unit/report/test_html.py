@@ -117,8 +117,9 @@ def test_every_image_says_what_it_shows_and_every_table_names_its_columns() -> N
 
 
 def test_the_sections_come_in_the_order_of_the_design() -> None:
-    order = ["verdict", "coverage", "differences", "quarantine", "losses", "semantics", "transitions", "behaviour"]
-    order += ["locking", "timings", "cutover", "sensitivity", "checks", "environment", "sign-off"]
+    order = ["verdict", "proved", "not-asked-for", "not-proved", "open-gates", "sign-off", "differences", "quarantine"]
+    order += ["coverage", "documents", "cutover", "semantics", "transitions", "behaviour", "locking", "timings"]
+    order += ["sensitivity", "losses", "checks", "requirements", "environment", "settled"]
     ids = [one for one in page(troubled()).values("id") if one in order]
     assert ids == order
 
@@ -273,19 +274,28 @@ def test_requirements_stand_with_their_words_and_their_checks() -> None:
     text = page(troubled()).text
     assert "parity counts, checksums per collection/table 0-X1 failed parity.round-trip , parity.aggregates" in text
     assert "dead worker detection 0-T2.9.3 not verified workers.heartbeats" in text, "its area was left out"
-    assert "rollback level 1: switch back 4-B1 not asked for cutover.rollback" in text
+    assert "rollback level 1: switch back 4-B1 not exercised in this run cutover.rollback" in text
+    assert "lock renewal 0-T2.8.4 shown by the product's tests integration/test_locks.py::test_renewal" in text
+    assert "deploy staging 0-T2.12.2 out of scope The operator deploys." in text
+    counts = text[text.index("How it is counted: ") :]
+    assert counts.startswith("How it is counted: 7 requirements: ")
+    assert (
+        "1 shown by the product's tests, 1 not exercised in this run, 2 out of scope. A requirement is passed" in counts
+    )
 
 
 @pytest.mark.proves("5-R2")
 def test_the_first_page_names_both_databases_and_what_nobody_asked_for() -> None:
     text = page(troubled()).text
-    first = text[: text.index("What was checked, and what was not")]
+    first = text[: text.index("Differences by cause")]
     for words in (
         "source MongoDB 6.0.27, database stellaops_scheduler, db1.example:27017, db2.example:27017, replica set rs0",
         "target PostgreSQL 18.4, database scheduler, pg.example:5432",
         "environment staging",
-        "Not asked for: sensitivity and cutover.rollback.",
-        "2 of 3 gates of the cutover are not met now: fence, history.",
+        "sensitivity: made only with --sensitivity",
+        "cutover.rollback: made only with",
+        "Ready for the cutover: no. 1 check failed. 2 of 3 gates are open: fence, history.",
+        "fence : the server requires no authentication",
         "gates of the cutover not met now 2 of 3",
         (
             "2 checks (cutover.downgrade, cutover.configuration) need a right that the tool's user lacks:"
