@@ -31,6 +31,9 @@ from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.copy_format import codec
 
+STATISTICS_TARGET = 30
+"""Entries of a column's statistics that a copy collects, unless the server is set to fewer. The usual 100 cost an
+eighth of what PostgreSQL does in a copy of 100,000 runs, while nothing else can be done."""
 _PRIMARY_KEY = ("id", "tenant_id")
 
 
@@ -63,17 +66,25 @@ def contested_documents(target: Connection, profile: str) -> list[tuple[str, str
 
 
 def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
-    """Run ANALYZE on the tables to which this plan has written.
+    """Run ANALYZE on the tables to which this plan has written, over a sample of 300 times ``STATISTICS_TARGET`` rows.
 
-    Their jsonb columns are left out: no query of the store looks into them, and reading them is most of the work.
+    Their jsonb columns are left out: no query of the store looks into them, and reading them is most of the work. An
+    ANALYZE of some columns does not tell autovacuum that the table was analyzed, so it takes the usual sample later.
     """
-    written = ledger.written_tables(sessions.target, plan.id)
+    target = sessions.target
+    written = ledger.written_tables(target, plan.id)
     for record in {record for one in sessions.profile.collections for record in one.tables if record.table in written}:
-        sessions.target.execute(
-            sql.SQL("ANALYZE {} ({})").format(
-                table_name(record.table), sql.SQL(", ").join(map(sql.Identifier, codec(record).plain))
+        with target.transaction():
+            target.execute(
+                "SELECT set_config(name, least(setting::int, %s)::text, true) FROM pg_settings"
+                " WHERE name = 'default_statistics_target'",
+                (STATISTICS_TARGET,),
             )
-        )
+            target.execute(
+                sql.SQL("ANALYZE {} ({})").format(
+                    table_name(record.table), sql.SQL(", ").join(map(sql.Identifier, codec(record).plain))
+                )
+            )
 
 
 class _Holder(NamedTuple):

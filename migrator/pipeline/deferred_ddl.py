@@ -5,6 +5,7 @@ restores it. So a killed run leaves a list of what must be restored. Unique cons
 refuse a second copy.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -79,28 +80,37 @@ def restore(settings: Settings, connections: int) -> int:
         for one in due:
             if one.kind == kind:
                 groups.setdefault(one.table if kind == "constraint" else one.id, []).append(one)
+        waiting = deque(groups.values())
         with ThreadPoolExecutor(max(1, connections)) as pool:
-            for _ in pool.map(lambda group: _build(settings, group), groups.values()):
-                pass
+            for built in [pool.submit(_build, settings, waiting) for _ in range(min(connections, len(groups)))]:
+                built.result()
     return len(due)
 
 
-def _build(settings: Settings, group: list[DeferredObject]) -> None:
+def _build(settings: Settings, waiting: deque[list[DeferredObject]]) -> None:
+    """Build groups over one connection until none is left: a session costs as much as a small index."""
     with open_target(settings, autocommit=True) as target:
         target.execute(sql.SQL("SET maintenance_work_mem = {}").format(MAINTENANCE_MEMORY))
         # The sessions of these threads wait for each other, for as long as the check of a large table takes.
         target.execute("SET lock_timeout = 0")
-        for one in group:
-            with target.transaction():
-                row = target.execute(
-                    "SELECT restored_at IS NULL FROM migration.deferred_ddl WHERE id = %s FOR UPDATE", (one.id,)
-                ).fetchone()
-                if row == (True,):
-                    target.execute(_create(one))
-                    target.execute(
-                        "UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,)
-                    )
-                    fault_points.reach(fault_points.AFTER_DEFERRED_BUILT)
+        while True:
+            try:
+                group = waiting.popleft()
+            except IndexError:
+                return
+            for one in group:
+                _restore_one(target, one)
+
+
+def _restore_one(target: Connection, one: DeferredObject) -> None:
+    with target.transaction():
+        row = target.execute(
+            "SELECT restored_at IS NULL FROM migration.deferred_ddl WHERE id = %s FOR UPDATE", (one.id,)
+        ).fetchone()
+        if row == (True,):
+            target.execute(_create(one))
+            target.execute("UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,))
+            fault_points.reach(fault_points.AFTER_DEFERRED_BUILT)
 
 
 def _drop(kind: str, table: str, name: str) -> sql.Composed:

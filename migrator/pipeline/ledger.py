@@ -361,14 +361,20 @@ def source_key(source_id: str) -> bytes:
 
 
 def store_links(connection: Connection, collection: str, links: Sequence[PendingLink]) -> None:
-    """Record references that the closing pass resolves."""
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO migration.pending_links (collection, record_table, row_id, tenant_id, column_name,"
-            " target_table, target_id, target_source, target_source_id, resolved_extra)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
-            " ON CONFLICT (record_table, row_id, tenant_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
-            " target_source = EXCLUDED.target_source, target_source_id = EXCLUDED.target_source_id,"
-            " resolved_extra = EXCLUDED.resolved_extra",
-            [(collection, *link[:-1], link.extra.decode()) for link in links],
-        )
+    """Record references that the closing pass resolves; of two for one column, the last."""
+    by_column = {link[:4]: link for link in links}
+    if not by_column:
+        return
+    *names, extras = map(list, zip(*by_column.values(), strict=True))
+    connection.execute(
+        "INSERT INTO migration.pending_links (collection, record_table, row_id, tenant_id, column_name,"
+        " target_table, target_id, target_source, target_source_id, resolved_extra)"
+        " SELECT %s, record_table, row_id, tenant_id, column_name, target_table, target_id, target_source,"
+        " target_source_id, extra::jsonb FROM unnest(%s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[],"
+        " %s::uuid[], %s::text[], %s::text[], %s::text[]) AS link (record_table, row_id, tenant_id, column_name,"
+        " target_table, target_id, target_source, target_source_id, extra)"
+        " ON CONFLICT (record_table, row_id, tenant_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
+        " target_source = EXCLUDED.target_source, target_source_id = EXCLUDED.target_source_id,"
+        " resolved_extra = EXCLUDED.resolved_extra",
+        (collection, *names, [extra.decode() for extra in extras]),
+    )

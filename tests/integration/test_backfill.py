@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import bson
 import psycopg
@@ -18,10 +19,12 @@ from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline import backfill as flow
-from migrator.pipeline import deferred_ddl, locks, plan, references, sessions
+from migrator.pipeline import deferred_ddl, ledger, locks, plan, references, sessions
 from migrator.pipeline.backfill import backfill
+from migrator.pipeline.completion import STATISTICS_TARGET
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
+from migrator.pipeline.transform import PendingLink
 from migrator.schema.catalogue import differences
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 from tests.demo_data import seed_quarter
@@ -126,6 +129,33 @@ def test_few_documents_in_one_chunk_start_no_worker_process(
     own = number(scheduler_dsn, f"SELECT count(*) FROM migration.chunks WHERE worker LIKE '%:{os.getpid()}'")
     assert own == chunks_here
     assert sessions._cached == []
+
+
+def test_statistics_after_a_copy_are_there_from_a_small_sample(
+    mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    mongo_database["runs"].insert_many([run_of(_id=f"r{number}") for number in range(50)])
+    backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
+    bounds = (
+        "SELECT array_length(histogram_bounds::text::text[], 1) FROM pg_stats"
+        " WHERE schemaname = 'scheduler' AND tablename = 'runs' AND attname = '{}'"
+    )
+    assert number(scheduler_dsn, bounds.format("id")) == STATISTICS_TARGET + 1 < 50
+    with psycopg.connect(scheduler_dsn) as target:
+        assert target.execute(bounds.format("stats")).fetchone() is None
+
+
+def test_of_two_pending_references_of_one_column_the_last_counts(scheduler_dsn: str) -> None:
+    def link(to: int, extra: bytes) -> PendingLink:
+        return PendingLink("runs", UUID(int=1), "acme", "retry_of", "runs", UUID(int=to), None, f"r{to}", extra)
+
+    with psycopg.connect(scheduler_dsn) as target:
+        ledger.store_links(target, "runs", [])
+        ledger.store_links(target, "runs", [link(2, b"{}"), link(3, b'{"/a": 1}')])
+        stored = "SELECT target_id, target_source, target_source_id, resolved_extra FROM migration.pending_links"
+        assert target.execute(stored).fetchall() == [(UUID(int=3), None, "r3", {"/a": 1})]
+        ledger.store_links(target, "runs", [link(4, b"{}")])
+        assert target.execute(stored).fetchall() == [(UUID(int=4), None, "r4", {})]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
