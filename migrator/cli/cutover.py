@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import click
 
@@ -15,7 +15,15 @@ from migrator.cli.confirmation import (
     named_approval_options,
     yes_option,
 )
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, show
+from migrator.cli.options import (
+    allow_quarantined_option,
+    common_options,
+    dry_run_option,
+    finish,
+    load,
+    print_lines,
+    show,
+)
 from migrator.cli.parity import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
@@ -64,7 +72,11 @@ def cutover_group() -> None:
 @common_options
 def plan_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
-    found = cutover_plan(load(config), _file(config), quarantined=allow_quarantined)
+    _plan(load(config), _file(config), allow_quarantined, as_json=as_json)
+
+
+def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) -> NoReturn:
+    found = cutover_plan(settings, file, quarantined=allowed)
     show(found, _plan_lines(found), as_json=as_json)
     finish(mask(unverified=not found.ready))
 
@@ -118,6 +130,7 @@ def parallel_command(config: str | None, who: str | None, reason: str | None, *,
 @allow_quarantined_option
 @approval_options
 @yes_option
+@dry_run_option
 @common_options
 def run_command(
     config: str | None,
@@ -126,6 +139,7 @@ def run_command(
     reason: str | None,
     *,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first.
@@ -133,6 +147,8 @@ def run_command(
     On a terminal it shows what will happen, and asks for the environment's name.
     """
     settings, file = load(config), _file(config)
+    if dry_run:
+        _plan(settings, file, allow_quarantined, as_json=as_json)
     confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
     done = cutover.run(settings, GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason))
     show(done, _run_lines(done, settings), as_json=as_json)
@@ -303,7 +319,11 @@ _level = click.option(
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Show every step of the rollback and the present state of its gates."""
-    found, steps = rollback.gates(load(config), _file(config), cast("Level", level)), ROLLBACK_STEPS[level]
+    _rollback_plan(load(config), _file(config), level, as_json=as_json)
+
+
+def _rollback_plan(settings: Settings, file: Path, level: int, *, as_json: bool) -> NoReturn:
+    found, steps = rollback.gates(settings, file, cast("Level", level)), ROLLBACK_STEPS[level]
     numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     show({"steps": steps, "gates": found}, [*numbered, *gate_lines(found)], as_json=as_json)
     finish(mask(unverified=unmet(found)))
@@ -313,15 +333,25 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
 @_level
 @approval_options
 @yes_option
+@dry_run_option
 @common_options
 def rollback_run_command(
-    config: str | None, level: int, who: str | None, reason: str | None, *, yes: bool, as_json: bool
+    config: str | None,
+    level: int,
+    who: str | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Roll back to MongoDB. If an earlier call was interrupted, finish it.
 
     On a terminal it shows what will happen, and asks for the environment's name.
     """
     settings, file, chosen = load(config), _file(config), cast("Level", level)
+    if dry_run:
+        _rollback_plan(settings, file, level, as_json=as_json)
     what = f"rollback, level {level}"
     confirm(settings, what, lambda: gate_lines(rollback.gates(settings, file, chosen)), yes=yes)
     done = rollback.run(settings, file, chosen, approval(who, reason))

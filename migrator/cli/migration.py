@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from migrator.cli.confirmation import confirm, named_approval, named_approval_options, yes_option
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show
+from migrator.cli.options import allow_quarantined_option, common_options, dry_run_option, finish, load, show
 from migrator.cli.text import (
     NOTHING_COMPARED,
     census_lines,
@@ -197,6 +197,7 @@ def retry_command(
 @_filters[1]
 @named_approval_options
 @yes_option
+@dry_run_option
 @common_options
 def drop_command(
     config: str | None,
@@ -207,6 +208,7 @@ def drop_command(
     reason: str | None,
     *,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Give up documents in quarantine: one, all of a COLLECTION, or all with a code.
@@ -220,6 +222,10 @@ def drop_command(
     by = named_approval(who, reason, "quarantine drop")
     settings = load(config)
     chosen = chosen_entries(settings, collection, source_id, code)
+    if dry_run:
+        lines = [*_drop_summary(chosen), f"{len(chosen):,} documents would be dropped; nothing was written"]
+        show({"would_drop": len(chosen)}, lines, as_json=as_json)
+        finish(mask())
     confirm(settings, f"drop {len(chosen):,} documents from quarantine", lambda: _drop_summary(chosen), yes=yes)
     count = drop(settings, chosen, by)
     lines = [f"dropped {count:,} documents from quarantine: {by.who} decided it, because {by.reason}", NOTHING_COMPARED]

@@ -65,6 +65,8 @@ config_option = click.option(
     help="Configuration file (default: MIGRATOR_CONFIG, else config.toml).",
 )
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+
 workers_option = click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )

@@ -7,7 +7,15 @@ from functools import partial
 import click
 
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
+from migrator.cli.options import (
+    allow_quarantined_option,
+    common_options,
+    dry_run_option,
+    finish,
+    load,
+    show,
+    workers_option,
+)
 from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.parity.causes import CAUSES
@@ -35,6 +43,7 @@ from migrator.pipeline.plan import Scope
 @allow_quarantined_option
 @approval_options
 @yes_option
+@dry_run_option
 @common_options
 def parity_command(
     config: str | None,
@@ -48,6 +57,7 @@ def parity_command(
     *,
     lock_source: bool,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
@@ -58,13 +68,13 @@ def parity_command(
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
-    if repair != "apply" and (who or reason or yes):
-        raise UsageError("--who, --reason and --yes belong to --repair apply")
+    if repair != "apply" and (who or reason or yes or dry_run):
+        raise UsageError("--who, --reason, --yes and --dry-run belong to --repair apply")
     if repair is None:
         check = partial(check_parity, scope=scope) if scope != Scope() else check_and_record
         outcome = check(settings, lock_source=lock_source)
     else:
-        if repair == "apply":
+        if repair == "apply" and not dry_run:
             confirm(settings, "parity repair", lambda: repair_lines(plan_repair(settings, scope)), yes=yes)
             repaired = apply_repair(settings, scope, approval(who, reason))
         else:

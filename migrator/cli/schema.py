@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
-from migrator.cli.options import common_options, finish, load, print_json, print_lines, show
+from migrator.cli.options import common_options, dry_run_option, finish, load, print_json, print_lines, show
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
 from migrator.schema import catalogue, revisions
@@ -20,14 +20,21 @@ def schema_group() -> None:
 
 
 @schema_group.command(short_help="Upgrade both schemas to their newest revision.")
+@dry_run_option
 @common_options
-def upgrade(config: str | None, *, as_json: bool) -> None:
+def upgrade(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Upgrade both schemas to their newest revision, and create roles and schemas that are missing.
 
     The upgrade is one transaction, so an interrupted one changes nothing. Of two upgrades at the same time the second
     waits, and has nothing to do.
     """
     settings = load(config)
+    if dry_run:
+        places = revisions.current(postgres_dsn(settings), _roles(settings))
+        pending = [f"would apply {one} ({place.branch})" for place in places for one in place.pending]
+        lines = [*(pending or ["nothing to apply"]), "nothing was written", NOTHING_COMPARED]
+        show({"would_apply": [one for place in places for one in place.pending]}, lines, as_json=as_json)
+        finish(0)
     done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
     lines = [f"applied {one.revision} ({one.branch}): {one.title}" for one in done]
     total = f"{_counted(done, 'revision')} applied" if done else "nothing to apply"
@@ -39,6 +46,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
 @click.option("--discard-rows", is_flag=True, help="Continue although rows are lost.")
 @approval_options
 @yes_option
+@dry_run_option
 @common_options
 def downgrade(
     config: str | None,
@@ -48,6 +56,7 @@ def downgrade(
     *,
     discard_rows: bool,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Undo every revision after REVISION: an id, base (everything), scheduler@base or migration@base.
@@ -56,6 +65,10 @@ def downgrade(
     shows what will happen, and asks for the environment's name.
     """
     settings = load(config)
+    if dry_run:
+        lost = revisions.downgrade_losses(postgres_dsn(settings), revision)
+        show({"rows_lost": lost}, [*_losses(settings, revision), "nothing was written"], as_json=as_json)
+        finish(0)
     confirm(settings, f"schema downgrade {revision}", lambda: _losses(settings, revision), yes=yes)
     done = revisions.downgrade(
         postgres_dsn(settings),

@@ -56,6 +56,22 @@ def decisions(dsn: str) -> list[tuple[str, str, str, object]]:
         return connection.execute("SELECT kind, who, reason, detail FROM migration.decisions ORDER BY id").fetchall()
 
 
+def test_a_dry_run_says_what_would_be_and_asks_nothing(config: Path, scheduler_dsn: str) -> None:
+    with psycopg.connect(scheduler_dsn) as connection:
+        before = connection.execute("SELECT count(*) FROM migration.schema_history").fetchone()
+    status, said, _ = run("schema", "downgrade", "0009", "--dry-run", "--config", str(config))
+    assert (status, said) == (0, "no rows are lost\nnothing was written\n")
+    status, said, _ = run("schema", "upgrade", "--dry-run", "--config", str(config))
+    assert (status, said.splitlines()[:2]) == (0, ["nothing to apply", "nothing was written"])
+    run("schema", "downgrade", "0012", "--yes", "--config", str(config))
+    status, said, _ = run("schema", "upgrade", "--dry-run", "--config", str(config))
+    assert (status, said.splitlines()[0]) == (0, "would apply 0014 (migration)")
+    with psycopg.connect(scheduler_dsn) as connection:
+        now = connection.execute("SELECT count(*) FROM migration.schema_history").fetchone()
+    assert before is not None
+    assert now == (before[0] - 1,)  # the downgrade alone
+
+
 def test_another_name_changes_nothing_and_the_right_one_does(config: Path, scheduler_dsn: str) -> None:
     command = ("schema", "downgrade", "0011", "--who", "ann", "--reason", "back to  the old words")
     status, shown = on_terminal(config, "staging", *command)

@@ -43,6 +43,9 @@ def ids(found: list[dict[str, Any]]) -> list[str]:
 def test_dropped_documents_are_left_out_on_purpose_and_listed_with_who_and_why(
     config: Path, mongo_database: Database[Any], scheduler_dsn: str
 ) -> None:
+    status, said = call(config, "quarantine", "drop", "--code", "unknown-value", "--dry-run", *WHO)
+    assert (status, said.splitlines()[-1]) == (0, "2 documents would be dropped; nothing was written")
+    assert quarantined(config, "--dropped") == []
     status, said = call(config, "quarantine", "drop", "--code", "unknown-value", *WHO)
     assert (status, said.splitlines()[0]) == (
         0,
