@@ -49,6 +49,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "cutover plan",
         "cutover status",
         "rollback plan",
+        "cutover run --dry-run",
+        "rollback run --dry-run",
+        "schema upgrade --dry-run",
+        "schema downgrade --dry-run",
+        "parity --repair apply --dry-run",
+        f"quarantine drop runs {UNREADABLE} --dry-run --who me --reason test",
         "verify --no-behaviour --skip cutover",
         f"report check {SAMPLE}",
     )

@@ -1,6 +1,7 @@
 """``config show`` and ``config check``."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("MIGRATOR_CONFIG", raising=False)
+    for name in [one for one in os.environ if one.startswith("MIGRATOR_")]:
+        monkeypatch.delenv(name)
     path = tmp_path / "own.toml"
     path.write_text(
         f'[mongo]\nuri = "mongodb://me:{SECRET}@host/db"\n[postgres]\ndsn_env = "TARGET"\n[copy]\nworkers = 3\n'
