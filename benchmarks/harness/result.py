@@ -161,7 +161,7 @@ def _processor() -> str:
 def write(result: Result, folder: Path, suffix: str = "") -> str:
     """Write ``<collection>-<documents>.json`` and ``.md``; return the Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{result.parts[0].collection}-{result.parts[0].documents}{suffix}"
+    stem = f"{result.parts[0].collection}-{result.parts[0].documents}" + (f"-{suffix}" if suffix else "")
     plain = msgspec.to_builtins(result)
     for part in plain["parts"]:
         for line in part["lines"]:
