@@ -322,6 +322,13 @@ class ReadBatch:
                 if table.count:
                     yield PlainRows(record, table.copy_bytes(), table.positions())
 
+    def each_row(self) -> Iterator[tuple[type[Record], int, bytes]]:
+        """Yield the rows of the plain documents one by one: table, position of the document, bytes."""
+        if self._rows is not None:
+            for record, table in zip(self._tables, self._rows.tables, strict=True):
+                for index, position in enumerate(table.positions()):
+                    yield record, position, table.row_bytes(index)
+
     def hand(self, positions: Iterable[int]) -> None:
         """Let the Python codec read these plain documents too."""
         self._handed.update(positions)

@@ -7,7 +7,7 @@ end the doomed rows are deleted, referring rows before the rows to which they re
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from uuid import UUID
 
@@ -24,12 +24,20 @@ from migrator.pipeline.plan import plan_context
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import backlog
-from migrator.pipeline.tail.lookups import RowLookups, given_keys, key_columns, references_of_profile
+from migrator.pipeline.tail.lookups import (
+    RowLookups,
+    given_keys,
+    has_source_column,
+    key_columns,
+    references_of_profile,
+)
+from migrator.pipeline.tail.plain import StoredRows, write_native_rows
 from migrator.pipeline.tail.positions import TailTotals
 from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import (
     DocumentOutcome,
     LoadableDocument,
+    ReadBatch,
     SerializedRow,
     quarantined_document,
     transform_batch,
@@ -37,6 +45,7 @@ from migrator.pipeline.transform import (
 from migrator.records import Record, Schedule, Trigger
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
+from migrator.values import document as documents
 from migrator.values.identity import source_id_of
 
 MERGE_DOCUMENTS = 500
@@ -131,7 +140,7 @@ class Applier:
             self._target, name, ledger.documents_with_entries(self._target, "dangling_references", name, ids)
         )
         for batch in prefetched(self.reader.documents(name, ids)):
-            for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
+            for found in self._outcomes(visit, batch):
                 self._merge(visit, found)
         if recorded := ledger.documents_with_entries(self._target, "quarantine", name, ids):
             ledger.close_entries(self._target, profile, name, recorded.intersection(visit.loaded), "resolved")
@@ -149,6 +158,35 @@ class Applier:
                 self._sessions.resolver.doom(record.table, rows)
         self._done["written"] += visit.written
         return visit
+
+    def _outcomes(self, visit: _CollectionUpdate, batch: bytes) -> Iterator[list[DocumentOutcome]]:
+        """Write the rows of the plain changes that the native codec can read; yield the outcomes of the others.
+
+        Rows that were doomed, and rows that do not name their document, are left to the Python codec.
+        """
+        collection, resolver = visit.collection, self._sessions.resolver
+        if self._doomed or not all(has_source_column(record) for record in collection.tables):
+            yield from transform_batch(collection, self._context, resolver, batch, MERGE_DOCUMENTS)
+            return
+        read = ReadBatch(collection, self._context, resolver, batch)
+        if read.plain:
+            self._write_native(visit, read, documents.split(batch))
+        yield from read.outcomes(MERGE_DOCUMENTS)
+
+    def _write_native(self, visit: _CollectionUpdate, read: ReadBatch, raws: Sequence[bytes]) -> None:
+        """Write the rows of the plain changes among the documents that the native codec has read."""
+        stored: StoredRows = {}
+        for record, rows in visit.stored.items():
+            for key, source_id in rows.items():
+                stored.setdefault(source_id, set()).add((record, key))
+        done = write_native_rows(self._target, read, raws, stored, self._referred)
+        visit.written += done.written
+        for source_id, places in done.rows.items():
+            visit.loaded.append(source_id)
+            visit.gone.pop(source_id, None)
+            for record, key in places:
+                if visit.stored[record].pop(key, None) is None:
+                    visit.appeared.setdefault(record, {})[key] = source_id
 
     def _merge(self, visit: _CollectionUpdate, found: Sequence[DocumentOutcome]) -> None:
         """Merge the rows of one batch of documents."""

@@ -6,11 +6,13 @@ of its keys, and the ledger has no entry of the document (quarantine, dangling r
 is left to the applier of the tail's own process. To leave a change to it is always correct.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
+import psycopg
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, references
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
@@ -20,16 +22,108 @@ from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column, references_of_profile
 from migrator.pipeline.tail.stream import prefetched
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, transform_batch
-from migrator.records import Record
+from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, ReadBatch
+from migrator.records import ALL, Record
 from migrator.sources.profile import Collection
-from migrator.values.identity import source_id_of
+from migrator.store.postgres.rows import upsert
+from migrator.values import document as documents
+from migrator.values.copy_format import codec
+from migrator.values.identity import source_id_of, uuid_of
 
 MERGE_DOCUMENTS = 500
 """Documents whose rows are merged at a time."""
 
 StoredRows = dict[str, set[tuple[type[Record], RowKey]]]
 """Source id → the rows that are stored for the document."""
+
+
+RowsByKey = dict[tuple[type[Record], RowKey], bytes]
+
+
+class WrittenDocuments(msgspec.Struct, frozen=True):
+    """Documents of a batch whose rows are stored."""
+
+    rows: dict[str, list[tuple[type[Record], RowKey]]]
+    """Source id → rows."""
+    written: int = 0
+    """Rows that were different."""
+
+
+def write_native_rows(
+    target: Connection, batch: ReadBatch, raws: Sequence[bytes], stored: StoredRows, referred: Container[type[Record]]
+) -> WrittenDocuments:
+    """Write the rows of documents that the native codec has read, if their changes are plain; hand over the others.
+
+    A document is handed over if only some of its rows are stored, or others than it makes. If one of the rows cannot be
+    stored, because another document holds a key, all are.
+    """
+    made: dict[int, RowsByKey] = {}
+    for record, position, row in batch.each_row():
+        made.setdefault(position, {})[record, _key_of(row)] = row
+    ids = {position: source_id_of(raws[position]) for position in made}
+    known = [position for position, rows in made.items() if stored.get(ids[position]) == rows.keys()]
+    new = {position: rows for position, rows in made.items() if not stored.get(ids[position])}
+    alone = _without_awaited(target, new, referred)
+    written = _store_rows(target, _by_table(made, known), _by_table(made, alone))
+    chosen = [] if written is None else known + alone
+    batch.hand(made.keys() - set(chosen))
+    return WrittenDocuments({ids[position]: list(made[position]) for position in chosen}, written or 0)
+
+
+def _by_table(made: Mapping[int, RowsByKey], positions: Iterable[int]) -> dict[type[Record], list[bytes]]:
+    found: dict[type[Record], list[bytes]] = {}
+    for position in positions:
+        for (record, _), row in made[position].items():
+            found.setdefault(record, []).append(row)
+    return found
+
+
+def _store_rows(
+    target: Connection, known: Mapping[type[Record], list[bytes]], new: Mapping[type[Record], list[bytes]]
+) -> int | None:
+    """Write rows; return how many were different, or None, and nothing is written, if another document holds a key."""
+    written = 0
+    try:
+        with target.transaction() as savepoint:
+            for record in ALL:  # parents first
+                if record in known:
+                    written += upsert(target, record.table, codec(record), known[record], different=True)
+                if record in new:
+                    stored = upsert(target, record.table, codec(record), new[record])
+                    if stored != len(new[record]):  # another document holds an id
+                        raise psycopg.Rollback(savepoint)
+                    written += stored
+            return written
+    except psycopg.errors.UniqueViolation:
+        return None
+    return None
+
+
+def _without_awaited(
+    target: Connection,
+    new: Mapping[int, RowsByKey],
+    referred: Container[type[Record]],
+) -> list[int]:
+    """Return the positions of new documents that have their ids alone, and for whose rows no document waits."""
+    makers: dict[tuple[type[Record], RowKey], list[int]] = {}
+    for position, rows in new.items():
+        for one in rows:
+            makers.setdefault(one, []).append(position)
+    out = {position for several in makers.values() if len(several) > 1 for position in several}
+    for record in {record for record, _ in makers if record in referred}:
+        by_id: dict[UUID | int, list[int]] = {}
+        for (of, key), positions in makers.items():
+            if of is record:
+                by_id.setdefault(key[0], []).extend(positions)
+        for awaited in references.awaited_rows(target, record.table, by_id):
+            out.update(by_id[awaited])
+    return [position for position in new if position not in out]
+
+
+def _key_of(row: bytes) -> RowKey:
+    """Return id and tenant, the first two columns of every table that names the documents of its rows."""
+    length = int.from_bytes(row[22:26], "big")
+    return uuid_of(int.from_bytes(row[6:22], "big")), row[26 : 26 + length].decode()
 
 
 class PlainResult(msgspec.Struct, kw_only=True):
@@ -83,10 +177,17 @@ class PlainApplier:
         gone = dict.fromkeys(wanted)
         applied: set[str] = set()
         for batch in prefetched(self.reader.documents(name, wanted)):
-            for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
+            read = ReadBatch(collection, self._context, self._sessions.resolver, batch)
+            if read.plain:
+                native = write_native_rows(self._target, read, documents.split(batch), stored, self._referred)
+                done.written += native.written
+                applied.update(native.rows)
+                for source_id in native.rows:
+                    gone.pop(source_id, None)
+            for found in read.outcomes(MERGE_DOCUMENTS):
                 named = {source_id_of(one.raw): one for one in found}
-                for one in named:
-                    gone.pop(one, None)
+                for source_id in named:
+                    gone.pop(source_id, None)
                 applied.update(self._merge(named, stored, done))
         applied.update(one for one in gone if one not in stored)  # inserted and deleted since the last batch
         done.left = [one for one in source_ids if one not in applied]
