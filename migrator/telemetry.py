@@ -8,11 +8,10 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TextIO, cast
-
-import msgspec
 
 LEVELS: Final = {"debug": -1, "info": 0, "warning": 1}
 
@@ -129,7 +128,8 @@ class Display(Protocol):
         """Show why nothing moves."""
 
 
-class OutputSettings(msgspec.Struct, kw_only=True):
+@dataclass(kw_only=True)
+class OutputSettings:
     """What the caller asked for, and where lines go now. Worker processes get a copy."""
 
     verbosity: int = 0

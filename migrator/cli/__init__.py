@@ -3,9 +3,9 @@
 import difflib
 import gc
 import importlib
+from dataclasses import asdict
 
 import click
-import msgspec
 
 from migrator import __version__, interruption, native
 from migrator.errors import UnexpectedError
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         click ends a broken pipe of any connection with 1, which means a difference, and takes the end of any file for
         an interruption.
         """
-        set_output(**msgspec.structs.asdict(OutputSettings()))  # of a call before, in the same process
+        set_output(**asdict(OutputSettings()))  # of a call before, in the same process
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, EOFError) as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -182,7 +183,7 @@ def _start_worker(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shield_streams()
     if output is not None:
-        telemetry.set_output(**msgspec.structs.asdict(output))
+        telemetry.set_output(**asdict(output))
     if channel is not None:
         telemetry.set_display(_Channel(channel))
     end_with_parent(parent)

@@ -4,10 +4,10 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from migrator import telemetry
@@ -110,7 +110,7 @@ def test_elsewhere_lines_are_plain_and_few() -> None:
 
 @pytest.fixture
 def output() -> Iterator[None]:
-    before = msgspec.structs.asdict(telemetry.output_settings())
+    before = asdict(telemetry.output_settings())
     yield
     telemetry.set_output(**before)
 

@@ -7,6 +7,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import timedelta
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -119,7 +120,7 @@ def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
 
 
 def _contender_main(task: ContenderTask, pipe: Connection, output: telemetry.OutputSettings) -> None:
-    telemetry.set_output(**msgspec.structs.asdict(output))
+    telemetry.set_output(**asdict(output))
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
             inner = open_side(task.settings, task.backend)
