@@ -245,6 +245,20 @@ def with_native_codec(here: Installed, _config: Path) -> subprocess.CompletedPro
     return here.run("--version", MIGRATOR_CODEC="native")
 
 
+def on_celery(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    script = config.parent / "executed_by_celery.py"
+    script.write_text(
+        "import sys\n"
+        "from migrator.errors import MigratorError\n"
+        "try:\n"
+        "    import migrator.scheduler.celery\n"
+        "except MigratorError as error:\n"
+        "    print(error, file=sys.stderr)\n"
+        "    sys.exit(error.exit_status)\n"
+    )
+    return here.run(str(script), program="python")
+
+
 def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     """Start both servers; they are the data of the extra."""
     place = ("--dir", str(config.parent / "servers"))
@@ -274,6 +288,7 @@ def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess
 
 EXTRAS: dict[str, Callable[[Installed, Path], subprocess.CompletedProcess[str]]] = {
     "sign": sign,
+    "celery": on_celery,
     "dask": on_dask,
     "speedups": with_native_codec,
     "embedded": programs,
