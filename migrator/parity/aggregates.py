@@ -5,8 +5,9 @@ grouped by tenant and by all the words that are counted, with every sum and ever
 are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
 The cost is MongoDB's, for each expression and document. So a time is read once, not for its first and its last value,
-and a number is not converted to a decimal. If a sum is too large for a double to be exact, everything is computed
-again, with decimals.
+and a number is not converted to a decimal. If a sum is too large for a double to be exact, or is no number, everything
+is computed again, with decimals. Fields whose columns are empty in every row are not counted one by one: MongoDB looks
+for any value in any of them, and everything is computed again, field by field, if it finds one.
 
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
 here a second time, apart from the profiles: a column that was mixed up with another passes the round trip where reading
@@ -57,6 +58,8 @@ _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
 _EXACT: Final = 2.0**53
 """Up to here a double holds every whole number."""
+_ANY_VALUE: Final = "values"
+"""Whether a document of the group has a value in a field that is expected to be empty: 0 or 1."""
 _TIME: Final = "_migrator_time_"
 """Prefix of the fields that MongoDB adds to a document for its times."""
 
@@ -139,11 +142,12 @@ def _both_sides(
 ) -> BothSides:
     measures = _measures(collection, in_tables=isinstance(source, TableReader))
     try:
+        stored = _from_postgres(connection, profile, collection, measures)
         if isinstance(source, TableReader):
             partial = _from_tables(source, name, collection, measures, left_out, default_tenant)
         else:
-            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant)
-        stored = _from_postgres(connection, profile, collection, measures)
+            empty = _empty_fields(measures, stored)
+            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, empty)
     except _NotComparable as error:
         return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
     return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored)
@@ -162,13 +166,39 @@ def _from_mongo(
     measures: Sequence[Measure],
     left_out: Sequence[str],
     default_tenant: str | None,
+    empty: frozenset[str],
 ) -> list[dict[str, Any]]:
     left = _left_out(left_out)
-    found = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
-    sums = (value for row in found for name, value in row.items() if name.startswith("s"))
-    if any(isinstance(one, float) and not abs(one) < _EXACT for one in sums):
+    found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty))
+    if any(row[_ANY_VALUE] for row in found):
+        empty = frozenset()
+        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
+    if any(_is_inexact(value) for row in found for name, value in row.items() if name.startswith("s")):
+        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=True))
+    if any(row[_ANY_VALUE] for row in found):  # written since the first pass
         found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, decimals=True))
-    return found
+    return [{**dict.fromkeys(_sums_of(measures, empty), 0), **row} for row in found]
+
+
+def _is_inexact(value: object) -> bool:
+    """Tell whether a sum may be another one in decimals: a large double, or no finite number."""
+    if isinstance(value, Decimal128):
+        return not value.to_decimal().is_finite()
+    return isinstance(value, float) and not abs(value) < _EXACT
+
+
+def _empty_fields(measures: Sequence[Measure], stored: Sequence[_Row]) -> frozenset[str]:
+    """Return the fields of which all measures of columns are 0 in every row of the target."""
+    fields = {one.field for one in measures} - {""}
+    return frozenset(
+        field
+        for field in fields
+        if not any(row[f"s{index}"] for index, one in enumerate(measures) if one.field == field for row in stored)
+    )
+
+
+def _sums_of(measures: Sequence[Measure], fields: frozenset[str]) -> list[str]:
+    return [f"s{index}" for index, one in enumerate(measures) if one.field in fields]
 
 
 def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - as above
@@ -221,14 +251,19 @@ def _pipeline(
     left_out: RawBSONDocument | None,
     default_tenant: str | None,
     *,
+    empty: frozenset[str] = frozenset(),
     decimals: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the pipeline; ``decimals``: all sums are decimals, which are exact where a double is not."""
+    """Return the pipeline.
+
+    ``empty``: fields that are searched for any value, together, in place of their measures. ``decimals``: all sums are
+    decimals, which are exact where a double is not.
+    """
     words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
     times: dict[str, Any] = {}
     found: dict[str, Any] = {}
     for index, one in enumerate(measures):
-        if one.kind == "sum":
+        if one.kind == "sum" and one.field not in empty:
             found[f"s{index}"] = {"$sum": _summand(one, decimals=decimals)}
         elif one.kind == "time":
             times[f"{_TIME}{index}"] = one.expression
@@ -238,8 +273,15 @@ def _pipeline(
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         *([{"$addFields": times}] if times else []),
-        {"$group": {"_id": {"tenant": tenant, **words}, **found, "documents": {"$sum": 1}}},
+        {"$group": {"_id": {"tenant": tenant, **words}, **found, **_any_value(empty), "documents": {"$sum": 1}}},
     ]
+
+
+def _any_value(fields: frozenset[str]) -> dict[str, Any]:
+    first: Any = None
+    for field in sorted(fields):
+        first = {"$ifNull": [f"${field}", first]}
+    return {_ANY_VALUE: {"$max": {"$cond": [{"$eq": [first, None]}, 0, 1]} if fields else 0}}
 
 
 def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a MongoDB expression
@@ -251,8 +293,10 @@ def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a Mo
         return measure.expression
     match measure.expression:
         case {"$cond": [{"$isNumber": str(field)}, str(value), None]} if field == value:
+            if not decimals:  # what is no number is not added; of NaN and the infinities, the sum is none either
+                return field
             found = {"$cond": [{"$and": [{"$gt": [field, -math.inf]}, {"$lt": [field, math.inf]}]}, field, None]}
-            return {"$toDecimal": found} if decimals else found
+            return {"$toDecimal": found}
         case expression:
             return {"$toDecimal": _finite(expression)}
 
@@ -273,7 +317,8 @@ def _from_postgres(
         elif one.kind == "sum":
             sums.append(f"sum({one.sql}) AS s{index}")
         else:
-            sums += [f"min({one.sql}) AS a{index}", f"max({one.sql}) AS z{index}"]
+            first, last = (one.reading.format(f"{outermost}({one.sql})") for outermost in ("min", "max"))
+            sums += [f"{first} AS a{index}", f"{last} AS z{index}"]
     text = "SELECT {columns} FROM scheduler.{table}{where} GROUP BY {keys}"
     has_source = "source" in owner.__struct_fields__
     query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
@@ -498,4 +543,4 @@ def _measure(field: str, kind: ColumnMeasure, *, trim: bool = False) -> Measure:
     else:
         expression = {"$cond": [{"$isArray": path}, {"$size": path}, 0]}
         sql = f"coalesce(cardinality({column}), 0)"
-    return Measure(name=f"{PREFIX}{column} {kind}", kind="sum", expression=expression, sql=sql)
+    return Measure(name=f"{PREFIX}{column} {kind}", kind="sum", expression=expression, sql=sql, field=field)

@@ -82,8 +82,8 @@ def number(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
 
 def span(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Find the first and the last of a time; ``field`` says where a document has it, unless at ``path``."""
-    sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
-    return Measure(name=path, kind="time", expression=milliseconds(field or f"${path}"), sql=sql)
+    reading = "trunc(extract(epoch from {}) * 1000)::bigint"  # keeps their order, so it is computed of two times only
+    return Measure(name=path, kind="time", expression=milliseconds(field or f"${path}"), sql=column, reading=reading)
 
 
 def milliseconds(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions

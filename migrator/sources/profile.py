@@ -148,6 +148,10 @@ class Measure(msgspec.Struct, frozen=True):
     sql: str
     source_sql: str = ""
     """The same over a row ``this`` of a source in PostgreSQL; empty: it is not computed there."""
+    reading: str = "{}"
+    """SQL of the milliseconds of a ``time``; ``{}`` stands for the first or the last value of ``sql``."""
+    field: str = ""
+    """The field of MongoDB without which a ``sum`` adds 0; empty: there is none, or ``sum`` adds null."""
 
 
 class Collection(msgspec.Struct, frozen=True, kw_only=True):

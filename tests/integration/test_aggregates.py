@@ -110,6 +110,41 @@ def test_each_kind_of_fault_shows_in_its_figure(
     assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == expected
 
 
+@pytest.mark.parametrize("value", ["x", "", 0, False, [], {}])
+def test_a_value_of_a_field_whose_column_is_empty_everywhere_is_counted(
+    value: Any,  # noqa: ANN401 - any BSON value
+    mongo_database: Database[Any],
+    target: psycopg.Connection[Any],
+) -> None:
+    """Such fields are searched together; what is found is counted field by field."""
+    measures = [
+        Measure(
+            name=f"column {field} filled",
+            kind="sum",
+            expression={"$cond": [{"$ne": [{"$ifNull": [f"${field}", None]}, None]}, 1, 0]},
+            sql=f"CASE WHEN {column} IS NULL THEN 0 ELSE 1 END",
+            field=field,
+        )
+        for field, column in (("note", "message"), ("other", "correlation_id"), ("kind", "action"))
+    ]
+    collection = msgspec.structs.replace(ENTRIES, measures=(*ENTRIES.measures, *measures))
+    profile = Profile(name="example", version=1, collections=(collection,))
+    mongo_database["entries"].insert_many([entry(note=None, kind="made"), entry(kind="made")])
+    put(target)
+    put(target)
+    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    assert {name: (one.source_total, one.differing_total) for name, one in results.items() if one.kind == "sum"} == {
+        "size": ("2", 0),
+        "column note filled": ("0", 0),
+        "column other filled": ("0", 0),
+        "column kind filled": ("2", 0),
+    }
+    mongo_database["entries"].update_one({}, {"$set": {"note": value}})
+    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    assert differing([*results.values()]) == {"column note filled"}
+    assert results["column note filled"].source_total == "1"
+
+
 def test_a_figure_that_one_side_lacks_is_a_difference(
     mongo_database: Database[Any], target: psycopg.Connection[Any]
 ) -> None:
