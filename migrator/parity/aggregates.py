@@ -34,7 +34,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
-from migrator.pipeline.sessions import Sessions, run_with_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableReader
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.values.identity import id_filter
@@ -88,6 +88,16 @@ class AggregatesJob(msgspec.Struct, frozen=True, kw_only=True):
 def compute_aggregates(job: AggregatesJob) -> BothSides:
     """Let both databases compute the aggregates of a collection; reads only."""
     return run_with_sessions(job.settings, lambda sessions: _of_job(job, sessions))
+
+
+def compute_aggregates_apart(job: AggregatesJob) -> BothSides:
+    """Do the same with connections of its own, in a process that has others."""
+
+    def compute() -> BothSides:
+        with open_sessions(job.settings) as sessions:
+            return _of_job(job, sessions)
+
+    return retry_transient(job.settings, compute)
 
 
 def _of_job(job: AggregatesJob, sessions: Sessions) -> BothSides:

@@ -1,10 +1,11 @@
 """The parity check as a whole: what was copied, compared with what is stored, by chunks and in parallel."""
 
-from collections.abc import Sequence
-from concurrent.futures import Executor, as_completed
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,6 +16,7 @@ from migrator.parity.aggregates import (
     BothSides,
     compare_aggregates,
     compute_aggregates,
+    compute_aggregates_apart,
     split_columns,
     with_column_measures,
 )
@@ -164,27 +166,67 @@ def _aggregates_jobs(
 def _run(
     settings: Settings, aggregates: Sequence[AggregatesJob], chunks: Sequence[ChunkJob], pool: Executor | None
 ) -> tuple[dict[str, list[CollectionComparison]], list[BothSides]]:
-    """Run all jobs; return the comparisons of the chunks by collection, and the aggregates."""
+    """Run all jobs; return the comparisons of the chunks by collection, and the aggregates.
+
+    The aggregates are the servers' work. So a thread of this process waits for them, the largest first, while worker
+    processes compare documents; a worker that finds no more chunks takes what is left of them, the smallest first.
+    """
     parts: dict[str, list[CollectionComparison]] = {}
     computed: list[BothSides] = []
     if not chunks:
         return parts, computed
-    jobs: list[AggregatesJob | ChunkJob] = [*aggregates, *chunks]
+    sizes = estimates(chunks)
+    ordered = sorted(aggregates, key=lambda one: sizes.get(one.collection, 0))
+    beside = pool is None and settings.copy.executor == "local"
+    jobs: list[AggregatesJob | ChunkJob] = [*chunks, *ordered] if beside else [*aggregates, *chunks]
     with (
-        Progress("parity", estimates(chunks)) if pool is None else nullcontext() as progress,
+        Progress("parity", sizes) if pool is None else nullcontext() as progress,
         executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
     ):
         futures = submit(chosen, _run_job, jobs)
-        for future in as_completed(futures):
-            part, job = future.result(), futures[future]
-            if isinstance(part, BothSides):
-                computed.append(part)
-                continue
-            parts.setdefault(part.collection, []).append(part)
-            if progress is not None and isinstance(job, ChunkJob):
-                size = part.documents * job.chunk.average_bytes
-                progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
+        last = {future: job for future, job in reversed(futures.items()) if isinstance(job, AggregatesJob)}
+        with _computed_beside(last if beside else {}) as found:
+            waited: list[Future[Any]] = [*futures, found]
+            for future in as_completed(waited):
+                if future is found:
+                    computed += found.result()
+                    continue
+                if future.cancelled():  # the thread has it
+                    continue
+                part, job = future.result(), futures[future]
+                if isinstance(part, BothSides):
+                    computed.append(part)
+                    continue
+                parts.setdefault(part.collection, []).append(part)
+                if progress is not None and isinstance(job, ChunkJob):
+                    size = part.documents * job.chunk.average_bytes
+                    progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
     return parts, computed
+
+
+@contextmanager
+def _computed_beside(jobs: Mapping[Future[Any], AggregatesJob]) -> Iterator[Future[list[BothSides]]]:
+    """Let a thread take these jobs from their executor one by one, and yield what will hold their results.
+
+    A block that fails waits for the job that runs, as its executor does; one that is interrupted does not.
+    """
+    found: Future[list[BothSides]] = Future()
+    failed = threading.Event()
+
+    def compute() -> None:
+        try:
+            taken = (job for future, job in jobs.items() if not failed.is_set() and future.cancel())
+            found.set_result([compute_aggregates_apart(job) for job in taken])
+        except BaseException as error:  # noqa: BLE001 - raised where the results are asked for
+            found.set_exception(error)
+
+    threading.Thread(target=compute, name="aggregates", daemon=True).start()
+    try:
+        yield found
+    except Exception:
+        failed.set()
+        found.exception()
+        raise
 
 
 def _run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
