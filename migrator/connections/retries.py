@@ -6,11 +6,12 @@ The store's conflicts between sessions, which end within milliseconds and are no
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
-
-import stamina
+from typing import TYPE_CHECKING, TypeVar
 
 from migrator.telemetry import waiting
+
+if TYPE_CHECKING:
+    from stamina.instrumentation import RetryDetails
 
 Result = TypeVar("Result")
 
@@ -29,15 +30,23 @@ def retry(
     grows from ``FIRST_WAIT_S`` to ``LONGEST_WAIT_S`` with some jitter; a number is the seconds to wait. ``reason`` says
     the error in words.
     """
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - ``again`` decides which of them ends it
+        failures = [error]
+    import stamina  # noqa: PLC0415 - it takes as long to import as a small copy; most work does not fail
+
     stamina.instrumentation.set_on_retry_hooks([partial(_report, reason)])
     for attempt in stamina.retry_context(
         on=again, attempts=None, timeout=None, wait_initial=FIRST_WAIT_S, wait_max=LONGEST_WAIT_S
     ):
         with attempt:
+            if failures:
+                raise failures.pop()  # of the first call, which is the first attempt
             return work()
     raise AssertionError("retry_context ends with a result or an error")
 
 
-def _report(reason: Callable[[Exception], str], details: stamina.instrumentation.RetryDetails) -> None:
+def _report(reason: Callable[[Exception], str], details: "RetryDetails") -> None:
     """Say why nothing moves; in place of stamina's own line, which would go to standard output."""
     waiting(f"{reason(details.caused_by)}; trying again in {details.wait_for:.1f} s")

@@ -20,6 +20,7 @@ from migrator.pipeline.executors import (
     executor,
     is_small,
     require_executor,
+    start_workers,
     submit,
     workers,
 )
@@ -214,6 +215,7 @@ def run_chunks(
     if not jobs:
         return done, False
     with thread_executor() if is_small(settings.copy, jobs) else executor(settings.copy) as pool:
+        start_workers(pool, settings.copy, copy_chunk.__module__, len(jobs))
         for level in sorted({depth[job.chunk.collection] for job in jobs}):
             batch = [job for job in jobs if depth[job.chunk.collection] == level]
             if not _run_level(pool, batch, done, progress):

@@ -138,6 +138,21 @@ def estimates(jobs: Iterable[ChunkJob]) -> dict[str, int]:
     return dict(counts)
 
 
+def start_workers(pool: Executor, settings: CopySettings, module: str, jobs: int) -> None:
+    """Start the worker processes that ``jobs`` jobs need, if the executor has any, and let them import ``module``.
+
+    Otherwise one starts for each job that finds none idle: a first job on which the others wait would start one alone.
+    """
+    if isinstance(pool, ProcessPoolExecutor):
+        with interruption_blocked():
+            for _ in range(min(jobs, workers(settings))):
+                pool.submit(_import, module)
+
+
+def _import(module: str) -> None:
+    import_module(module)
+
+
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
     """Submit every job to the executor; return the futures in the order of the jobs.
 

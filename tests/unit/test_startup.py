@@ -2,8 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
 
 import pytest
+
+from migrator.config import CopySettings
+from migrator.pipeline.executors import start_workers
 
 HEAVY = (
     "alembic",
@@ -61,6 +67,7 @@ NOT_OF_A_COPY = (
     "prometheus_client",
     "rich",
     "sqlalchemy",
+    "stamina",
     "structlog",
 )
 
@@ -87,3 +94,20 @@ def test_a_group_of_commands_loads_only_what_it_needs(group: str) -> None:
 
 def test_the_scheduler_s_commands_load_no_driver_before_they_know_the_backend() -> None:
     assert loaded("import migrator.cli.scheduler", ("psycopg", "pymongo")) == []
+
+
+class _CountingPool(ProcessPoolExecutor):
+    """Counts what is submitted, each of which starts a process while none is idle."""
+
+    submitted = 0
+
+    def submit(self, _function: Callable[..., Any], /, *_arguments: Any, **_named: Any) -> "Future[Any]":  # noqa: ANN401 - those of any job
+        self.submitted += 1
+        return Future()
+
+
+@pytest.mark.parametrize(("jobs", "started"), [(1, 1), (3, 3), (40, 4)])
+def test_all_workers_that_have_a_job_start_at_once(jobs: int, started: int) -> None:
+    pool = _CountingPool()
+    start_workers(pool, CopySettings(workers=4), "json", jobs)
+    assert pool.submitted == started
