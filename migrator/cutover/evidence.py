@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, fetch_structs, fetch_value, target_connection
+from migrator.connections.postgres import Connection, fetch_value, target_connection
 from migrator.cutover import backup, config_file, metrics, outbox, overdue, processes
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.journal import FAILED as STEP_FAILED
@@ -42,6 +42,7 @@ from migrator.result import (
     unverified,
 )
 from migrator.scheduler.metrics import KEY_METRICS
+from migrator.schema.decisions import recorded
 from migrator.store.postgres import epoch
 
 AREA: Final = "success"
@@ -449,17 +450,9 @@ def _step(one: Step) -> JournalStep:
 
 
 def _decisions(target: Connection) -> tuple[Decision, ...]:
-    class Row(msgspec.Struct):
-        kind: str
-        who: str
-        at: datetime
-        reason: str
-        tool_version: str
-
-    rows = fetch_structs(target, Row, "SELECT kind, who, at, reason, tool_version FROM migration.decisions ORDER BY id")
     return tuple(
         Decision(kind=one.kind, who=one.who, at=_time(one.at), why=one.reason, tool=f"migrator {one.tool_version}")
-        for one in rows
+        for one in recorded(target)
     )
 
 
