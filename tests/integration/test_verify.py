@@ -199,12 +199,13 @@ PARITY_FAULTS = {
     ),
     "null became empty": (f"{UPDATE_RUN} error_detail = '' {ONE_RUN} AND error_detail IS NULL", {"parity.rows"}),
     "a remainder was emptied": (
-        f"{UPDATE_RUN} extra = '{{}}' WHERE id = (SELECT id FROM scheduler.runs WHERE extra <> '{{}}' LIMIT 1)",
+        f"""{UPDATE_RUN} extra = '{{}}'
+           WHERE id = (SELECT id FROM scheduler.runs WHERE extra <> '{{}}' ORDER BY id LIMIT 1)""",
         {"parity.rows"},
     ),
     "a reference was cut": (
         """UPDATE scheduler.runs SET schedule_id = NULL
-           WHERE id = (SELECT id FROM scheduler.runs WHERE schedule_id IS NOT NULL LIMIT 1)""",
+           WHERE id = (SELECT id FROM scheduler.runs WHERE schedule_id IS NOT NULL ORDER BY id LIMIT 1)""",
         {"parity.rows"},
     ),
     "a trigger is lost": (
