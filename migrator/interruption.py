@@ -44,7 +44,7 @@ def allow_slow_end() -> None:
 def count_signal() -> None:
     """Count a signal: the first one starts the clock, the second one ends this process here.
 
-    Without ``install``, in a process that is not the command's, it does nothing.
+    Without ``install_handlers``, in a process that is not the command's, it does nothing.
     """
     if not _installed.is_set():
         return
@@ -61,15 +61,25 @@ def _watch() -> None:
 
 
 def join_later(thread: threading.Thread) -> None:
-    """Wait for a thread before the interpreter ends (``settle``)."""
+    """Wait for a thread before the interpreter ends (``join_threads``)."""
     _threads[:] = [one for one in _threads if one.is_alive()]
     _threads.append(thread)
 
 
 def join_threads() -> None:
-    """Wait for what ``wait_for`` was told of."""
+    """Wait for what ``join_later`` was told of."""
     while _threads:
         _threads.pop().join()
+
+
+def keep_status() -> None:
+    """Let no further signal change the exit status, which is decided.
+
+    While the interpreter ends, it gives handled signals their default action back: one would kill the process. What is
+    ignored stays ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
