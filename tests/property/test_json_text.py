@@ -110,6 +110,14 @@ def test_changed_bytes_are_handed_over_or_mean_what_python_reads(value: Value, d
     native.bson_of(cut, kind, raw)  # a text that nobody wrote
 
 
+def is_utf8(text: bytearray) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @PROFILE
 @given(plain_values(), st.data())
 def test_a_changed_text_gives_what_it_says_or_nothing(value: Value, data: st.DataObject) -> None:
@@ -121,6 +129,9 @@ def test_a_changed_text_gives_what_it_says_or_nothing(value: Value, data: st.Dat
     changed[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     found = native.bson_of(bytes(changed), kind, raw)
     if found is not None and bytes(changed) != text:
+        if not is_utf8(changed):  # a row holds no such text: it is not taken for the source's
+            assert found != (kind, raw)
+            return
         # A number has spellings that jsonb has not: the bytes differ from the source's, or mean the same.
         again = document.decode(raw_document(bytes([found[0]]) + b"\0" + found[1]))[""]
         assert found != (kind, raw) or jsonb.canonicalise(jsonb.encode(again)) == jsonb.canonicalise(text)

@@ -46,6 +46,7 @@ from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import COMPARABLE, Scene, scene
+from tests.scheduler_processes import until
 from tests.store_postgres import schedule
 from tests.unit.report.test_signing import pair
 
@@ -279,6 +280,8 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
             assert arrived is not None
             assert (len(arrived.here), [one.host for one in arrived.missing or ()]) == (2, ["three"])
             assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+            begun = new.now()
+            until(lambda: new.now() - begun > SECOND)  # what was made a second ago was made in PostgreSQL
             worked(new, 2, "completed")
             waited = processes.wait_for_arrivals(moved, 60, wait=lambda _: void(scheduler(new, "three")))
         assert waited is not None

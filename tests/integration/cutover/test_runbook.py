@@ -187,6 +187,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator run",
         "migrator cutover status --wait 300",
         "migrator status --scheduler",
+        "migrator cutover report",
         "migrator cutover status",
     ]
     day.compare("migrator cutover compare")
@@ -209,6 +210,7 @@ def _the_hour(day: Day, pid: int) -> None:
     assert opened is not None
     assert newest is not None
     assert newest[0] > opened
+    assert "report: " in day.type(f"migrator cutover report --report-dir {site.folder / 'reports'}")[1]
 
     # a process with the old configuration fires nothing: what MongoDB has, it has from PostgreSQL
     old = site.folder / "old.toml"
