@@ -60,7 +60,6 @@ def main() -> None:
         status = _failed(type(error).__name__, str(error), error.exit_status)
     except Exception as error:  # noqa: BLE001 - the last place that can turn one into a line
         status = _unexpected(error)
-    interruption.keep_status()
     sys.exit(status or 0)
 
 

@@ -4,6 +4,7 @@ SIGTERM counts as Ctrl-C. No process outlives the command. A command may handle 
 ``count_signal``.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ def install_handlers() -> None:
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _handle)
+    if not _installed.is_set():
+        atexit.register(_keep_status)
     _installed.set()
     threading.Thread(target=_watch, name="interruption", daemon=True).start()
 
@@ -72,11 +75,10 @@ def join_threads() -> None:
         _threads.pop().join()
 
 
-def keep_status() -> None:
-    """Let no further signal change the exit status, which is decided.
+def _keep_status() -> None:
+    """Let no further signal change the exit status, which is decided: the interpreter ends.
 
-    While the interpreter ends, it gives handled signals their default action back: one would kill the process. What is
-    ignored stays ignored.
+    It gives handled signals their default action back, and one would kill the process. What is ignored stays ignored.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
