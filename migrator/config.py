@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, field
 
 from migrator.errors import ConfigurationError
 from migrator.files import readable_by_all
-from migrator.telemetry import is_utf8, redact
+from migrator.telemetry import is_utf8, redact_all
 
 DEFAULT_PATH = "config.toml"
 PREFIX = "MIGRATOR_"
@@ -291,17 +291,9 @@ def effective_settings(
         for key in keys:
             variable = f"{PREFIX}{section.upper()}__{key.upper()}"
             origin = variable if variable in environment else str(file) if key in tree.get(section, {}) else "default"
-            value = _redacted(msgspec.to_builtins(getattr(getattr(settings, section), key)))
+            value = redact_all(msgspec.to_builtins(getattr(getattr(settings, section), key)))
             found.append(EffectiveSetting(f"{section}.{key}", value, origin))
     return found
-
-
-def _redacted(value: Any) -> Any:  # noqa: ANN401 - a setting as a plain value
-    if isinstance(value, dict):
-        return {name: _redacted(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_redacted(one) for one in value]
-    return redact(value) if isinstance(value, str) else value
 
 
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:

@@ -70,7 +70,7 @@ def join_later(thread: threading.Thread) -> None:
 
 
 def join_threads() -> None:
-    """Wait for what ``join_later`` was told of."""
+    """Wait for the threads that ``join_later`` was given."""
     while _threads:
         _threads.pop().join()
 

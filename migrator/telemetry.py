@@ -29,6 +29,15 @@ def redact(text: str) -> str:
     return text
 
 
+def redact_all(value: Any) -> Any:  # noqa: ANN401 - settings as plain values
+    """Take credentials out of every text of a plain value: documents, lists and what is in them."""
+    if isinstance(value, dict):
+        return {name: redact_all(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [redact_all(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
+
+
 def is_utf8(text: str) -> bool:
     """Tell whether a text of the command line or the environment was UTF-8; Python keeps other bytes as surrogates."""
     try:

@@ -1,7 +1,6 @@
 """Which databases an installation moves: its name, the identities of its servers, and the digest of its settings."""
 
 import hashlib
-from typing import Any
 
 import bson
 import msgspec
@@ -13,7 +12,7 @@ from migrator.config import Settings, postgres_dsn
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import ConfigurationError
-from migrator.telemetry import redact
+from migrator.telemetry import redact_all
 
 UNNAMED = "not named"
 
@@ -35,15 +34,7 @@ def environment_name(settings: Settings) -> str:
 
 def settings_digest(settings: Settings) -> str:
     """Return the SHA-256 of the effective settings, without credentials: another password is not another digest."""
-    return hashlib.sha256(
-        msgspec.json.encode(_without_secrets(msgspec.to_builtins(settings)), order="sorted")
-    ).hexdigest()
-
-
-def _without_secrets(value: Any) -> Any:  # noqa: ANN401 - settings as plain values
-    if isinstance(value, dict):
-        return {key: _without_secrets(one) for key, one in value.items()}
-    return redact(value) if isinstance(value, str) else value
+    return hashlib.sha256(msgspec.json.encode(redact_all(msgspec.to_builtins(settings)), order="sorted")).hexdigest()
 
 
 def system_identifier(connection: Connection) -> str:
