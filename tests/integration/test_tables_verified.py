@@ -1,4 +1,4 @@
-"""Sources in tables of PostgreSQL: a whole verify, how rows are written back into tables, and the indexes of the copied rows."""
+"""Sources in tables of PostgreSQL: a whole verify, rows written back into tables, and the indexes of the copy."""
 
 import json
 from collections.abc import Callable
