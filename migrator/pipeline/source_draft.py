@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from migrator import constraints
 from migrator.config import Settings, nearest
 from migrator.connections.mongo import MongoDatabase, committed, open_source, translate_errors
 from migrator.errors import RefusedError, UsageError
@@ -201,7 +202,7 @@ class _Draft:
 
     def _word_by_content(self, place: Place, placed: Mapping[str, Place]) -> str | None:
         """Return a field whose words are mostly those of a column, whatever its name."""
-        known = tables.WORDS[place.column]
+        known = constraints.WORDS[place.column]
         for path, field in self._fields.items():
             if path in placed or path == "_id" or "." in path or field.kind != "string" or not field.is_word:
                 continue
@@ -250,7 +251,7 @@ class _Draft:
     def _feed(self) -> list[str]:
         """Return the tables that the documents feed; a trigger only if something makes it fire."""
         columns = {place.column for place in self._placed.values()}
-        if self._table == "schedules" and not {f"triggers.{one}" for one in tables.CAUSES} & columns:
+        if self._table == "schedules" and not {f"triggers.{one}" for one in constraints.CAUSES} & columns:
             for path, place in list(self._placed.items()):
                 if place.column.startswith("triggers."):
                     del self._placed[path]
@@ -483,7 +484,7 @@ def _encoded(field: SampledField) -> list[str]:
 
 
 def _words(column: str, field: SampledField) -> list[str]:
-    known = tables.WORDS[column]
+    known = constraints.WORDS[column]
     if field.kind == "string":
         commonest = sorted(field.words, key=lambda word: (-field.words[word], word))
         pairs = [(word, word_for(word, known) or OPEN) for word in commonest]

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from bson.objectid import ObjectId
 
-from migrator import states
+from migrator import constraints, states
 from migrator.cron.alike import fires_alike
 from migrator.records import (
     ALL,
@@ -25,7 +25,6 @@ from migrator.records import (
     Trigger,
     WorkerRecord,
 )
-from migrator.sources.mapping import tables
 from migrator.sources.profile import (
     MONGODB,
     Collection,
@@ -407,7 +406,7 @@ class _Probes:
 
 
 def _causes() -> Mapping[str, str]:
-    return {**tables.CAUSES, "cron_dialect": "cron"}
+    return {**constraints.CAUSES, "cron_dialect": "cron"}
 
 
 def _columns(record: type[Record]) -> list[str]:
@@ -418,7 +417,7 @@ def _candidates(record: type[Record], name: str) -> Sequence[Any]:
     """Return values that a column may hold."""
     if name == "timezone":
         return ("Europe/Vienna", "UTC")
-    listed = tables.WORDS.get(f"{record.table}.{name}")
+    listed = constraints.WORDS.get(f"{record.table}.{name}")
     if listed is not None:
         return listed
     return _VALUES.get(copy_format.column_types(record)[name], ("probe", "other"))

@@ -11,50 +11,15 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from migrator import states
+from migrator import constraints, states
 from migrator.errors import TransitionError, UsageError
-from migrator.records import ExecutionLog, GraphJob, GraphJobEvent, Handler, PolicyJob, Record, Run, Schedule, Trigger
+from migrator.records import Record, Run, Schedule, Trigger
 from migrator.values.copy_format import column_types
 
 R = TypeVar("R", bound=Record)
 
 GLOBAL = "*"
 """The tenant whose rows all tenants see."""
-
-WORDS: Mapping[type[Record], Mapping[str, Collection[object]]] = {
-    Schedule: {
-        "status": states.SCHEDULE.keys(),
-        "mode": states.SCHEDULE_MODES,
-        "handler_type": states.HANDLER_TYPES,
-        "retry_strategy": states.RETRY_STRATEGIES,
-        "on_exhausted": states.EXHAUSTED_POLICIES,
-        "priority": range(101),
-    },
-    Trigger: {
-        "kind": states.TRIGGER_KINDS,
-        "anchor": states.TRIGGER_ANCHORS,
-        "misfire_policy": states.MISFIRE_POLICIES,
-    },
-    Run: {"state": states.RUN.keys()},
-    GraphJob: {"type": states.GRAPH_JOB_TYPES.values(), "status": states.GRAPH_JOB_CODES.values()},
-    GraphJobEvent: {"status": states.GRAPH_JOB_CODES.values()},
-    PolicyJob: {
-        "mode": states.POLICY_MODES,
-        "priority": states.POLICY_PRIORITIES,
-        "status": states.POLICY_JOB.keys(),
-    },
-    ExecutionLog: {"level": states.LOG_LEVELS},
-    Handler: {"handler_type": states.HANDLER_TYPES},
-}
-"""Record to the columns that hold only certain words."""
-
-KIND_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "cron": ("cron_expression", "cron_dialect"),
-    "interval": ("interval_ms", "anchor"),
-    "one_time": ("run_at",),
-    "event": ("event_name",),
-}
-"""Kind of a trigger to the columns that it, and no other kind, sets."""
 
 KEPT = frozenset({"id", "tenant_id", "source", "source_id", "extra"})
 """Columns that no update changes."""
@@ -67,12 +32,17 @@ DEFAULT_PRIORITY = 50
 
 _MILLISECOND = timedelta(milliseconds=1)
 
-_BITS = {"int2": 15, "int4": 31, "int8": 63}
-
 
 @cache
 def _columns(record: type[Record]) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in column_types(record).items() if kind not in {"uuid", "bool", "jsonb"})
+
+
+@cache
+def _words(record: type[Record]) -> tuple[tuple[str, Collection[object]], ...]:
+    listed: dict[str, Collection[object]] = {**constraints.WORDS, **constraints.CODES}
+    named = ((name, listed.get(f"{record.table}.{name}")) for name in record.__struct_fields__)
+    return tuple((name, words) for name, words in named if words is not None)
 
 
 def checked_record(record: R, tenant: str) -> R:
@@ -87,7 +57,7 @@ def checked_record(record: R, tenant: str) -> R:
         value = getattr(record, name)
         if value is not None and (cut := _cell(f"{kind.table}.{name}", column, value)) is not value:
             changes[name] = cut
-    for name, words in WORDS.get(kind, {}).items():
+    for name, words in _words(kind):
         value = getattr(record, name)
         if value is not None and value not in words:
             raise UsageError(f"{kind.table}.{name} does not know the given value")
@@ -119,8 +89,10 @@ def _cell(name: str, column: str, value: Any) -> Any:  # noqa: ANN401 - columns 
     if column in {"text", "text[]"}:
         if "\0" in (value if column == "text" else "".join(value)):
             raise UsageError(f"{name} holds the character NUL")
-    elif not -(1 << _BITS[column]) <= value < 1 << _BITS[column]:
-        raise UsageError(f"{name} is out of range")
+    else:
+        least, most = constraints.bounds_of(name)
+        if not least <= value <= most:
+            raise UsageError(f"{name} must be between {least} and {most}")
     return value
 
 
@@ -184,15 +156,13 @@ def duration_ms(started: datetime | None, finished: datetime | None) -> int | No
 
 def check_trigger(trigger: Trigger) -> None:
     """Check a trigger by its table's CHECKs."""
-    for kind, columns in KIND_COLUMNS.items():
+    for kind, columns in constraints.KIND_COLUMNS.items():
         for column in columns:
             if (kind == trigger.kind) != (getattr(trigger, column) is not None):
                 verb = "needs" if kind == trigger.kind else "has no"
                 raise UsageError(f"a trigger of kind {trigger.kind} {verb} {column}")
     if trigger.kind == "event" and (trigger.timezone is not None or trigger.next_fire_at is not None):
         raise UsageError("a trigger of kind event has neither timezone nor next_fire_at")
-    if trigger.interval_ms is not None and trigger.interval_ms <= 0:
-        raise UsageError("an interval must be above zero")
     if trigger.start_at is not None and trigger.end_at is not None and trigger.end_at <= trigger.start_at:
         raise UsageError("a trigger's end_at must come after its start_at")
 

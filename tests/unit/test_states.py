@@ -3,7 +3,6 @@
 import pytest
 
 from migrator import states
-from tests.schema_dump import read_tables
 
 ALLOWED = {
     "schedule": "pending>scheduled pending>running pending>cancelled scheduled>running scheduled>paused"
@@ -53,22 +52,6 @@ def test_terminal_and_live_states_are_each_other_s_rest(name: str) -> None:
     machine = states.MACHINES[name]
     assert {state for state in machine if states.is_terminal(machine, state)} == TERMINAL[name]
     assert set(states.live(machine)) == set(machine) - TERMINAL[name]
-
-
-@pytest.mark.parametrize(
-    ("table", "name", "members"),
-    [
-        ("schedules", "ck_schedules_status", list(states.SCHEDULE)),
-        ("runs", "ck_runs_state", list(states.RUN)),
-        ("policy_jobs", "ck_policy_jobs_status", list(states.POLICY_JOB)),
-        ("graph_jobs", "ck_graph_jobs_status", [0, 1, 2, 3, 4, 5]),
-        ("graph_job_events", "ck_graph_job_events_status", [0, 1, 2, 3, 4, 5]),
-        ("graph_jobs", "ck_graph_jobs_type", [0, 1]),
-    ],
-)
-def test_checks_have_exactly_the_members_of_their_machine(table: str, name: str, members: list[str | int]) -> None:
-    listed = read_tables("scheduler")[table].constraints[name].partition("ARRAY[")[2].rstrip(")]")
-    assert [one.removesuffix("::text").strip("'") for one in listed.split(", ")] == [str(one) for one in members]
 
 
 def test_codes_of_graph_jobs_are_those_of_the_plan() -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator import cron
+from migrator import constraints, cron
 from migrator.cron import CronError
 from migrator.records import Record, Trigger, attach_extra, remainder_of
 from migrator.sources import aggregates
@@ -220,7 +220,7 @@ class _Writer:
             *parents, name = field.path.split(".")
             entries.append(((table, column), name, tuple(parents), write))
         self._getters = tuple(
-            (tables.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
+            (constraints.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
         )
         self._objects = tuple((*tables.split(place), members) for place, members in objects.items())
         """Table and jsonb column of an object, and its members that are written."""
@@ -281,7 +281,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
     none = NULL if field.nulls else converters.none_of(field)
     if not is_local and none is None:
         return None
-    record = tables.RECORDS[table]
+    record = constraints.RECORDS[table]
 
     def written(rows: Rows) -> Any:  # noqa: ANN401 - the value of a field
         row: Any = next((row for row in rows if type(row) is record), None)
@@ -336,7 +336,7 @@ class _Table:
         fields = [field for field in mapped.every if any(tables.split(one)[0] == name for one in field.columns)]
         types = tables.types_of(name)
         self.name = name
-        self.record = tables.RECORDS[name]
+        self.record = constraints.RECORDS[name]
         self.keeps_uuid = _keeps_uuids(mapping, mapped, name)
         self.constants = {tables.split(one)[1]: value for one, value in mapped.constants.items() if _is_of(one, name)}
         self.given = self.constants | {
@@ -453,7 +453,7 @@ class Codec:
         if when is not None and when.path == "_id":
             return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
         filled = {column for field in self.mapped.every for column in field.columns}
-        causes = {kind for column, kind in tables.CAUSES.items() if f"triggers.{column}" in filled}
+        causes = {kind for column, kind in constraints.CAUSES.items() if f"triggers.{column}" in filled}
         if any(isinstance(row, Trigger) and row.kind not in causes for row in rows):
             return False
         constants = {table.name: table.constants for table in self.tables}
@@ -565,7 +565,7 @@ class Codec:
         if table in self._present:
             return any(get(found) is not None for get in self._present[table])
         if table == "triggers":
-            return not tables.CAUSES.keys().isdisjoint(reading.columns[table])
+            return not constraints.CAUSES.keys().isdisjoint(reading.columns[table])
         return bool(reading.columns[table])
 
     def _row(self, table: _Table, reading: Reading, ids: dict[str, Any], source_id: str) -> Record:
@@ -663,7 +663,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         measures = () if mapped.kinds else tuple(measures_of(mapped))
     return Collection(
         name=mapped.name,
-        tables=tuple(tables.RECORDS[table] for table in fed),
+        tables=tuple(constraints.RECORDS[table] for table in fed),
         decode=codec.decode,
         encode=codec.encode,
         references=tuple(_references(fields)),
@@ -692,9 +692,9 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
     for (place, collection), same in found.items():
         table, column = tables.split(place)
         yield Reference(
-            record=tables.RECORDS[table],
+            record=constraints.RECORDS[table],
             column=column,
-            target=tables.RECORDS[tables.TARGETS[column]],
+            target=constraints.RECORDS[tables.TARGETS[column]],
             required=column in tables.needed_columns(table),
             collection=collection,
             named=partial(_named, fields=tuple(same)),

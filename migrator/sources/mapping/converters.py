@@ -17,6 +17,7 @@ from bson.binary import UUID_SUBTYPE, Binary
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
+from migrator import constraints
 from migrator.cron import ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.mapping import tables
@@ -261,7 +262,7 @@ def _words_writer(field: Field) -> Writer | None:
     if field.type is not None:
         number = _NUMBERS[field.type]
         written = {value: number(int(word)) for value, word in written.items()}
-    listed = tables.WORDS.get(field.columns[0], ())
+    listed = constraints.WORDS.get(field.columns[0], ())
     writes_all = field.keep or (bool(listed) and written.keys() >= {*listed})
     if writes_all and all(value == word for value, word in written.items()):
         return None

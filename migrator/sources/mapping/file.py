@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from migrator import cron
+from migrator import constraints, cron
 from migrator.config import lowered, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.mapping import converters, tables
@@ -394,7 +394,7 @@ class _Reading:
                 continue
             if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
                 self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
-            elif column in tables.WORDS and named != "words":
+            elif column in constraints.WORDS and named != "words":
                 self._wrong(key, f"{where}{column} holds one word of a list: expected the converter words")
 
     def _columns(self, value: object, fed: Sequence[str], key: Key, where: str) -> tuple[str, ...]:
@@ -448,7 +448,7 @@ class _Reading:
             least, most = tables.bounds_of(columns[0])
             self._wrong(key, f"{where}default: expected a number from {least} to {most}")
         elif isinstance(default, str) and not _fits(columns[0], default):
-            listed = ", ".join(tables.WORDS.get(columns[0], ("a text",)))
+            listed = ", ".join(constraints.WORDS.get(columns[0], ("a text",)))
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
         elif default is not None and not all(_fits(column, default) for column in columns):
             self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
@@ -525,7 +525,7 @@ class _Reading:
                 self._wrong(key, f"{where}words: the documents hold numbers (type): expected one in place of {word}")
         left_open = [word for word, ours in given.items() if ours == OPEN]
         if left_open:
-            listed = tables.WORDS.get(column) or (f"values of {column} ({tables.type_of(column)})",)
+            listed = constraints.WORDS.get(column) or (f"values of {column} ({tables.type_of(column)})",)
             self._wrong(key, f"{where}words: say what is meant by {', '.join(left_open)}; known: {', '.join(listed)}")
 
     def _words(
@@ -535,7 +535,7 @@ class _Reading:
             return self._units(options, key, where)
         if named != "words":
             return {}
-        known = tables.WORDS.get(columns[0])
+        known = constraints.WORDS.get(columns[0])
         given = options.get("words", {word: word for word in known or ()})
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
@@ -551,7 +551,7 @@ class _Reading:
         for word in _distinct(given):
             if word == OPEN or _fits(column, word):
                 continue
-            listed = tables.WORDS.get(column)
+            listed = constraints.WORDS.get(column)
             if listed is None:
                 self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
                 break
@@ -564,7 +564,7 @@ class _Reading:
         if not isinstance(given, dict) or not all(isinstance(word, str) for word in given.values()):
             self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}, numbers in quotes too')
             return {}
-        listed = tables.WORDS.get(columns[0]) if columns else None
+        listed = constraints.WORDS.get(columns[0]) if columns else None
         for value, word in given.items():
             if listed is not None and value not in listed:
                 self._wrong(key, f"{where}write_as: {columns[0]} has no word {value}{nearest(value, listed)}")
@@ -596,7 +596,7 @@ class _Reading:
                 continue
             if column in filled:
                 self._wrong(key, f"{where}a field or a constant fills it already")
-            if column.removeprefix("triggers.") in tables.CAUSES:
+            if column.removeprefix("triggers.") in constraints.CAUSES:
                 self._wrong(key, f"{where}what makes a trigger fire comes from a field")
             if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
                 self._wrong(key, f'{where}expected a list of {{ if = "field", value = … }}')
@@ -612,7 +612,7 @@ class _Reading:
         if equals is not None and (not field or type(equals) not in (str, int, float, bool)):
             self._wrong(key, f"{where}equals: expected a text, a number or a bool, beside if")
         if not _fits(column, value):
-            expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+            expected = constraints.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
             self._wrong(key, f"{where}value: expected {', '.join(expected)}")
         return Case(field=str(field), equals=equals, value=value)
 
@@ -627,10 +627,10 @@ class _Reading:
                 continue
             if column in filled:
                 self._wrong(key, f"{where}the field {filled[column]} fills it already")
-            if column.removeprefix("triggers.") in tables.CAUSES:
+            if column.removeprefix("triggers.") in constraints.CAUSES:
                 self._wrong(key, f"{where}what makes a trigger fire comes from a field")
             elif not _fits(column, value):
-                expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+                expected = constraints.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
                 opened = f' in place of "{OPEN}"' if value == OPEN else ""
                 self._wrong(key, f"{where}expected {', '.join(expected)}{opened}")
             found[column] = value
@@ -672,8 +672,8 @@ class _Reading:
                 implied = tables.TARGETS.get(column) in fed
                 if f"{table}.{column}" not in filled and not implied:
                     self._wrong(key, f"collection {collection}: {table}.{column} may not be null, and nothing fills it")
-            if table == "triggers" and not {f"triggers.{one}" for one in tables.CAUSES} & filled:
-                causes = ", ".join(f"triggers.{one}" for one in tables.CAUSES)
+            if table == "triggers" and not {f"triggers.{one}" for one in constraints.CAUSES} & filled:
+                causes = ", ".join(f"triggers.{one}" for one in constraints.CAUSES)
                 self._wrong(key, f"collection {collection}: a trigger needs a field for one of {causes}")
         self._check_paths(key, fields)
 
@@ -750,7 +750,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _takes_any_text(column: str) -> bool:
-    return column not in tables.WORDS and tables.type_of(column) == "text"
+    return column not in constraints.WORDS and tables.type_of(column) == "text"
 
 
 def _count(path: str, fields: Sequence[Field]) -> int:
@@ -760,7 +760,7 @@ def _count(path: str, fields: Sequence[Field]) -> int:
 def _converter_of(column: str, options: Mapping[str, Any]) -> str:
     """Return the converter of a field for which the mapping names none."""
     table, name = tables.split(column)
-    if column in tables.WORDS or "words" in options:
+    if column in constraints.WORDS or "words" in options:
         return "words"
     if table == "triggers" and name in ("cron_expression", "timezone"):
         return "cron" if name == "cron_expression" else "zone"
@@ -774,8 +774,8 @@ def _fits(column: str, value: object) -> bool:
     """Tell whether a constant can stand in a column; ``OPEN`` stands for what a draft left open."""
     if value == OPEN:
         return False
-    if column in tables.WORDS:
-        return value in tables.WORDS[column]
+    if column in constraints.WORDS:
+        return value in constraints.WORDS[column]
     kind = tables.type_of(column)
     if kind.startswith("int"):
         least, most = tables.bounds_of(column)

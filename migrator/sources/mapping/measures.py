@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from migrator import constraints
 from migrator.sources import aggregates
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import MILLISECONDS, Case, Field, Mapped
@@ -143,7 +144,7 @@ def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB
 
 def _default_of(table: str, column: str) -> Any:  # noqa: ANN401 - a value of the column
     """Return what a column holds if nothing is given for it."""
-    field = next(one for one in msgspec.structs.fields(tables.RECORDS[table]) if one.name == column)
+    field = next(one for one in msgspec.structs.fields(constraints.RECORDS[table]) if one.name == column)
     return None if field.required or field.default is msgspec.NODEFAULT else field.default
 
 

@@ -1,7 +1,7 @@
-"""What the columns of the target accept: the words, bounds and lengths that a mapping must keep to.
+"""What a mapping may feed, and what it must keep to beside the constraints of the tables.
 
-PostgreSQL refuses a whole chunk for one row that breaks a constraint. A mapping is data of its user, so every value is
-held to the constraints before a row is made, and the document that breaks one is quarantined alone.
+A mapping is data of its user, so every value is held to ``migrator.constraints`` and to what is here before a row is
+made, and the document that breaks one is quarantined alone.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from migrator import states
-from migrator.records import ALL, Record
+from migrator import constraints
 from migrator.sources.profile import Rejected
 from migrator.values import copy_format
-
-RECORDS: Final[Mapping[str, type[Record]]] = MappingProxyType({record.table: record for record in ALL})
-"""Every table that a mapping in Python may feed."""
 
 TABLES: Final = (
     "audit",
@@ -67,30 +63,12 @@ UNIQUE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
 )
 """Table to the columns, besides its primary key, that it keeps unique."""
 
-WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "schedules.status": tuple(states.SCHEDULE),
-        "schedules.mode": states.SCHEDULE_MODES,
-        "schedules.handler_type": states.HANDLER_TYPES,
-        "schedules.retry_strategy": states.RETRY_STRATEGIES,
-        "schedules.on_exhausted": states.EXHAUSTED_POLICIES,
-        "triggers.kind": states.TRIGGER_KINDS,
-        "triggers.anchor": states.TRIGGER_ANCHORS,
-        "triggers.misfire_policy": states.MISFIRE_POLICIES,
-        "runs.state": tuple(states.RUN),
-        "policy_jobs.mode": states.POLICY_MODES,
-        "policy_jobs.priority": states.POLICY_PRIORITIES,
-        "policy_jobs.status": tuple(states.POLICY_JOB),
-        "execution_logs.level": states.LOG_LEVELS,
-        "handlers.handler_type": states.HANDLER_TYPES,
-        "workers.kind": states.WORKER_KINDS,
-        "workers.status": states.WORKER_STATUSES,
-    }
+INDEXED: Final = frozenset(
+    {"schedules.name", "handlers.name", "runs.trace_id", "runs.dedupe_key", "triggers.event_name", "policy_jobs.run_id"}
+    | {"schedules.tags", "locks.key"}
 )
-"""Columns that hold one word of a closed list."""
+"""Texts that an index of the target holds, which limits their length."""
 
-_BITS: Final = {"int2": 15, "int4": 31, "int8": 63}
-_BOUNDS: Final = {"schedules.priority": (0, 100), "triggers.interval_ms": (1, 2**63 - 1)}
 _NOT_NEGATIVE: Final = frozenset(
     {
         "schedules.max_retries",
@@ -101,17 +79,7 @@ _NOT_NEGATIVE: Final = frozenset(
         "schedules.max_concurrency",
     }
 )
-
-INDEXED: Final = frozenset(
-    {"schedules.name", "handlers.name", "runs.trace_id", "runs.dedupe_key", "triggers.event_name", "policy_jobs.run_id"}
-    | {"schedules.tags", "locks.key"}
-)
-"""Texts that an index of the target holds, which limits their length."""
-
-CAUSES: Final[Mapping[str, str]] = MappingProxyType(
-    {"cron_expression": "cron", "interval_ms": "interval", "run_at": "one_time", "event_name": "event"}
-)
-"""Column to the kind of a trigger that has it."""
+"""Numbers that mean nothing below zero; the table would accept them."""
 
 
 def split(column: str) -> tuple[str, str]:
@@ -128,7 +96,7 @@ def member_of(column: str) -> str:
 @cache
 def types_of(table: str) -> Mapping[str, str]:
     """Return column to PostgreSQL type of a table that a mapping may feed."""
-    return copy_format.column_types(RECORDS[table])
+    return copy_format.column_types(constraints.RECORDS[table])
 
 
 def type_of(column: str) -> str:
@@ -138,11 +106,10 @@ def type_of(column: str) -> str:
 
 
 def bounds_of(column: str) -> tuple[int, int]:
-    """Return the smallest and the largest number that ``table.column`` accepts."""
-    if column in _BOUNDS:
-        return _BOUNDS[column]
-    largest = (1 << _BITS[type_of(column)]) - 1
-    return (0 if column in _NOT_NEGATIVE else -largest - 1, largest)
+    """Return the smallest and the largest number that a mapping may give ``table.column``."""
+    table, name = split(column)
+    least, most = constraints.bounds_of(f"{table}.{split(name)[0]}")
+    return (max(least, 0) if column in _NOT_NEGATIVE else least), most
 
 
 @cache
@@ -151,7 +118,7 @@ def needed_columns(table: str) -> frozenset[str]:
 
     The kind of a trigger follows from its cause.
     """
-    fields = msgspec.structs.fields(RECORDS[table])
+    fields = msgspec.structs.fields(constraints.RECORDS[table])
     return frozenset(field.name for field in fields if field.required) - FILLED_BY_THE_TOOL - {"kind"} | (
         {"kind"} if table == "workers" else set()
     )
@@ -162,10 +129,10 @@ def complete_trigger(columns: dict[str, Any]) -> None:
 
     Raises ``Rejected`` for a trigger with two causes, and for a period that ends before it begins.
     """
-    causes = [name for name in CAUSES if columns.get(name) is not None]
+    causes = [name for name in constraints.CAUSES if columns.get(name) is not None]
     if len(causes) != 1:
         raise Rejected("wrong-kind", "", "exactly one of a cron line, an interval, a time and an event")
-    kind = columns["kind"] = CAUSES[causes[0]]
+    kind = columns["kind"] = constraints.CAUSES[causes[0]]
     if kind == "interval":
         columns.setdefault("anchor", "fixed_rate")
     else:

@@ -8,6 +8,7 @@ the types of their columns.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from migrator import constraints
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import Converter, Field
 from migrator.sources.stellaops import names
@@ -78,6 +79,6 @@ def own(
         if name in _REFERENCES and tables.type_of(column) == "uuid":
             fields.append(reference(column, **{"trim": False, "shape": None, **given}))
         else:
-            known = {word: word for word in tables.WORDS.get(column, ())}
+            known = {word: word for word in constraints.WORDS.get(column, ())}
             fields.append(field(column, "column", words=(words or {}).get(name, known), **given))
     return tuple(fields)
