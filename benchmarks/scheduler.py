@@ -4,11 +4,10 @@
 ``python benchmarks/scheduler.py --triggers 10000 --instances 1 --backends postgres``
 ``python benchmarks/scheduler.py --triggers 10000 --explicit 10000 --backlog 1000000 --instances 1,10 --claims-only``
 
-Servers of its own, filled in bulk. Each instance is a process with its store, as ``migrator run`` has one; all begin an
-operation at the same time. Due poll: finds and fires ten triggers. Stale cleanup: finds and ends a hundred runs.
-Dispatch: a
-due poll and a claim. Overhead: one run claimed and finished. Throughput: runs claimed and completed a second, all of
-them waiting at the beginning, PostgreSQL with every index.
+Servers of its own, filled in bulk. Each instance is a process with its store, as ``migrator scheduler run`` has one;
+all begin an operation at the same time. Due poll: finds and fires ten triggers. Stale cleanup: finds and ends a hundred
+runs. Dispatch: a due poll and a claim. Overhead: one run claimed and finished. Throughput: runs claimed and completed a
+second, all of them waiting at the beginning, PostgreSQL with every index.
 Migration: how long ``backfill`` takes for these jobs. The table goes to ``results/`` as Markdown and JSON.
 The exit status is 1 where PostgreSQL misses a ceiling.
 """

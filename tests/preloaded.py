@@ -29,6 +29,7 @@ SMOKE: Final = "migrator.cutover.smoke"
 MODULES: Final = {
     "migrator": (
         *(f"migrator.cli.{name}" for name, _ in cli.COMMANDS.values() if name != "demo"),
+        "migrator.cli.metrics",
         "migrator.pipeline.chunk",
         "migrator.schema.revisions",
     ),

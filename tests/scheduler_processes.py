@@ -64,7 +64,16 @@ class Site:
         return path
 
     def start(self, *arguments: str, **scheduler: Any) -> "subprocess.Popen[bytes]":  # noqa: ANN401 - as above
-        command = [sys.executable, "-m", "migrator", "run", "--config", str(self.configured(**scheduler)), *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "migrator",
+            "scheduler",
+            "run",
+            "--config",
+            str(self.configured(**scheduler)),
+            *arguments,
+        ]
         log = (self.folder / f"process-{len(self._processes)}.log").open("wb")
         process = subprocess.Popen([*OWNED, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         log.close()

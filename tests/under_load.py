@@ -52,7 +52,7 @@ class Load(Supervised):
     def begin(self) -> None:
         """Start everybody, and the supervisor."""
         for number in range(2):
-            command = self.migrator("run", "--handlers", "tests.scheduled_work:registry")
+            command = self.migrator("scheduler", "run", "--handlers", "tests.scheduled_work:registry")
             self.start(f"scheduler {number}", command, self._application)
         for _ in range(self._begins_with):
             self._start_client()

@@ -24,24 +24,22 @@ COMMANDS = {
         "migration",
         "Count the documents, field paths and types of the source, and what would be quarantined.",
     ),
-    "metrics": ("metrics", "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed."),
     "parity": ("parity", "Compare every document with its rows, and the rows with the document."),
     "plan": ("copy", "Show the chunks, estimates and risks; writes nothing."),
     "quarantine": ("migration", "List, show, retry or drop the documents in quarantine."),
     "report": ("report", "Render a stored result again, sign it, or check that a report belongs to it."),
-    "retention": ("scheduler", "Remove old runs of the scheduler, or list them."),
     "rollback": ("cutover", "Move writers back to MongoDB; rollback plan shows what would be done."),
-    "run": ("scheduler", "Run a scheduler process on the configured backend."),
+    "scheduler": ("scheduler", "Run a scheduler process, show its state or its metrics, or remove old runs."),
     "schema": ("schema", "Upgrade, downgrade, show or check the target's schema."),
     "servers": ("servers", "Start, stop or show a MongoDB and a PostgreSQL for a rehearsal."),
     "source": ("source", "List the known sources, draft a mapping for a source of your own, and try it on a sample."),
-    "status": ("migration", "Show the state of the copy, or of the scheduler."),
+    "status": ("migration", "Show the state of the copy and of the tail."),
     "tail": ("migration", "Follow the change stream of the source after the copy, and update rows."),
     "verify": ("verification", "Run every check and write the report."),
 }
 """Command → the module of this package that defines it, and its short help."""
 
-SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
+SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "scheduler run"})
 """Commands that, when interrupted, lift a fence first or end the runs that they work on."""
 
 

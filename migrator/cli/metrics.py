@@ -1,10 +1,12 @@
-"""The command ``metrics``: of the scheduler, of the tail, and of the cutover. It needs both drivers."""
+"""What ``scheduler metrics`` prints: metrics of the scheduler, the tail and the cutover. It needs both drivers."""
 
+from collections.abc import Sequence
 from contextlib import closing
 
 import click
 
-from migrator.cli.options import common_options, finish, load, print_json
+from migrator.cli.options import finish, print_json
+from migrator.config import Settings
 from migrator.cutover import metrics as cutover_metrics
 from migrator.exit_status import mask
 from migrator.pipeline.tail import metrics as tail_metrics
@@ -16,22 +18,12 @@ from migrator.store.queue import served_tenants
 from migrator.telemetry import say
 
 
-@click.command()
-@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
-@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is above N; repeatable.")
-@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is below N; repeatable.")
-@common_options
-def metrics_command(
-    config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
+def print_metrics(
+    settings: Settings, tenant: Sequence[str], *, most: Sequence[str], least: Sequence[str], as_json: bool
 ) -> None:
-    """Print the metrics of the scheduler and of the tail as Prometheus text; exit 1 if a threshold is crossed.
-
-    The key metrics (overall_*, database_connections) are of all tenants. Those of before and at the last cutover have
-    the same names with the prefix cutover_.
-    """
+    """Print the metrics and end the command; the thresholds are ``NAME=N``."""
     thresholds = [metrics.parse_threshold("max", one) for one in most]
     thresholds += [metrics.parse_threshold("min", one) for one in least]
-    settings = load(config)
     with closing(open_scheduler_store(settings)) as store:
         samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store.queue))
         samples += metrics.key_samples(metrics.take_key_metrics(store))

@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -30,9 +28,6 @@ from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
 from migrator.pipeline.tail.loop import TailResult
 from migrator.pipeline.tail.metrics import require_writable
-from migrator.scheduler.health import status_lines as scheduler_status_lines
-from migrator.scheduler.health import status_of
-from migrator.store import open_scheduler_store
 
 
 @click.command()
@@ -93,17 +88,11 @@ def tail_command(
 
 
 @click.command()
-@click.option("--scheduler", is_flag=True, help="Show the scheduler: leader, processes, counts, next fires.")
 @allow_quarantined_option
 @common_options
-def status_command(config: str | None, allow_quarantined: Allowance, *, scheduler: bool, as_json: bool) -> None:
-    """Show the state of the copy: chunks, documents, quarantine, and what remains to be done."""
+def status_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
+    """Show the state of the copy and of the tail: chunks, documents, quarantine, and what remains to be done."""
     settings = load(config)
-    if scheduler:
-        with closing(open_scheduler_store(settings)) as store:
-            whole = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
-        show(whole, scheduler_status_lines(whole), as_json=as_json)
-        finish(0)
     found, waits = copy_status(settings), status.attention(settings, config)
     lines = [*status_lines(found), *(status.attention_lines(waits) if waits else ())]
     show(msgspec.to_builtins(found) | {"attention": waits}, lines, as_json=as_json)

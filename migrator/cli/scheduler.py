@@ -1,4 +1,4 @@
-"""Commands of the scheduler: ``run`` and ``retention``."""
+"""Commands of the scheduler: ``run``, ``status``, ``retention`` and ``metrics``."""
 
 from contextlib import closing
 from datetime import timedelta
@@ -9,13 +9,19 @@ import click
 from migrator.cli.options import common_options, finish, load, show
 from migrator.config import LARGEST
 from migrator.errors import UsageError
+from migrator.scheduler.health import status_lines, status_of
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
 from migrator.scheduler.retention import RetentionRule, apply_all, is_allowed
 from migrator.store import open_scheduler_store
 
 
-@click.command()
+@click.group()
+def scheduler_group() -> None:
+    """Run a scheduler process on the configured backend, show its state or its metrics, or remove old runs."""
+
+
+@scheduler_group.command("run")
 @click.option("--handlers", metavar="MODULE:NAME", help="A registry, or a mapping of names to functions.")
 @click.option("--once", "until", flag_value="once", help="Poll once, finish the claimed runs, and stop.")
 @click.option(
@@ -43,7 +49,18 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
     finish(0)
 
 
-@click.command()
+@scheduler_group.command("status")
+@common_options
+def status_command(config: str | None, *, as_json: bool) -> None:
+    """Show the leader, the processes, counts of schedules and runs, and the next fires."""
+    settings = load(config)
+    with closing(open_scheduler_store(settings)) as store:
+        found = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
+    show(found, status_lines(found), as_json=as_json)
+    finish(0)
+
+
+@scheduler_group.command("retention", short_help="Remove old runs with their logs, or say which would be removed.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed; write nothing.")
 @click.option("--yes", is_flag=True, help="Remove the runs. Not needed from the day on that retention_from names.")
 @click.option(
@@ -100,3 +117,21 @@ def retention_command(
     if not allowed and not dry_run and any(one.total for one in removed):
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)
+
+
+@scheduler_group.command("metrics", short_help="Print metrics as Prometheus text; fails if a threshold is crossed.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is above N; repeatable.")
+@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is below N; repeatable.")
+@common_options
+def metrics_command(
+    config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Print the metrics of the scheduler and of the tail as Prometheus text; exit 1 if a threshold is crossed.
+
+    The key metrics (overall_*, database_connections) are of all tenants. Those of before and at the last cutover have
+    the same names with the prefix cutover_.
+    """
+    from migrator.cli import metrics  # noqa: PLC0415 - it needs both drivers; the other commands of the group need one
+
+    metrics.print_metrics(load(config), tenant, most=most, least=least, as_json=as_json)

@@ -1,4 +1,4 @@
-"""A scheduler process (``migrator run``): it registers, polls, works, leads if nobody else does, and stops cleanly.
+"""A scheduler process (``migrator scheduler run``): it registers, polls, works, leads if nobody else does, and stops.
 
 One thread drives a ``WorkerCore``, a ``Leadership`` and a ``Sweeper``, turn by turn, and never runs a handler: no tick
 overlaps another, and a heartbeat waits for nothing but the database.

@@ -1,7 +1,7 @@
 """Removing old runs: kept are the newest of each schedule, and all that are young. Live runs always stay.
 
-Nothing is removed unless a person asked for it: a person with ``migrator retention --yes``, or the configuration with a
-day from which on the leader removes (``retention_from``). Before that day it only says what it would remove.
+Nothing is removed unless a person asked for it: with ``migrator scheduler retention --yes``, or in the configuration
+with a day from which on the leader removes (``retention_from``). Before that day it only says what it would remove.
 
 In batches, each a transaction of its own, with the summaries of the schedules it touched and an entry of the audit
 trail: it can be stopped at any point and called again.

@@ -11,9 +11,10 @@ COMMANDS = (
     "inspect",
     "doctor",
     "tail",
-    "metrics",
-    "retention",
-    "run",
+    "scheduler metrics",
+    "scheduler retention",
+    "scheduler run",
+    "scheduler status",
     "cutover plan",
     "cutover run",
     "cutover status",
@@ -68,10 +69,10 @@ COMMAND_LINE = [
     case("a collection with control characters", "parity --only ru\u202ens", USAGE, "unknown collection ru\\u202ens"),
     *[
         case(f"{one}: unknown tenant", f"{one} --tenant tenant-defualt", USAGE, "unknown tenant tenant-defualt")
-        for one in ("backfill --dry-run", "parity", "metrics", "retention --dry-run")
+        for one in ("backfill --dry-run", "parity", "scheduler metrics", "scheduler retention --dry-run")
     ],
     case("an empty tenant", "backfill --dry-run --tenant=", USAGE, "unknown tenant"),
-    case("a tenant with control characters", "metrics --tenant a\x1bb", USAGE, "unknown tenant a\\u001bb"),
+    case("a tenant with control characters", "scheduler metrics --tenant a\x1bb", USAGE, "unknown tenant a\\u001bb"),
     *[
         case(
             f"{one}: unknown code",
@@ -103,13 +104,20 @@ COMMAND_LINE = [
     case("a fresh start without who", "verify --fresh-start", USAGE, "say who and why (--who and --reason missing)"),
     case("no number of steps", "verify --behaviour -1", USAGE, "--behaviour"),
     case("a key that is missing", "verify --sign-key absent.pem", USAGE, "absent.pem"),
-    case("a threshold without a value", "metrics --max runs_ready", USAGE, "--max: expected NAME=NUMBER"),
-    case("a threshold that is no number", "metrics --max runs_ready=lots", USAGE, "--max: expected NAME=NUMBER"),
-    case("a threshold that nothing exceeds", "metrics --max runs_ready=nan", USAGE, "--max: expected NAME=NUMBER"),
-    case("a threshold of an unknown name", "metrics --max runs_redy=1", USAGE, "runs_redy"),
-    case("negative days", "retention --days -1", USAGE, "--days"),
-    case("negative keep", "retention --keep -1", USAGE, "--keep"),
-    case("days without end", "retention --days 1000000000 --dry-run", USAGE, "days"),
+    case("a threshold without a value", "scheduler metrics --max runs_ready", USAGE, "--max: expected NAME=NUMBER"),
+    case(
+        "a threshold that is no number", "scheduler metrics --max runs_ready=lots", USAGE, "--max: expected NAME=NUMBER"
+    ),
+    case(
+        "a threshold that nothing exceeds",
+        "scheduler metrics --max runs_ready=nan",
+        USAGE,
+        "--max: expected NAME=NUMBER",
+    ),
+    case("a threshold of an unknown name", "scheduler metrics --max runs_redy=1", USAGE, "runs_redy"),
+    case("negative days", "scheduler retention --days -1", USAGE, "--days"),
+    case("negative keep", "scheduler retention --keep -1", USAGE, "--keep"),
+    case("days without end", "scheduler retention --days 1000000000 --dry-run", USAGE, "days"),
     case("unknown revision", "schema downgrade 9999 --yes", USAGE, "no revision 9999; known: base, "),
     case("unknown branch", "schema downgrade other@base --yes", USAGE, "no revision other@base"),
     case(
@@ -159,12 +167,12 @@ COMMAND_LINE = [
     case("a copy over another's terms", "backfill --no-position --only graph_jobs --tenant nobody", USAGE, "nobody"),
     case(
         "a module that is missing",
-        "run --once",
+        "scheduler run --once",
         USAGE,
         "scheduler.handlers",
         config={"scheduler.handlers": '"absent_module:all"'},
     ),
-    case("no module", "run --once", USAGE, "scheduler.handlers", config={"scheduler.handlers": '"no colon"'}),
+    case("no module", "scheduler run --once", USAGE, "scheduler.handlers", config={"scheduler.handlers": '"no colon"'}),
     # Errors as JSON
     case(
         "JSON: usage",

@@ -50,7 +50,7 @@ FILES = [
     case("a difference is not hidden by a filter", "parity --only schedules", 4, "not compared"),
     case(
         "handlers that cannot be loaded",
-        "run --once",
+        "scheduler run --once",
         USAGE,
         "the module broken of the handlers",
         "SyntaxError",

@@ -1,8 +1,8 @@
 """Ctrl-C in every long command: once ends in order and in good time, twice at once, and no process is left behind.
 
 A command is interrupted where it would not go on by itself: behind a lock, a command that the source holds up, or a
-named point. ``cutover run``, ``rollback run`` and ``run`` have no time limit after the first Ctrl-C: the first two undo
-what writers wait for, the third waits for the runs that it works on.
+named point. ``cutover run``, ``rollback run`` and ``scheduler run`` have no time limit after the first Ctrl-C: the
+first two undo what writers wait for, the third waits for the runs that it works on.
 """
 
 import os
@@ -57,9 +57,9 @@ BEHIND_A_LOCK: dict[str, dict[str, str]] = {
     "parity": {},
     "verify": {},
     "tail": {},
-    "metrics": ON_POSTGRES,
+    "scheduler metrics": ON_POSTGRES,
     "cutover compare": {},
-    "retention --yes": ON_POSTGRES,
+    "scheduler retention --yes": ON_POSTGRES,
     "schema upgrade": {},
 }
 LOCKS = {"schema upgrade": f"SELECT pg_advisory_xact_lock({LOCK_KEY})"}

@@ -35,10 +35,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "plan",
         "backfill --dry-run",
         "status",
-        "status --scheduler",
-        "metrics",
-        "metrics --tenant tenant-a",
-        "retention --dry-run",
+        "scheduler status",
+        "scheduler metrics",
+        "scheduler metrics --tenant tenant-a",
+        "scheduler retention --dry-run",
         "quarantine list",
         f"quarantine show runs {UNREADABLE}",
         "parity --only schedules",
@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     )
 }
 
-OF_THE_STORE = ("status --scheduler", "metrics", "metrics --tenant tenant-a", "retention --dry-run")
+OF_THE_STORE = tuple(command for command in COMMANDS if command.startswith("scheduler "))
 """What opens the scheduler's store, on the backend that is chosen."""
 
 RECORDS = {

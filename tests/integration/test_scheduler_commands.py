@@ -1,4 +1,4 @@
-"""``migrator metrics`` and ``migrator retention`` on a real server."""
+"""``migrator scheduler metrics`` and ``migrator scheduler retention`` on a real server."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def call(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("option", "value"), [("--days", "1000000000"), ("--days", "36501"), ("--keep", str(2**31))])
 def test_retention_refuses_a_number_that_no_calculation_of_time_takes(option: str, value: str) -> None:
-    done = CliRunner().invoke(cli, ["retention", "--dry-run", option, value])
+    done = CliRunner().invoke(cli, ["scheduler", "retention", "--dry-run", option, value])
     assert done.exit_code == 2
     assert f"Invalid value for '{option}': {value} is not in the range" in done.stderr
 
@@ -50,7 +50,7 @@ def test_retention_refuses_a_number_that_no_calculation_of_time_takes(option: st
 def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore) -> None:
     old_runs(store, "a", 5)
     old_runs(store, "b", 1)
-    status, said = call("retention", "--keep", "2", "--days", "30", "--dry-run")
+    status, said = call("scheduler", "retention", "--keep", "2", "--days", "30", "--dry-run")
     assert (status, said.splitlines()) == (
         0,
         [
@@ -59,11 +59,11 @@ def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore
             "would remove 3 runs in total",
         ],
     )
-    status, said = call("retention", "--keep", "2", "--tenant", "a", "--json", "--yes")
+    status, said = call("scheduler", "retention", "--keep", "2", "--tenant", "a", "--json", "--yes")
     (found,) = json.loads(said)
     assert (status, found["tenant"], found["removed"], found["dry_run"]) == (0, "a", 3, False)
     assert sum(found["by_schedule"].values()) == 3
-    assert call("retention", "--keep", "2", "--yes")[1].splitlines()[-1] == "removed 0 runs in total"
+    assert call("scheduler", "retention", "--keep", "2", "--yes")[1].splitlines()[-1] == "removed 0 runs in total"
 
 
 @pytest.mark.proves("5-D1", "3-R2")
@@ -71,7 +71,7 @@ def test_retention_removes_nothing_unless_somebody_says_so(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old_runs(store, "a", 5)
-    asked = ["retention", "--keep", "2"]
+    asked = ["scheduler", "retention", "--keep", "2"]
     with pytest.raises(UsageError, match="nothing was removed: add --yes to the command"):
         call(*asked)
     with pytest.raises(UsageError, match="contradict each other"):
@@ -98,7 +98,7 @@ def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monke
     monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_DAYS", "42")
 
     def removed(*arguments: str) -> str:
-        return call("retention", "--dry-run", *arguments)[1].splitlines()[-1]
+        return call("scheduler", "retention", "--dry-run", *arguments)[1].splitlines()[-1]
 
     assert removed() == "would remove 3 runs in total"  # 42 days and older
     assert removed("--days", "0") == "would remove 4 runs in total"
@@ -113,16 +113,16 @@ def test_metrics_are_text_and_end_otherwise_past_a_threshold(store: PostgresStor
         of = session.schedules.upsert(schedule("a"))
         for _ in range(3):
             session.runs.create(run("a", schedule_id=of.id, created_at=store.now() - timedelta(minutes=1)))
-    status, said = call("metrics")
+    status, said = call("scheduler", "metrics")
     assert status == 0
     assert 'migrator_runs_ready{tenant="a"} 3' in said
     assert "# TYPE migrator_database_latency_seconds gauge" in said
-    assert call("metrics", "--max", "runs_ready=3", "--min", "success_rate_percent=99")[0] == 0
-    assert call("metrics", "--max", "runs_ready=2")[0] == 1
-    assert call("metrics", "--min", "scheduler_leader=1")[0] == 1
-    status, said = call("metrics", "--max", "runs_oldest_wait_seconds=30", "--json", "--tenant", "a")
+    assert call("scheduler", "metrics", "--max", "runs_ready=3", "--min", "success_rate_percent=99")[0] == 0
+    assert call("scheduler", "metrics", "--max", "runs_ready=2")[0] == 1
+    assert call("scheduler", "metrics", "--min", "scheduler_leader=1")[0] == 1
+    status, said = call("scheduler", "metrics", "--max", "runs_oldest_wait_seconds=30", "--json", "--tenant", "a")
     found = json.loads(said)
     assert (status, len(found["crossed"])) == (1, 1)
     assert {sample["labels"].get("tenant", "a") for sample in found["samples"]} == {"a"}
     with pytest.raises(UsageError, match="no metric speed"):
-        call("metrics", "--max", "speed=1")
+        call("scheduler", "metrics", "--max", "speed=1")

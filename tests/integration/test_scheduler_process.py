@@ -1,4 +1,4 @@
-"""`migrator run` as it is run: real processes on real servers, told to stop, killed, frozen, and several at once."""
+"""`migrator scheduler run`: real processes on real servers, told to stop, killed, frozen, and several at once."""
 
 import signal
 from collections import Counter

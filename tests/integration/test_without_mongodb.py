@@ -44,7 +44,7 @@ def program(text: str, *arguments: str) -> str:
 @pytest.mark.proves("1-D2", "1-T2")
 def test_a_scheduler_process_fires_claims_and_finishes_runs(site: Site) -> None:
     once = site.put("note", {"kind": "one_time", "run_at": site.store.now()})
-    program(COMMAND, "run", "--until-idle", "--config", str(site.configured()))
+    program(COMMAND, "scheduler", "run", "--until-idle", "--config", str(site.configured()))
     assert site.states(once) == ["completed"]
 
 

@@ -1,6 +1,6 @@
 """The indexes of the store's collections, and the triggers of schedules that another application wrote.
 
-Opening a store creates neither. Call ``MongoStore.prepare`` before the first write, as ``migrator run`` does.
+Opening a store creates neither. Call ``MongoStore.prepare`` before the first write, as ``migrator scheduler run`` does.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence

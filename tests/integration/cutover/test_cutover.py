@@ -342,11 +342,11 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     assert "of staging" in said
     assert "every process of the old side has a heartbeat" in said
     assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
-    status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
+    status, text = called("scheduler", "metrics", "--max", f"overall_runs_1h={6 + born}", *where)
     assert (status, text.count("migrator_cutover_overall_runs_1h{")) == (0, 2)
     assert 'migrator_cutover_overall_runs_1h{when="before"} 4.0\n' in text
     assert f"migrator_overall_runs_1h {6 + born}.0\n" in text
-    assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
+    assert called("scheduler", "metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
 
     request = Request(run_name="r", config=Path(where[1]))
     result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.statistics"])

@@ -1,6 +1,7 @@
 """The runbook, executed: every command of its day, literally and in its order, around a scheduler that works.
 
-The process of `migrator run` is one program over the whole day: on MongoDB before the switch, on PostgreSQL behind it.
+The process of `migrator scheduler run` is one program over the whole day: on MongoDB before the cutover, on PostgreSQL
+after it.
 """
 
 import os
@@ -54,7 +55,7 @@ def section(title: str) -> str:
 def listed(title: str) -> list[str]:
     """Return the commands of a section, in its order; a line that goes on behind a backslash is one."""
     text = re.sub(r"\\\n\s+", "", section(title))
-    spans = re.findall(r"`(migrator [a-z][^`]*)`|^ {4}(migrator metrics .*)$", text, re.MULTILINE)
+    spans = re.findall(r"`(migrator [a-z][^`]*)`|^ {4}(migrator scheduler metrics .*)$", text, re.MULTILINE)
     return [" ".join((one or other).split()) for one, other in spans]
 
 
@@ -90,7 +91,7 @@ class Day:
 def started(site: Scene, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a command of ours as a supervisor does; a scheduler process logs in as the application's user."""
     command = [sys.executable, "-m", "migrator", *arguments, "--config", str(site.config)]
-    of_the_application = {"MIGRATOR_MONGO__URI": site.uri_of(APPLICATION)} if arguments[0] == "run" else {}
+    of_the_application = {"MIGRATOR_MONGO__URI": site.uri_of(APPLICATION)} if arguments[0] == "scheduler" else {}
     with (site.folder / f"{arguments[0]}.log").open("wb") as log:
         process = subprocess.Popen(
             [*OWNED, *command], stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **of_the_application}
@@ -145,7 +146,7 @@ def test_the_day_as_the_runbook_has_it(server: MongoServer, postgres_dsn: str, t
         site.settings = load_settings(str(site.config))
         day = Day(site)
         every_second(site)
-        with started(site, "run", "--handlers", "tests.scheduled_work:registry") as process:
+        with started(site, "scheduler", "run", "--handlers", "tests.scheduled_work:registry") as process:
             until(lambda: done_on(site) and leader(site))
             assert listed("Days before") == [
                 "migrator doctor",
@@ -171,7 +172,7 @@ def test_the_day_as_the_runbook_has_it(server: MongoServer, postgres_dsn: str, t
                 _the_hour(day, process.pid)
                 _days_after(day)
             process.terminate()
-            assert process.wait(240) == 0, (site.folder / "run.log").read_text()
+            assert process.wait(240) == 0, (site.folder / "scheduler.log").read_text()
 
 
 def _the_hour(day: Day, pid: int) -> None:
@@ -184,9 +185,9 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator parity --repair apply",
         "migrator cutover plan --allow-quarantined N",
         "migrator cutover run --allow-quarantined N --who … --reason …",
-        "migrator run",
+        "migrator scheduler run",
         "migrator cutover status --wait 300",
-        "migrator status --scheduler",
+        "migrator scheduler status",
         "migrator cutover report",
         "migrator cutover status",
     ]
@@ -197,7 +198,7 @@ def _the_hour(day: Day, pid: int) -> None:
     assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 300")
     leads = re.compile(rf"^leader: .*:{pid}:.*, term \d+$", re.MULTILINE)
     # a slow machine may renew too late: then nobody leads until the process is elected again
-    until(lambda: leads.search(said := day.ok("migrator status --scheduler")) and "scheduler on postgres" in said)
+    until(lambda: leads.search(said := day.ok("migrator scheduler status")) and "scheduler on postgres" in said)
 
     at_switch = done_on(site)
     until(lambda: len(done_on(site) - at_switch) >= FIRES)
@@ -214,7 +215,9 @@ def _the_hour(day: Day, pid: int) -> None:
     # a process with the old configuration fires nothing: what MongoDB has, it has from PostgreSQL
     old = site.folder / "old.toml"
     old.write_text(before)
-    status, _, words = copying.run("run", "--handlers", "tests.scheduled_work:registry", "--config", str(old))
+    status, _, words = copying.run(
+        "scheduler", "run", "--handlers", "tests.scheduled_work:registry", "--config", str(old)
+    )
     assert (status, "is in postgres since the last cutover or rollback" in words) == (USAGE, True), words
     in_mongo = {one["_id"] for one in site.database.runs.find({}, {"_id": True})}
     assert in_mongo <= every_run(site), "MongoDB has runs that PostgreSQL has not"
@@ -224,16 +227,16 @@ def _days_after(day: Day) -> None:
     site = day.site
     assert listed("Days after") == [
         "migrator cutover status",
-        "migrator metrics",
+        "migrator scheduler metrics",
         (
-            "migrator metrics --min scheduler_leader=1 --max overall_failure_rate_percent=1 --max"
-            " overall_runs_ready=100 --max runs_oldest_wait_seconds=300 --max database_connections=80"
+            "migrator scheduler metrics --min scheduler_leader=1 --max overall_failure_rate_percent=1"
+            " --max overall_runs_ready=100 --max runs_oldest_wait_seconds=300 --max database_connections=80"
         ),
         *listed("Days after")[3:],
     ]
     assert "migrator cutover finish" in listed("Days after")
     day.ok("migrator cutover status")
-    day.ok("migrator metrics")
+    day.ok("migrator scheduler metrics")
     status, said = day.type(listed("Days after")[2])
     crossed = [line for line in said.splitlines() if "scheduler_leader" in line and "past" in line]
     assert status & ~DIFFERENT == DONE, said

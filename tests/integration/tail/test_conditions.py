@@ -430,7 +430,7 @@ def test_statistics_for_people_and_metrics_for_machines(source: Source, settings
     assert "tail is not running: at " in out
     status, out, _ = run("status", "--json", "--config", config)
     assert '"follows": false' in out
-    status, out, said = run("metrics", "--config", config)
+    status, out, said = run("scheduler", "metrics", "--config", config)
     assert status == 0, said
     assert "\nmigrator_tail_documents_owed 0.0\n" in out
     assert "delay_seconds" not in out  # known to a running tail alone

@@ -64,12 +64,14 @@ def test_an_error_in_a_thread_or_a_destructor_shows_no_traceback() -> None:
     assert "ZeroDivisionError" in faulty(destructor, MIGRATOR_TRACEBACK="1").stderr
 
 
-@pytest.mark.parametrize("arguments", [["metrics", "--tenant", "\udcff"], ["backfill", "--config", "caf\udce9.toml"]])
+@pytest.mark.parametrize(
+    "arguments", [["scheduler", "metrics", "--tenant", "\udcff"], ["backfill", "--config", "caf\udce9.toml"]]
+)
 def test_an_argument_that_is_no_text_is_refused(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "migrator", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (USAGE, "")
-    assert done.stderr.startswith("migrator: argument 3 is not UTF-8: ")
+    assert done.stderr.startswith(f"migrator: argument {len(arguments)} is not UTF-8: ")
     assert (done.stderr.count("\n"), done.stderr.count("\\udc")) == (1, 1)
 
 

@@ -28,9 +28,9 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 def thresholds() -> Iterator[Threshold]:
     """Yield those of the command that the runbook says to call."""
     (command,) = re.findall(
-        r"^    (migrator metrics (?:.*\\\n)*.*)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE
+        r"^    (migrator scheduler metrics (?:.*\\\n)*.*)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE
     )
-    words = shlex.split(command.replace("\\\n", " "))[2:]
+    words = shlex.split(command.replace("\\\n", " "))[3:]
     for option, given in zip(words[::2], words[1::2], strict=True):
         yield parse_threshold(cast("Literal['max', 'min']", option.removeprefix("--")), given)
 
