@@ -40,15 +40,22 @@ GRANT SELECT, INSERT ON TABLE {table} TO {service}, {dispatcher};
 CHANGED_TABLES = """
 CREATE POLICY tenant_update ON {table} FOR UPDATE TO {service} USING ({own}) WITH CHECK ({own});
 CREATE POLICY tenant_delete ON {table} FOR DELETE TO {service} USING ({own});
-GRANT UPDATE ({columns}) ON TABLE {table} TO {service}, {dispatcher};
 """
 POLICIES = ("tenant_read", "tenant_insert", "tenant_update", "tenant_delete", "dispatcher_all")
 
 # All but the key, which nobody but the owner changes, and what is computed.
-COLUMNS = """
-SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
-WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
-    AND attname NOT IN ('id', 'tenant_id')
+GRANT_COLUMNS = """
+DO $$
+BEGIN
+    EXECUTE (
+        SELECT 'GRANT UPDATE (' || string_agg(quote_ident(attname), ', ' ORDER BY attnum)
+            || ') ON TABLE {table} TO {service}, {dispatcher}'
+        FROM pg_attribute
+        WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+            AND attname NOT IN ('id', 'tenant_id')
+    );
+END
+$$;
 """
 
 # The server evaluates operators of arrays only on rows that row-level security has passed, so without an index. These
@@ -73,8 +80,8 @@ def upgrade() -> None:
     for table in (*CHANGED, *APPEND_ONLY):
         _execute(ALL_TABLES, names, table=table, visible=VISIBLE, own=OWN)
     for table, deleters in CHANGED.items():
-        columns = op.get_bind().exec_driver_sql(COLUMNS.format(table=table)).scalar_one()
-        _execute(CHANGED_TABLES, names, table=table, own=OWN, columns=columns)
+        _execute(CHANGED_TABLES, names, table=table, own=OWN)
+        _execute(GRANT_COLUMNS, names, table=table)
         for deleter in deleters:
             _execute("GRANT DELETE ON TABLE {table} TO {role}", names, table=table, role=names[deleter])
     for which, operator in OPERATORS.items():

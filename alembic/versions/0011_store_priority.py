@@ -105,8 +105,15 @@ CREATE TRIGGER give_priority BEFORE UPDATE OF priority ON schedules
 """
 
 # A role that may write nothing is kept from it by a rollback to MongoDB, which gives the rights back itself.
-WRITES = "SELECT has_any_column_privilege(CAST('{role}' AS regrole)::oid, '{table}', 'UPDATE')"
-GRANT = "GRANT UPDATE (priority) ON TABLE {table} TO {role}"
+GRANT = """
+DO $$
+BEGIN
+    IF has_any_column_privilege(CAST('{role}' AS regrole)::oid, '{table}', 'UPDATE') THEN
+        GRANT UPDATE (priority) ON TABLE {table} TO {role};
+    END IF;
+END
+$$;
+"""
 
 DOWNGRADE = """
 DROP TRIGGER give_priority ON schedules;
@@ -135,8 +142,7 @@ def upgrade() -> None:
     roles = options["roles"]
     for table in ("triggers", "runs"):
         for role in (roles["service"], roles["dispatcher"]):
-            if bind.exec_driver_sql(WRITES.format(role=role, table=table)).scalar_one():
-                bind.exec_driver_sql(GRANT.format(role=role, table=table))
+            bind.exec_driver_sql(GRANT.format(role=role, table=table))
 
 
 def downgrade() -> None:

@@ -7,8 +7,9 @@ import click
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_json, print_lines, show
 from migrator.config import Settings, postgres_dsn
+from migrator.errors import UsageError
 from migrator.exit_status import mask
-from migrator.schema import catalogue, revisions
+from migrator.schema import catalogue, revisions, upgrade_script
 from migrator.schema.security import Roles
 
 NOTHING_COMPARED = "nothing compared: run migrator schema check"
@@ -20,15 +21,29 @@ def schema_group() -> None:
 
 
 @schema_group.command(short_help="Upgrade both schemas to their newest revision.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the SQL of the upgrade for an administrator; write nothing.")
+@click.option(
+    "--from",
+    "start",
+    multiple=True,
+    metavar="REVISION",
+    help="With --sql: begin at this revision (an id, base, scheduler@base or migration@base) and ask no server;"
+    " repeatable.",
+)
 @dry_run_option
 @common_options
-def upgrade(config: str | None, *, dry_run: bool, as_json: bool) -> None:
+def upgrade(config: str | None, start: tuple[str, ...], *, as_sql: bool, dry_run: bool, as_json: bool) -> None:
     """Upgrade both schemas to their newest revision, and create roles and schemas that are missing.
 
     The upgrade is one transaction, so an interrupted one changes nothing. Of two upgrades at the same time the second
     waits, and has nothing to do.
     """
     settings = load(config)
+    if as_sql:
+        _print_sql(settings, start, as_json=as_json)
+        finish(0)
+    if start:
+        raise UsageError("--from belongs to --sql")
     if dry_run:
         places = revisions.current(postgres_dsn(settings), _roles(settings))
         pending = [f"would apply {one} ({place.branch})" for place in places for one in place.pending]
@@ -119,6 +134,19 @@ def check(config: str | None, *, as_json: bool) -> None:
         same = "the live catalogue is equal to the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
     finish(mask(different=found or behind))
+
+
+def _print_sql(settings: Settings, given: Sequence[str], *, as_json: bool) -> None:
+    names, user = _roles(settings), None
+    if given:
+        start = upgrade_script.named_start(given)
+    else:
+        start, user = upgrade_script.present_start(postgres_dsn(settings), names)
+    script = upgrade_script.upgrade_script(start, names, user=user)
+    if as_json:
+        print_json({"would_apply": script.revisions, "sql": script.text})
+    else:
+        click.echo(script.text, nl=False)  # as it is: a string of it may have several lines
 
 
 def _losses(settings: Settings, revision: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -69,6 +70,30 @@ LARGE = (
 )
 """Tables of the scheduler, each with a column of jsonb that may be large: it is compressed with lz4 if possible."""
 
+_COMPRESSION = """
+DO $$
+DECLARE
+    place record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals)) THEN
+        RETURN;
+    END IF;
+    -- read first: the statement takes a strong lock also when it changes nothing
+    FOR place IN
+        SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+        WHERE relnamespace = to_regnamespace('scheduler') AND relkind = 'r' AND attcompression <> 'l'
+            AND (relname, attname) IN ({places})
+        ORDER BY relname, attname
+    LOOP
+        EXECUTE 'ALTER TABLE scheduler.' || quote_ident(place.relname)
+            || ' ALTER COLUMN ' || quote_ident(place.attname) || ' SET COMPRESSION lz4';
+    END LOOP;
+END
+$$;
+"""
+COMPRESSION_DDL = _COMPRESSION.format(places=", ".join(f"('{table}', '{column}')" for table, column in LARGE))
+"""Has large jsonb compressed with lz4 if the server offers it (twice as fast as pglz on documents of 22 KB)."""
+
 
 class Revision(msgspec.Struct, frozen=True):
     """One revision file."""
@@ -104,9 +129,14 @@ def alembic_configuration() -> Config:
 
 def known_revisions(branch: str) -> list[Revision]:
     """Return a branch's revisions, first to last."""
+    return [revision for revision, _ in loaded_revisions(branch)]
+
+
+def loaded_revisions(branch: str) -> list[tuple[Revision, ModuleType]]:
+    """Return a branch's revisions, first to last, with the modules in which they are written."""
     scripts = ScriptDirectory.from_config(alembic_configuration())
     walk = list(scripts.walk_revisions("base", f"{branch}@head"))
-    return [_revision(branch, script) for script in reversed(walk)]
+    return [(_revision(branch, script), script.module) for script in reversed(walk)]
 
 
 def _revision(branch: str, script: Any) -> Revision:  # noqa: ANN401 - Alembic's Script
@@ -179,7 +209,7 @@ PATIENCE_S = 300.0
 PAUSE_S = 1.0
 """Between two attempts: sessions that waited behind the change of a table go first."""
 
-_ALEMBIC = threading.Lock()
+ALEMBIC_LOCK = threading.Lock()
 """Alembic keeps its environment in a module: one at a time in a process."""
 
 
@@ -232,7 +262,7 @@ def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
             known, applied = _checked_revisions(connection, branch)
             if len(applied) < len(known):
                 done += _run(alchemy, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
-        compress(connection)
+        connection.execute(COMPRESSION_DDL.encode())
     return done
 
 
@@ -266,7 +296,7 @@ def _downgrade(dsn: str, revision: str, names: Roles, by: Approval | None, *, di
         if lost and not discard_rows:
             listed = ", ".join(f"{table}: {count}" for table, count in lost.items())
             raise RefusedError(f"rows would be lost ({listed}); call again with --discard-rows to lose them")
-        for branch, stop in _targets(revision):
+        for branch, stop in named_places(revision):
             known, applied = _checked_revisions(connection, branch)
             if not applied:
                 continue
@@ -315,26 +345,6 @@ def _checked_revisions(connection: Connection, branch: str) -> tuple[list[Revisi
     check_applied(known, applied)
     check_recorded(branch, known, applied, recorded_revisions(connection, branch))
     return known, applied
-
-
-def compress(connection: Connection) -> None:
-    """Have large jsonb compressed with lz4 if the server offers it (twice as fast as pglz on 22 KB documents)."""
-    offered = connection.execute(
-        "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
-    ).fetchone()
-    if offered != (True,):
-        return
-    # Read first: the statement takes a strong lock also when it changes nothing.
-    others = connection.execute(
-        "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
-        " WHERE relnamespace = to_regnamespace('scheduler') AND relkind = 'r' AND attnum > 0 AND attcompression <> 'l'"
-    ).fetchall()
-    for table, column in sorted(set(LARGE) & set(others)):
-        connection.execute(
-            sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET COMPRESSION lz4").format(
-                sql.Identifier("scheduler", table), sql.Identifier(column)
-            )
-        )
 
 
 def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]]) -> list[Change]:
@@ -435,12 +445,12 @@ def _call_alembic(
         on_version_apply=record,
         roles={role: sql.Identifier(name).as_string(driver(alchemy)) for role, name in roles.items()},
     )
-    with _ALEMBIC:
+    with ALEMBIC_LOCK:
         act(config)
 
 
-def _targets(revision: str) -> list[tuple[str, str]]:
-    """Return (branch, last revision to keep) for the argument of a downgrade."""
+def named_places(revision: str) -> list[tuple[str, str]]:
+    """Return (branch, revision) for a revision as a person names it; raises ``UsageError`` for an unknown one."""
     branch, at, stop = revision.rpartition("@")
     if revision == BASE:
         return [(one, BASE) for one in reversed(BRANCHES)]
@@ -459,7 +469,7 @@ def _names() -> Iterator[str]:
 
 def _losses(connection: Connection, revision: str) -> dict[str, int]:
     lost: dict[str, int] = {}
-    for branch, stop in _targets(revision):
+    for branch, stop in named_places(revision):
         known, applied = known_revisions(branch), applied_revisions(connection, branch)
         after = known if stop == BASE else known[[entry.id for entry in known].index(stop) + 1 :]
         names = {old: new for entry in known if entry.id in applied for old, new in entry.renames.items()}

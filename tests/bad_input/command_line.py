@@ -119,6 +119,9 @@ COMMAND_LINE = [
     case("negative keep", "scheduler retention --keep -1", USAGE, "--keep"),
     case("days without end", "scheduler retention --days 1000000000 --dry-run", USAGE, "days"),
     case("unknown revision", "schema downgrade 9999 --yes", USAGE, "no revision 9999; known: base, "),
+    case("a beginning without --sql", "schema upgrade --from base", USAGE, "--from belongs to --sql"),
+    case("unknown beginning", "schema upgrade --sql --from 9999", USAGE, "no revision 9999; known: base, "),
+    case("half a beginning", "schema upgrade --sql --from 0001", USAGE, "--from names no revision of migration"),
     case("unknown branch", "schema downgrade other@base --yes", USAGE, "no revision other@base"),
     case(
         "rows would be lost",

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "cutover run --dry-run",
         "rollback run --dry-run",
         "schema upgrade --dry-run",
+        "schema upgrade --sql",
         "schema downgrade --dry-run",
         "parity --repair apply --dry-run",
         f"quarantine drop runs {UNREADABLE} --dry-run --who me --reason test",
