@@ -1,10 +1,11 @@
 """Commands around a cutover: ``doctor``, ``cutover``, ``rollback``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn, TypeVar, cast
 
 import click
+import msgspec
 
 from migrator import result as results
 from migrator.cli.confirmation import (
@@ -21,6 +22,7 @@ from migrator.cli.options import (
     dry_run_option,
     finish,
     load,
+    print_json,
     print_lines,
     show,
 )
@@ -37,11 +39,22 @@ from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
+from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, mask
 from migrator.parity.recorded_check import check_and_record
 from migrator.report import cutover as moved
 from migrator.sources import profile_of
-from migrator.verify.cutover_report import report_into
+from migrator.telemetry import say
+from migrator.verify.cutover_report import EndReport, report_into
+
+Done = TypeVar("Done", CutoverResult, RollbackResult, completion.FinishResult)
+
+report_option = click.option(
+    "--report/--no-report",
+    default=True,
+    show_default=True,
+    help="Write the report of the cutover into report.directory at the end, also when the command fails.",
+)
 
 
 @click.command()
@@ -131,6 +144,7 @@ def parallel_command(config: str | None, who: str | None, reason: str | None, *,
 @approval_options
 @yes_option
 @dry_run_option
+@report_option
 @common_options
 def run_command(
     config: str | None,
@@ -140,6 +154,7 @@ def run_command(
     *,
     yes: bool,
     dry_run: bool,
+    report: bool,
     as_json: bool,
 ) -> None:
     """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first.
@@ -150,8 +165,10 @@ def run_command(
     if dry_run:
         _plan(settings, file, allow_quarantined, as_json=as_json)
     confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
-    done = cutover.run(settings, GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason))
-    show(done, _run_lines(done, settings), as_json=as_json)
+    conditions, by = GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason)
+    end = EndReport(settings, config, wanted=report)
+    done = _reported(end, lambda: cutover.run(settings, conditions, by))
+    _show_reported(done, _run_lines(done, settings), end, as_json=as_json)
     finish(mask(unverified=done.cutover.detail.get(REVERSE_STOPPED)))
 
 
@@ -209,20 +226,45 @@ def report_command(config: str | None, report_dir: str | None, sign_key: Path | 
 @cutover_group.command("finish", short_help="Close the rollback window.")
 @click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
 @named_approval_options
+@report_option
 @common_options
-def finish_command(config: str | None, who: str | None, reason: str | None, *, early: bool, as_json: bool) -> None:
+def finish_command(
+    config: str | None, who: str | None, reason: str | None, *, early: bool, report: bool, as_json: bool
+) -> None:
     """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
 
     Refused until the window's hours (window_hours) are over, unless --now. Prints what has to be removed by hand.
     """
     by = named_approval(who, reason, "closing the window early") if early else None
-    done = completion.finish(load(config), early=by)
+    settings = load(config)
+    end = EndReport(settings, config, wanted=report)
+    done = _reported(end, lambda: completion.finish(settings, early=by))
     lines = ["finished: the reverse sync has ended, and the fence of MongoDB is lifted", "to be removed by hand:"]
-    show(done, [*lines, *(f"  [ ] {one}" for one in done.cleanup)], as_json=as_json)
+    _show_reported(done, [*lines, *(f"  [ ] {one}" for one in done.cleanup)], end, as_json=as_json)
 
 
 def _file(config: str | None) -> Path:
     return Path(config or DEFAULT_PATH)
+
+
+def _reported(end: EndReport, act: Callable[[], Done]) -> Done:
+    """Act; if that fails after the journal began, write the report and say where, then raise the error."""
+    try:
+        return act()
+    except MigratorError:
+        if path := end.write():
+            say(f"report: {path}", level="warning")
+        raise
+
+
+def _show_reported(done: Done, lines: Iterable[str], end: EndReport, *, as_json: bool) -> None:
+    """Print what a command returns, then the path of its report; as JSON it is the member ``report``."""
+    if as_json:
+        print_json({**msgspec.structs.asdict(done), "report": None if (path := end.write()) is None else str(path)})
+        return
+    print_lines(lines)
+    if path := end.write():
+        print_lines([f"report: {path}"])
 
 
 def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> Iterator[str]:
@@ -334,6 +376,7 @@ def _rollback_plan(settings: Settings, file: Path, level: int, *, as_json: bool)
 @approval_options
 @yes_option
 @dry_run_option
+@report_option
 @common_options
 def rollback_run_command(
     config: str | None,
@@ -343,6 +386,7 @@ def rollback_run_command(
     *,
     yes: bool,
     dry_run: bool,
+    report: bool,
     as_json: bool,
 ) -> None:
     """Roll back to MongoDB. If an earlier call was interrupted, finish it.
@@ -354,8 +398,10 @@ def rollback_run_command(
         _rollback_plan(settings, file, level, as_json=as_json)
     what = f"rollback, level {level}"
     confirm(settings, what, lambda: gate_lines(rollback.gates(settings, file, chosen)), yes=yes)
-    done = rollback.run(settings, file, chosen, approval(who, reason))
-    show(done, _rollback_lines(done), as_json=as_json)
+    by = approval(who, reason)
+    end = EndReport(settings, config, wanted=report)
+    done = _reported(end, lambda: rollback.run(settings, file, chosen, by))
+    _show_reported(done, _rollback_lines(done), end, as_json=as_json)
 
 
 def _rollback_lines(done: RollbackResult) -> Iterator[str]:

@@ -17,6 +17,7 @@ from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import (
     completion,
+    cutover,
     journal,
     metrics,
     outbox,
@@ -313,6 +314,50 @@ def _the_report_is_signed(folder: Path, where: tuple[str, str]) -> None:
     metric = next(one for one in told.run.measurements if one.name == "runs in the last hour")
     assert [when for when, _ in metric.points] == ["before", "at the cutover", "now"]
     assert integrity.check_report(made / "result.json", public_key=public).exit_status() == 0
+
+
+def test_each_command_that_changes_the_journal_writes_the_report_at_its_end(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = ready.folder / "reports"
+    monkeypatch.setenv("MIGRATOR_REPORT__DIRECTORY", str(reports))
+    where = ("--report", "--config", str(ready.config))
+    run = ("cutover", "run", "--allow-quarantined", str(ready.quarantined), *where)
+
+    def told() -> list[str]:
+        """Return the state of the cutover in each report, the oldest first."""
+        found = [integrity.read_result(one) for one in reports.glob("cutover-*/result.json")]
+        return [record_of(one).state for one in sorted(found, key=lambda one: len(record_of(one).steps))]
+
+    def command(*arguments: str) -> tuple[int | BaseException, str]:
+        done = CliRunner().invoke(cli, consenting(arguments))
+        failed = done.exception is not None and not isinstance(done.exception, SystemExit)
+        return done.exception if failed and done.exception else done.exit_code, done.output
+
+    refused, said = command("cutover", "finish", *where)
+    assert (str(refused).startswith("there is no cutover"), "report" in said, told()) == (True, False, [])
+    with monkeypatch.context() as planted:
+        planted.setattr(cutover, "_compare", refuse)
+        failed, said = command(*run)
+    assert str(failed) == "planted"
+    assert f"report: {reports}/cutover-" in said
+    assert told() == ["aborted"]
+    status, said = command(*run)
+    (line,) = (one for one in said.splitlines() if one.startswith("report: "))
+    page = Path(line.removeprefix("report: "))
+    assert (status, page.name, told()) == (0, "report.html", ["aborted", "cut-over"])
+    assert page.parent.name in (reports / "index.html").read_text()
+    assert command("cutover", "finish", *where)[1] == ""  # the window is open: nothing was changed
+    assert len(told()) == 2
+    monkeypatch.setenv("MIGRATOR_REPORT__DIRECTORY", str(ready.config))  # no folder can be made there
+    status, said = command("cutover", "finish", "--now", "--who", "op", "--reason", "a rehearsal", "--json", *where)
+    assert status == 0
+    assert "the report of the cutover was not written: cannot write reports into" in said
+    assert '"report": null' in said
+
+
+def refuse(*_: object) -> int:
+    raise RefusedError("planted")
 
 
 def void(_: object) -> None:
