@@ -9,13 +9,15 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from datetime import date
+from datetime import date, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from migrator.durations import EXPECTED, LEAST, MOST, NONE, check_range, format_duration, parse_duration
 from migrator.errors import ConfigurationError
 from migrator.files import readable_by_all
 from migrator.telemetry import is_utf8, redact_all
@@ -26,7 +28,19 @@ LARGEST = 2**31 - 1
 """The largest number that every driver and every calculation of time takes."""
 IDENTIFIER = r"^[a-z_][a-z0-9_]{0,62}$"
 
+LONGEST_WAIT: Final = timedelta(days=24)
+"""The longest that sockets and both servers wait: they count milliseconds in 32 bits."""
+YEAR: Final = timedelta(days=365)
+
 Positive = Annotated[int, Meta(ge=1)]
+
+
+def _range(least: timedelta, most: timedelta) -> Meta:
+    return Meta(extra={"least": least, "most": most})
+
+
+Wait = Annotated[timedelta, _range(LEAST, LONGEST_WAIT)]
+WaitOrNone = Annotated[timedelta, _range(NONE, LONGEST_WAIT)]
 Role = Annotated[str, Meta(pattern=IDENTIFIER)]
 
 
@@ -70,7 +84,7 @@ class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Path of the file that holds the URI."""
     database: str | None = None
     """Name of the database; unset: the one named in the URI."""
-    timeout_ms: Positive = 10_000
+    timeout: Wait = timedelta(seconds=10)
     """How long to look for a server before it counts as unreachable."""
 
 
@@ -83,7 +97,7 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Name of the environment variable that holds the DSN."""
     dsn_file: str | None = None
     """Path of the file that holds the DSN."""
-    timeout_s: Positive = 10
+    timeout: Annotated[timedelta, _range(timedelta(seconds=1), LONGEST_WAIT)] = timedelta(seconds=10)
     """How long to wait for a connection."""
     migration_role: Role = "scheduler_migration"
     """Owner of the tables; the user of the DSN is a member, or the owner."""
@@ -113,7 +127,7 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     chunk_documents: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
     chunk_bytes: Annotated[int, Meta(ge=1_024)] = 16_777_216
     """A chunk holds about so many bytes of documents; the smaller of the two bounds counts."""
-    patience_s: Positive = 300
+    patience: Wait = timedelta(minutes=5)
     """How long a server that goes away during the copy, or a table that somebody else has locked, is waited for."""
 
 
@@ -125,31 +139,31 @@ class TailSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[scheduler]``: a worker process. Lengths of time are in milliseconds."""
+    """``[scheduler]``: a worker process."""
 
     enabled: bool = True
     handlers: str | None = None
     """Where the handlers are: ``module:name`` of a registry, or of a mapping of names to functions."""
     queues: list[str] = field(default_factory=list)
     """Work only for schedules that name one of these queues; empty: whatever their queue."""
-    poll_ms: Positive = 10_000
+    poll: Wait = timedelta(seconds=10)
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 100
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 10
     """Runs that one process works on at the same time."""
-    lease_ms: Positive = 300_000
-    heartbeat_ms: Positive = 10_000
-    dead_after_ms: Positive = 60_000
-    leader_ttl_ms: Positive = 30_000
-    sweep_ms: Positive = 60_000
-    metrics_ms: Positive = 30_000
-    stop_within_ms: Annotated[int, Meta(ge=0)] = 30_000
+    lease: Wait = timedelta(minutes=5)
+    heartbeat: Wait = timedelta(seconds=10)
+    dead_after: Wait = timedelta(minutes=1)
+    leader_ttl: Wait = timedelta(seconds=30)
+    sweep: Wait = timedelta(minutes=1)
+    metrics_every: Wait = timedelta(seconds=30)
+    stop_within: WaitOrNone = timedelta(seconds=30)
     """How long a process that stops waits for its runs before it gives them back."""
     retention_keep: Annotated[int, Meta(ge=0)] = 100
     """Newest runs of a schedule that are kept whatever their age."""
-    retention_days: Annotated[int, Meta(ge=0, le=36_500)] = 30
+    retention_age: Annotated[timedelta, _range(NONE, MOST)] = timedelta(days=30)
     """Runs that are younger are kept whatever their number."""
-    retention_every_ms: Annotated[int, Meta(ge=0)] = 0
-    """How often the leader looks for old runs; 0: never."""
+    retention_every: WaitOrNone = timedelta(0)
+    """How often the leader looks for old runs; zero: never."""
     retention_from: date | None = None
     """The first day (UTC) on which the leader removes them; unset: it only says what it would remove."""
     audit: bool = True
@@ -163,19 +177,19 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     If empty, it is called by the target's database and host (``migrator.connections.identity``).
     """
-    max_pause_s: Positive = 30
+    max_pause: Wait = timedelta(seconds=30)
     """A cutover that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
     """What becomes of triggers that are overdue at the cutover; keep: as each trigger's own misfire policy says."""
-    parity_check_max_age_s: Positive = 86_400
+    parity_check_max_age: Annotated[timedelta, _range(LEAST, MOST)] = timedelta(days=1)
     """How old the last complete comparison may be; only what changed since is compared under the fence."""
     max_quarantined_percent: Annotated[int, Meta(ge=0, le=100)] = 10
     """How many documents of one collection may be in quarantine, in percent; 100: even all of them."""
-    max_lag_s: Positive = 30
-    max_clock_skew_ms: Annotated[int, Meta(ge=0)] = 5_000
-    stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24
+    max_lag: Wait = timedelta(seconds=30)
+    max_clock_skew: WaitOrNone = timedelta(seconds=5)
+    stability: Annotated[timedelta, _range(NONE, YEAR)] = timedelta(days=1)
     """How long both sides must have run at the same time without an error, where a parallel run is recorded."""
-    window_hours: Annotated[int, Meta(ge=0, le=8_760)] = 48
+    window: Annotated[timedelta, _range(NONE, YEAR)] = timedelta(days=2)
     """How long the rollback stays open, unless somebody decides to close it earlier."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
@@ -251,15 +265,19 @@ def load_with_exposed_files(
     _overlay_environment(tree, environment)
     for section, keys in tree.items():
         for key, value in keys.items():
-            wrong = _unusable(value)
-            if wrong is not None:
-                raise ConfigurationError(f"setting at {section}.{key}: {wrong}; looked in {file} and {PREFIX}*")
+            try:
+                keys[key] = _usable(section, key, value)
+            except ValueError as error:
+                place = _place(f"{section}.{key}", file, environment)
+                raise ConfigurationError(f"setting at {section}.{key}: {error}; {place}") from None
     try:
         settings = msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
         expected, _, where = str(error).partition(" - at `$.")
-        place = f" at {where.rstrip('`')}" if where else ""
-        raise ConfigurationError(f"setting{place}: {lowered(expected)}; looked in {file} and {PREFIX}*") from None
+        where = where.rstrip("`")
+        raise ConfigurationError(
+            f"setting at {where}: {lowered(expected)}; {_place(where, file, environment)}"
+        ) from None
     files = (settings.mongo.uri_file, settings.source.uri_file, settings.postgres.dsn_file)
     held = [Path(one) for one in files if one is not None]
     if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
@@ -286,14 +304,21 @@ def effective_settings(
     settings = load_settings(source, environment)
     file = Path(source or DEFAULT_PATH)
     tree = _read(file, required=source is not None)
-    found = []
+    found, values = [], settings_tree(settings)
     for section, keys in known_keys().items():
         for key in keys:
-            variable = f"{PREFIX}{section.upper()}__{key.upper()}"
+            variable = _variable(section, key)
             origin = variable if variable in environment else str(file) if key in tree.get(section, {}) else "default"
-            value = redact_all(msgspec.to_builtins(getattr(getattr(settings, section), key)))
-            found.append(EffectiveSetting(f"{section}.{key}", value, origin))
+            found.append(EffectiveSetting(f"{section}.{key}", redact_all(values[section][key]), origin))
     return found
+
+
+def settings_tree(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return the settings as the sections of a configuration file, which ``load_settings`` takes; durations as text."""
+    tree: dict[str, dict[str, Any]] = msgspec.to_builtins(settings, builtin_types=(timedelta,))
+    for section, key in _duration_limits():
+        tree[section][key] = format_duration(tree[section][key])
+    return tree
 
 
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
@@ -375,10 +400,48 @@ def _typed(section: str, key: str, text: str) -> object:
         return text
     if tree.keys() != {"v"}:
         raise ConfigurationError(
-            f"setting at {section}.{key}: the value has more than one line; looked in"
-            f" {PREFIX}{section.upper()}__{key.upper()}"
+            f"setting at {section}.{key}: the value has more than one line; it is in {_variable(section, key)}"
         )
     return tree["v"]
+
+
+def _place(where: str, file: Path | str, environment: Mapping[str, str]) -> str:
+    """Return where a setting stands, ``where`` beginning with ``section.key``."""
+    section, _, key = where.partition(".")
+    variable = _variable(section, re.split(r"[.\[]", key)[0])
+    return f"it is in {variable if variable in environment else file}"
+
+
+def _variable(section: str, key: str) -> str:
+    return f"{PREFIX}{section.upper()}__{key.upper()}"
+
+
+def _usable(section: str, key: str, value: object) -> object:
+    """Return a value of a setting, its text made a duration if it is one; raise ``ValueError`` for what is unusable."""
+    limits = _duration_limits().get((section, key))
+    wrong = _unusable(value)
+    if wrong is not None:
+        raise ValueError(wrong if limits is None else EXPECTED)
+    if limits is None:
+        return value
+    if isinstance(value, str):
+        return parse_duration(value, **limits)
+    if isinstance(value, timedelta):  # of sections that are given in code
+        check_range(value, **limits)
+        return value
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    raise ValueError(f"{EXPECTED}, not a number alone" if is_number else EXPECTED)
+
+
+@cache
+def _duration_limits() -> dict[tuple[str, str], dict[str, timedelta]]:
+    """Return section and key of each setting that is a duration, with the limits of its annotation."""
+    return {
+        (section.name, key): annotation.__metadata__[0].extra
+        for section in msgspec.structs.fields(Settings)
+        for key, annotation in get_type_hints(section.type, include_extras=True).items()
+        if getattr(annotation, "__origin__", None) is timedelta
+    }
 
 
 def _unusable(value: object) -> str | None:
@@ -455,5 +518,5 @@ def _resolve(
     section, _, key = name.partition(".")
     raise ConfigurationError(
         f"{name} is not set; looked in [{section}] of the configuration file and in "
-        f"{PREFIX}{section.upper()}__{key.upper()}, {name}_env, {name}_file"
+        f"{_variable(section, key)}, {name}_env, {name}_file"
     )

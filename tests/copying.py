@@ -13,7 +13,7 @@ from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
-from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings, settings_tree
 from migrator.records import ALL
 from tests import preloaded
 from tests.consent import consenting
@@ -72,12 +72,10 @@ def uri_of(database: Database[Any]) -> str:
 
 def write_config(folder: Path, settings: Settings) -> Path:
     """Write the settings as a configuration file."""
-    lines = []
+    lines, sections = [], settings_tree(settings)
     for section in ("source", "mongo", "postgres", "copy", "tail", "report"):
         lines.append(f"[{section}]")
-        values = getattr(settings, section)
-        for key in values.__struct_fields__:
-            value = getattr(values, key)
+        for key, value in sections[section].items():
             if value is not None and value != {}:
                 lines.append(f"{key} = {json.dumps(value)}")
     path = folder / "config.toml"

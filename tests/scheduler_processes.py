@@ -26,12 +26,12 @@ PATIENCE = 240.0
 """Seconds; reached only where a test fails."""
 
 QUICK: dict[str, Any] = {
-    "poll_ms": 50,
-    "heartbeat_ms": 200,
-    "lease_ms": 3_000,
-    "dead_after_ms": 3_000,
-    "leader_ttl_ms": 3_000,
-    "sweep_ms": 200,
+    "poll": "50ms",
+    "heartbeat": "200ms",
+    "lease": "3s",
+    "dead_after": "3s",
+    "leader_ttl": "3s",
+    "sweep": "200ms",
 }
 
 

@@ -25,13 +25,13 @@ STEP: Final = timedelta(seconds=1)
 SCHEDULES: Final = 4
 SCHEDULER: Final = """
 [scheduler]
-poll_ms = 200
-lease_ms = 6000
-heartbeat_ms = 500
-dead_after_ms = 5000
-leader_ttl_ms = 2000
-sweep_ms = 1000
-stop_within_ms = 3000
+poll = "200ms"
+lease = "6s"
+heartbeat = "500ms"
+dead_after = "5s"
+leader_ttl = "2s"
+sweep = "1s"
+stop_within = "3s"
 """
 
 

@@ -1,6 +1,7 @@
 """Commands around a cutover: ``doctor``, ``cutover``, ``rollback``."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn, TypeVar, cast
 
@@ -17,6 +18,7 @@ from migrator.cli.confirmation import (
     yes_option,
 )
 from migrator.cli.options import (
+    DurationType,
     allow_quarantined_option,
     common_options,
     dry_run_option,
@@ -39,6 +41,7 @@ from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
+from migrator.durations import NONE, format_duration
 from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, mask
 from migrator.parity.recorded_check import check_and_record
@@ -129,14 +132,14 @@ def parallel_command(config: str | None, who: str | None, reason: str | None, *,
             parallel.end(target, by.who, by.reason)
         else:
             parallel.begin(target, profile, by.who, by.reason)
-    hours = settings.cutover.stability_hours
+    stability = format_duration(settings.cutover.stability)
     lines = ["recorded: every handler runs on PostgreSQL"]
     if not ended:
         lines = [
             "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
-            f"the cutover requires {hours} h without an error",
+            f"the cutover requires {stability} without an error",
         ]
-    show({"who": by.who, "reason": by.reason, "hours": 0 if ended else hours}, lines, as_json=as_json)
+    show({"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}, lines, as_json=as_json)
 
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")
@@ -183,22 +186,21 @@ def abort_command(config: str | None, *, as_json: bool) -> None:
 @cutover_group.command(short_help="Show the state of the last cutover.")
 @click.option(
     "--wait",
-    "wait_s",
-    type=click.IntRange(min=0),
-    default=None,
-    metavar="SECONDS",
-    help="Wait until every process of the old side has a heartbeat on PostgreSQL; exit 4 if one has not.",
+    type=DurationType(least=NONE),
+    metavar="DURATION",
+    help="Wait for at most this time (5m) until every process of the old side has a heartbeat on PostgreSQL;"
+    " exit 4 if one has not.",
 )
 @common_options
-def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
+def status_command(config: str | None, wait: timedelta | None, *, as_json: bool) -> None:
     """Show the state of the last cutover: steps, reverse sync, processes on PostgreSQL, and the key metrics.
 
     Exit status 4 if a person must act: a cutover, rollback or finish was interrupted, or the reverse sync has
     stopped. The last lines then name the command to call.
     """
-    found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
+    found = cutover_status(load(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
     show(found, _status_lines(found), as_json=as_json)
-    missing = wait_s is not None and not (found.arrivals and found.arrivals.complete)
+    missing = wait is not None and not (found.arrivals and found.arrivals.complete)
     finish(mask(unverified=missing or found.attention))
 
 
@@ -224,7 +226,7 @@ def report_command(config: str | None, report_dir: str | None, sign_key: Path | 
 
 
 @cutover_group.command("finish", short_help="Close the rollback window.")
-@click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
+@click.option("--now", "early", is_flag=True, help="Before the window is over; needs --who and --reason.")
 @named_approval_options
 @report_option
 @common_options
@@ -233,7 +235,7 @@ def finish_command(
 ) -> None:
     """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
 
-    Refused until the window's hours (window_hours) are over, unless --now. Prints what has to be removed by hand.
+    Refused until the window (cutover.window) is over, unless --now. Prints what has to be removed by hand.
     """
     by = named_approval(who, reason, "closing the window early") if early else None
     settings = load(config)
@@ -279,7 +281,7 @@ def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> 
     yield "writers of MongoDB are stopped, PostgreSQL is opened to them, and the configuration file is changed"
     yield f"configuration file: {planned.config}"
     pause = "not known" if planned.pause_s is None else f"{planned.pause_s:.1f} s"
-    yield f"expected write pause: {pause}, at most {planned.pause_limit_s} s"
+    yield f"expected write pause: {pause}, at most {planned.pause_limit_s:g} s"
     yield planned.overdue_words
 
 
@@ -293,7 +295,7 @@ def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
     if found is not None:
         yield from processes.lines(found)
         if not found.complete:
-            yield "migrator cutover status --wait 300 waits for these processes"
+            yield "migrator cutover status --wait 5m waits for these processes"
     yield "keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB"
     if stopped := done.cutover.detail.get(REVERSE_STOPPED):
         yield f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call"
@@ -307,7 +309,7 @@ def _plan_lines(found: CutoverPlan) -> Iterator[str]:
     yield from gate_lines(list(found.gates))
     changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
     pause = "not known yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
-    yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
+    yield f"expected write pause: {pause}; limit {found.pause_limit_s:g} s"
     yield found.overdue_words
     if found.rollback_words:
         yield found.rollback_words

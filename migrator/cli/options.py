@@ -1,12 +1,14 @@
 """Options and endings that every command shares."""
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
 
 from migrator.config import DEFAULT_PATH, Settings, load_with_exposed_files
+from migrator.durations import LEAST, MOST, parse_duration
 from migrator.exit_status import Allowance
 from migrator.telemetry import say, set_output, visible
 
@@ -88,6 +90,24 @@ class _Allowance(click.ParamType[Allowance]):
         if count < 0:
             self.fail(f"{value} is neither a number of documents nor all", param, ctx)
         return count
+
+
+class DurationType(click.ParamType[timedelta]):
+    """A duration with its unit, as in the configuration."""
+
+    name = "duration"
+
+    def __init__(self, *, least: timedelta = LEAST, most: timedelta = MOST) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(str(value), least=self._least, most=self._most)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 allow_quarantined_option = click.option(

@@ -6,8 +6,9 @@ from typing import cast
 
 import click
 
-from migrator.cli.options import common_options, finish, load, show
+from migrator.cli.options import DurationType, common_options, finish, load, show
 from migrator.config import LARGEST
+from migrator.durations import NONE
 from migrator.errors import UsageError
 from migrator.scheduler.health import status_lines, status_of
 from migrator.scheduler.metrics import known_tenants
@@ -55,7 +56,7 @@ def status_command(config: str | None, *, as_json: bool) -> None:
     """Show the leader, the processes, counts of schedules and runs, and the next fires."""
     settings = load(config)
     with closing(open_scheduler_store(settings)) as store:
-        found = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
+        found = status_of(store, None, silent_for=settings.scheduler.dead_after)
     show(found, status_lines(found), as_json=as_json)
     finish(0)
 
@@ -69,9 +70,10 @@ def status_command(config: str | None, *, as_json: bool) -> None:
     help="Newest runs kept of each schedule (default: as configured, or 100).",
 )
 @click.option(
-    "--days",
-    type=click.IntRange(0, 36_500),
-    help="Runs younger than this are kept in any case (default: as configured, or 30).",
+    "--age",
+    type=DurationType(least=NONE),
+    metavar="DURATION",
+    help="Runs younger than this are kept in any case (default: as configured, or 30d).",
 )
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
 @common_options
@@ -79,7 +81,7 @@ def retention_command(
     config: str | None,
     tenant: tuple[str, ...],
     keep: int | None,
-    days: int | None,
+    age: timedelta | None,
     *,
     dry_run: bool,
     yes: bool,
@@ -97,7 +99,7 @@ def retention_command(
     own = settings.scheduler
     rule = RetentionRule(
         keep=own.retention_keep if keep is None else keep,
-        young=timedelta(days=own.retention_days if days is None else days),
+        young=own.retention_age if age is None else age,
     )
     with closing(open_scheduler_store(settings)) as store:
         allowed = not dry_run and (yes or is_allowed(own, store.now()))

@@ -50,7 +50,9 @@ def upgrade(config: str | None, start: tuple[str, ...], *, as_sql: bool, dry_run
         lines = [*(pending or ["nothing to apply"]), "nothing was written", NOTHING_COMPARED]
         show({"would_apply": [one for place in places for one in place.pending]}, lines, as_json=as_json)
         finish(0)
-    done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
+    done = revisions.upgrade(
+        postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience.total_seconds()
+    )
     lines = [f"applied {one.revision} ({one.branch}): {one.title}" for one in done]
     total = f"{_counted(done, 'revision')} applied" if done else "nothing to apply"
     show({"applied": done}, [*lines, total, NOTHING_COMPARED], as_json=as_json)
@@ -90,7 +92,7 @@ def downgrade(
         revision,
         names=_roles(settings),
         discard_rows=discard_rows,
-        patience_s=settings.copy.patience_s,
+        patience_s=settings.copy.patience.total_seconds(),
         by=approval(who, reason),
     )
     lines = [f"undone {one.revision} ({one.branch}): {one.title}" for one in done]

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from pymongo.errors import PyMongoError
 
-from migrator.config import Settings, postgres_dsn
+from migrator.config import Settings, postgres_dsn, settings_tree
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import ConfigurationError
@@ -34,7 +34,7 @@ def environment_name(settings: Settings) -> str:
 
 def settings_digest(settings: Settings) -> str:
     """Return the SHA-256 of the effective settings, without credentials: another password is not another digest."""
-    return hashlib.sha256(msgspec.json.encode(redact_all(msgspec.to_builtins(settings)), order="sorted")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(redact_all(settings_tree(settings)), order="sorted")).hexdigest()
 
 
 def system_identifier(connection: Connection) -> str:

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pymongo
@@ -44,14 +45,15 @@ def open_source(settings: Settings) -> MongoDatabase:
     Raises ``ConfigurationError`` (URI or database name), ``UnreachableError`` (no server, wrong password).
     """
     uri = mongo_uri(settings)
+    timeout_ms = settings.mongo.timeout // timedelta(milliseconds=1)
     with translate_errors("the source"), ExitStack() as on_error:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # the driver only warns of an unknown or illegal option
                 client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
                     uri,
-                    serverSelectionTimeoutMS=settings.mongo.timeout_ms,
-                    connectTimeoutMS=settings.mongo.timeout_ms,
+                    serverSelectionTimeoutMS=timeout_ms,
+                    connectTimeoutMS=timeout_ms,
                     appname="migrator",
                     datetime_conversion="DATETIME_AUTO",
                 )

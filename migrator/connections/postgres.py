@@ -5,10 +5,12 @@ long a statement may take. Nothing that the tool reads or writes may depend on t
 """
 
 import json
+import math
 import re
 import select
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 
 import psycopg
@@ -60,9 +62,13 @@ _PIN_SETTINGS = (
 _OF_THE_DSN = "SELECT name FROM pg_catalog.pg_settings WHERE source = 'client' AND name = ANY(%s)"
 
 
-def connect_arguments(timeout_s: int, application: str = "migrator") -> dict[str, Any]:
-    """Return what to connect with besides the DSN; ``timeout_s``: seconds that a connection may take."""
-    return {"connect_timeout": timeout_s, "application_name": application, "client_encoding": ENCODING}
+def connect_arguments(timeout: timedelta, application: str = "migrator") -> dict[str, Any]:
+    """Return what to connect with besides the DSN; ``timeout``: how long a connection may take."""
+    return {
+        "connect_timeout": math.ceil(timeout.total_seconds()),
+        "application_name": application,
+        "client_encoding": ENCODING,
+    }
 
 
 def pin_settings(connection: psycopg.Connection[Any]) -> None:
@@ -191,17 +197,17 @@ def open_login(settings: Settings) -> Connection:
     """Connect as the user of the DSN, pinned and in autocommit; raises as `open_target` does, but for the role."""
     dsn = postgres_dsn(settings)
     with translate_errors("the target"):
-        connection = connect_as_login(dsn, settings.postgres.timeout_s)
+        connection = connect_as_login(dsn, settings.postgres.timeout)
         connection.execute("SET plan_cache_mode = force_custom_plan")
     return connection
 
 
-def connect_as_login(dsn: str, timeout_s: int) -> Connection:
+def connect_as_login(dsn: str, timeout: timedelta) -> Connection:
     """Connect as the user of the DSN, in autocommit, every setting pinned (``session``); raises the driver's errors.
 
     Raises ``ConfigurationError`` for a DSN that is not valid, ``RefusedError`` for a database of another encoding.
     """
-    connection = _connect(dsn, timeout_s, "postgres.dsn")
+    connection = _connect(dsn, timeout, "postgres.dsn")
     try:
         pin_settings(connection)
     except BaseException:
@@ -227,7 +233,7 @@ def open_source(settings: Settings) -> Connection:
     """
     uri = source_uri(settings)
     with translate_source_errors():
-        connection = _connect(uri, settings.postgres.timeout_s, "source.uri")
+        connection = _connect(uri, settings.postgres.timeout, "source.uri")
         try:
             connection.execute(_PIN_SETTINGS, (json.dumps(SOURCE_SETTINGS),))
         except BaseException:
@@ -236,9 +242,9 @@ def open_source(settings: Settings) -> Connection:
     return connection
 
 
-def _connect(dsn: str, timeout_s: int, setting: str) -> Connection:
+def _connect(dsn: str, timeout: timedelta, setting: str) -> Connection:
     try:
-        return psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout_s))
+        return psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout))
     except psycopg.ProgrammingError as error:
         raise not_a_dsn(error, setting) from None
     except psycopg.OperationalError as error:

@@ -18,6 +18,7 @@ from migrator.cutover.journal import (
     latest,
 )
 from migrator.cutover.steps import POINT_OF_NO_RETURN, unfinished_level, window_end
+from migrator.durations import format_duration
 from migrator.errors import LockedError, RefusedError
 from migrator.pipeline.sessions import lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
@@ -98,7 +99,7 @@ def _require_window_over(
         return
     if early is None:
         raise RefusedError(
-            f"a rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC ({settings.cutover.window_hours} h): call"
-            " again then, or decide to close it early (--now --who --reason)"
+            f"a rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC ({format_duration(settings.cutover.window)}):"
+            " call again then, or decide to close it early (--now --who --reason)"
         )
     decisions.record(target, EARLY_DECISION, early, cutover=str(cutover.id))

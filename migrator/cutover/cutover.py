@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,8 +148,8 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
 
 def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], number: int) -> None:
     target, settings = sessions.target, sessions.settings
-    limit = settings.cutover.max_pause_s
-    pause = _WritePause(limit)
+    limit = settings.cutover.max_pause
+    pause = _WritePause(limit.total_seconds())
     with journal.step("preflight") as detail:
         detail["gates"] = {one.name: one.words for one in found}
         detail["unknown"] = [one.name for one in found if one.passed is None]
@@ -159,13 +158,13 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
         journal.note(
             epoch=number,
             pause_planned_s=planned,
-            pause_limit_s=limit,
+            pause_limit_s=limit.total_seconds(),
             lag_s=None if standing is None else gates.lag_s(sessions, standing),
             overdue=overdue.count_late(target),
             metrics_before=metrics.journal_snapshot(settings, cut_over=False),
             **{processes.JOURNAL_KEY: processes.alive_before(settings)},
         )
-    patient = msgspec.structs.replace(settings.copy, patience_s=limit)
+    patient = msgspec.structs.replace(settings.copy, patience=limit)
     with Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
         with journal.step("catch-up") as detail:
             detail["events"] = _catch_up(sessions, tail, committed_time(sessions.source), None)
@@ -179,7 +178,7 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
             # The epoch also stops the tool's own processes that log in as the tool's user, whom the fence lets through.
             # The fence waits for what they began before.
             epoch.close_source(sessions, number)
-            fence.engage_source(sessions.source, kind, revoked, timedelta(seconds=limit))
+            fence.engage_source(sessions.source, kind, revoked, limit)
             detail["kind"] = kind
         position = committed_time(sessions.source)
         journal.note(position={"t": position.time, "i": position.inc})
@@ -295,7 +294,7 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
 
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
     """Wait until the tail of another process has reached a position and has nothing pending."""
-    seconds = pause.left() if pause is not None else sessions.settings.copy.patience_s
+    seconds = pause.left() if pause is not None else sessions.settings.copy.patience.total_seconds()
     if not wait_for_tail(sessions, goal, seconds, derived=True):
         raise RefusedError(
             "the write pause would exceed its limit: the running tail did not reach the position of the fence"

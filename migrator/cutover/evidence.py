@@ -357,7 +357,7 @@ CRITERIA: Final = (
 
 
 def _pause_limit(facts: Facts) -> float:
-    return float(facts.cutover.detail.get("pause_limit_s", facts.settings.cutover.max_pause_s))
+    return float(facts.cutover.detail.get("pause_limit_s", facts.settings.cutover.max_pause.total_seconds()))
 
 
 def _ms(seconds: float | None) -> int | None:  # a report has no floats in its evidence

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import translated
 from migrator.cutover import config_file, epoch, journal, parallel, server_gates
 from migrator.cutover.server_gates import Answer, Gate
+from migrator.durations import format_duration
 from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
@@ -86,22 +88,26 @@ def _tail(sessions: Sessions, _: GateOptions) -> Answer:
         return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
     behind = lag_s(sessions, standing)
     owed = backlog.count(sessions.target)
-    limit = sessions.settings.cutover.max_lag_s
-    if behind > limit or owed:
-        return False, f"lag {behind} s (at most {limit}), {owed:,} documents in the backlog: let migrator tail catch up"
+    limit = sessions.settings.cutover.max_lag
+    if timedelta(seconds=behind) > limit or owed:
+        at_most = format_duration(limit)
+        return (
+            False,
+            f"lag {behind} s (at most {at_most}), {owed:,} documents in the backlog: let migrator tail catch up",
+        )
     return True, f"lag {behind} s, no alarm"
 
 
 def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
     found = recorded_check.last_check(sessions.target)
-    limit = sessions.settings.cutover.parity_check_max_age_s
+    limit = sessions.settings.cutover.parity_check_max_age
     if found is None:
         return False, "there is no complete parity check: call migrator cutover compare"
     if not found.clean:
         why = "the last complete parity check found differences"
         return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
-    if found.age_s > limit:
-        age = f"the last complete parity check is {found.age_s:,.0f} s old (at most {limit:,})"
+    if timedelta(seconds=found.age_s) > limit:
+        age = f"the last complete parity check is {found.age_s:,.0f} s old (at most {format_duration(limit)})"
         return False, f"{age}: call migrator cutover compare"
     return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
 
@@ -179,14 +185,14 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
             f"{words}, and the position of the tail is before that: call migrator parity --repair apply, then tail",
         )
     limits = sessions.settings.cutover
-    needed = limits.max_lag_s + limits.max_pause_s
-    if found.full and found.seconds < needed:
-        return False, f"{words}, and a cutover may need {needed} s: enlarge the oplog"
+    needed = limits.max_lag + limits.max_pause
+    if found.full and timedelta(seconds=found.seconds) < needed:
+        return False, f"{words}, and a cutover may need {format_duration(needed)}: enlarge the oplog"
     last = recorded_check.last_check(sessions.target)
     if last is None or found.oldest <= last.position:
         return True, words
     words += ", less than since the last parity check, so everything is compared under the fence"
-    if last.seconds > limits.max_pause_s:
+    if timedelta(seconds=last.seconds) > limits.max_pause:
         return (
             False,
             f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then cutover run at once",

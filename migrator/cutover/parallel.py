@@ -18,6 +18,7 @@ from migrator import states
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover.journal import database_time
 from migrator.cutover.server_gates import Gate
+from migrator.durations import format_duration
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.schema import decisions
@@ -130,7 +131,7 @@ def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     if began is None:
         return []
     moment = now or database_time(target)
-    window = timedelta(hours=sessions.settings.cutover.stability_hours)
+    window = sessions.settings.cutover.stability
     return [
         _stable_gate(target, began, moment, window),
         _success_gate(target, began),
@@ -141,14 +142,14 @@ def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
 
 
 def _stable_gate(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
-    """Require that no run failed for the hours of the setting."""
+    """Require that no run failed for the time of the setting."""
     errors = target.execute(
         "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state = ANY(%s)"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
         ([*states.RUN_FAILED], began),
     ).fetchall()
     lasted = now - stable_since(began, [at for (at,) in errors])
-    words = f"{lasted.total_seconds() / 3600:,.1f} h of {window.total_seconds() / 3600:,.0f} h without an error"
+    words = f"{lasted.total_seconds() / 3600:,.1f} h of {format_duration(window)} without an error"
     return Gate(name="stable", passed=lasted >= window, words=words)
 
 

@@ -44,7 +44,7 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     gates: tuple[Gate, ...]
     pause_s: float | None
     """Expected seconds; None if they cannot be estimated yet."""
-    pause_limit_s: int
+    pause_limit_s: float
     changed: int | None
     """Documents that changed since the last complete parity check; None: everything would be compared."""
     overdue: int
@@ -68,7 +68,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
             gates=found,
             pause_s=pause,
-            pause_limit_s=settings.cutover.max_pause_s,
+            pause_limit_s=settings.cutover.max_pause.total_seconds(),
             changed=changed,
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),

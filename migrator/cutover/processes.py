@@ -7,7 +7,7 @@ id. A restarted process has another id: it counts for one of the same host.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -60,8 +60,7 @@ def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
         return None
     try:
         with closing(open_side(settings, "mongo")) as store:
-            silent_for = timedelta(milliseconds=settings.scheduler.dead_after_ms)
-            living = health.alive_workers(list(store.workers.list()), store.now(), silent_for)
+            living = health.alive_workers(list(store.workers.list()), store.now(), settings.scheduler.dead_after)
     except MigratorError as error:
         logger().warning("the processes of the old side cannot be read", why=str(error))
         return None

@@ -14,7 +14,7 @@ and continues.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -188,7 +188,7 @@ def _run_steps_before(
     settings = sessions.settings
     carried, lost = reverse_sync.ReverseSyncResult(), {}
     with journal.step("rollback-fence"):
-        fence.engage_target(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
+        fence.engage_target(sessions.target, settings.postgres, settings.cutover.max_pause)
     if level == 3:  # noqa: PLR2004 - a level
         with journal.step("rollback-export") as detail:
             lost = backup.export_since(sessions.target, folder, journal.cutover.began_at)
@@ -264,7 +264,7 @@ def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
     except RefusedError:
         if not outbox.is_open(sessions.target):
             raise
-        if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience_s):
+        if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience.total_seconds()):
             raise UnreachableError("the reverse sync of another process does not end") from None
         return reverse_sync.ReverseSyncResult()
 

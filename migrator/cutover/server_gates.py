@@ -137,8 +137,8 @@ def clocks(
 ) -> Answer:
     """How far the clocks are apart; ``clock`` is that of this machine, in seconds."""
     found = clock_skew(source, target, clock)
-    limit = settings.cutover.max_clock_skew_ms
-    return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
+    limit = settings.cutover.max_clock_skew.total_seconds()
+    return found.apart <= limit, f"{found.words} (at most {limit:g} s apart)"
 
 
 def target_writes(target: Connection) -> Answer:

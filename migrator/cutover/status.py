@@ -137,7 +137,7 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     """Return whether the reverse sync has stopped: its notes are older than a tail may lag."""
     count, oldest_s = outbox.backlog(target)
     why = last.detail.get(REVERSE_STOPPED, "")
-    if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
+    if not count or (not why and oldest_s <= settings.cutover.max_lag.total_seconds()):
         return None
     words = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
     leads_on = (TAIL,) if not write_back(profile_of(settings.source)).faults else ()

@@ -1,6 +1,6 @@
 """The steps of a cutover and of a rollback, as the journal names them, and what it tells of them."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from migrator.config import Settings
@@ -41,4 +41,4 @@ def unfinished_level(journal: Journal) -> int | None:
 def window_end(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:
     """Return until when the rollback window stays open; None if this cutover did not open PostgreSQL."""
     since = opened_at(target, cutover.id)
-    return None if since is None else since + timedelta(hours=settings.cutover.window_hours)
+    return None if since is None else since + settings.cutover.window

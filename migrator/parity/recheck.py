@@ -62,11 +62,13 @@ MOVING = "{} documents changed whenever they were looked at; compare again when 
 
 
 def wait_until_comparable(sessions: Sessions, *, derived: bool = False) -> bool:
-    """Wait until the target shows everything that is committed in the source now, for ``copy.patience_s`` at most.
+    """Wait until the target shows everything that is committed in the source now, for ``copy.patience`` at most.
 
     Tells whether it does, as ``wait_for_tail``.
     """
-    return wait_for_tail(sessions, committed_time(sessions.source), sessions.settings.copy.patience_s, derived=derived)
+    return wait_for_tail(
+        sessions, committed_time(sessions.source), sessions.settings.copy.patience.total_seconds(), derived=derived
+    )
 
 
 class Recheck:

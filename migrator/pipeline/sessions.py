@@ -111,7 +111,7 @@ def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]
 
 
 def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
-    """Run ``work``; after a transient failure log why, wait, and repeat it, for ``copy.patience_s`` from the first one.
+    """Run ``work``; after a transient failure log why, wait, and repeat it, for ``copy.patience`` from the first one.
 
     ``work`` must be a whole transaction, and connect again by itself. The last failure is raised as it is.
     """
@@ -122,7 +122,7 @@ def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
         _RetryBudget.exhausted = False
         return result
 
-    return retry(once, _RetryBudget(settings.copy.patience_s), reason_of)
+    return retry(once, _RetryBudget(settings.copy.patience.total_seconds()), reason_of)
 
 
 def is_transient(error: BaseException | None) -> bool:

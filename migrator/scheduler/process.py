@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 from migrator import __version__
 from migrator.config import SchedulerSettings, Settings
+from migrator.durations import format_duration
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
 from migrator.log import logger
 from migrator.records import WorkerRecord
@@ -43,15 +44,13 @@ from migrator.store.protocols import Store
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import say
 
-_MILLISECOND = timedelta(milliseconds=1)
-
 
 class Ticker:
     """Ticks at whole multiples of its interval since its start; missed ticks are skipped."""
 
-    def __init__(self, every_ms: int, now: float, *, at_once: bool = True) -> None:
+    def __init__(self, every: timedelta, now: float, *, at_once: bool = True) -> None:
         """``now`` is by the monotonic clock, in seconds; ``at_once``: the first tick is now."""
-        self._every = every_ms / 1000
+        self._every = every.total_seconds()
         self._start, self._count = now, 0 if at_once else 1
 
     def due(self, now: float) -> bool:
@@ -69,11 +68,11 @@ class Ticker:
 
 def check_intervals(settings: SchedulerSettings) -> None:
     """Raise ``ConfigurationError`` where one length of time leaves another no room."""
-    for name, length in (("lease_ms", settings.lease_ms), ("dead_after_ms", settings.dead_after_ms)):
-        if length < 2 * settings.heartbeat_ms:
+    for name, length in (("lease", settings.lease), ("dead_after", settings.dead_after)):
+        if length < 2 * settings.heartbeat:
             raise ConfigurationError(
-                f"scheduler.{name} is {length} and must be at least twice scheduler.heartbeat_ms"
-                f" ({settings.heartbeat_ms}): one late heartbeat would cost the runs"
+                f"scheduler.{name} is {format_duration(length)} and must be at least twice scheduler.heartbeat"
+                f" ({format_duration(settings.heartbeat)}): one late heartbeat would cost the runs"
             )
 
 
@@ -128,7 +127,7 @@ class SchedulerProcess:
             worker_id=self.worker_id,
             batch=settings.batch,
             capacity=settings.concurrency,
-            lease=settings.lease_ms * _MILLISECOND,
+            lease=settings.lease,
             scope=scope,
             tenants=tenants,
         )
@@ -155,7 +154,7 @@ class SchedulerProcess:
         )
         self.leadership = Leadership(
             store,
-            ttl=settings.leader_ttl_ms * _MILLISECOND,
+            ttl=settings.leader_ttl,
             holder=f"{socket.gethostname()}:{os.getpid()}:{self.worker_id}",
             clock=clock,
             monotonic=monotonic,
@@ -163,7 +162,7 @@ class SchedulerProcess:
         self._sweeper = Sweeper(
             store,
             self.leadership,
-            dead_after=settings.dead_after_ms * _MILLISECOND,
+            dead_after=settings.dead_after,
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
@@ -211,9 +210,9 @@ class SchedulerProcess:
 
     def _work(self, until: Until) -> None:
         own, now = self._settings, self._monotonic()
-        poll, heartbeat = Ticker(own.poll_ms, now), Ticker(own.heartbeat_ms, now, at_once=False)
-        sweep, metrics = Ticker(own.sweep_ms, now), Ticker(own.metrics_ms, now, at_once=False)
-        retention = Ticker(own.retention_every_ms, now) if own.retention_every_ms else None
+        poll, heartbeat = Ticker(own.poll, now), Ticker(own.heartbeat, now, at_once=False)
+        sweep, metrics = Ticker(own.sweep, now), Ticker(own.metrics_every, now, at_once=False)
+        retention = Ticker(own.retention_every, now) if own.retention_every else None
         self._last_heartbeat = now
         while not self._stopping:
             now = self._monotonic()
@@ -228,10 +227,10 @@ class SchedulerProcess:
                     moved += self._poll()
             except (StoreError, UnreachableError) as error:
                 if self._move_store():
-                    poll, heartbeat = Ticker(own.poll_ms, now), Ticker(own.heartbeat_ms, now, at_once=False)
+                    poll, heartbeat = Ticker(own.poll, now), Ticker(own.heartbeat, now, at_once=False)
                     continue
                 self._store_unreachable(error)
-                least = own.poll_ms / 1000  # overdue tickers would not let it wait
+                least = own.poll.total_seconds()  # overdue tickers would not let it wait
             if metrics.due(now):
                 self._report()
             if until == "idle" and not moved and not self.worker.active and not self._has_more:
@@ -296,7 +295,7 @@ class SchedulerProcess:
 
     def _store_unreachable(self, error: MigratorError) -> None:
         logger().warning("the store cannot be reached", reason=str(error))
-        if self.worker.active and self._monotonic() - self._last_heartbeat >= self._settings.lease_ms / 1000:
+        if self.worker.active and self._monotonic() - self._last_heartbeat >= self._settings.lease.total_seconds():
             logger().warning("stopped working on runs whose leases are over", runs=len(self.worker.active))
             self.worker.abandon()
 
@@ -321,8 +320,8 @@ class SchedulerProcess:
 
     def _shut_down(self) -> None:
         """Let running runs end, within the limit; release the others, resign, and mark this worker as stopped."""
-        limit = self._monotonic() + self._settings.stop_within_ms / 1000
-        ticker = Ticker(self._settings.heartbeat_ms, self._monotonic(), at_once=False)
+        limit = self._monotonic() + self._settings.stop_within.total_seconds()
+        ticker = Ticker(self._settings.heartbeat, self._monotonic(), at_once=False)
         try:
             while self.worker.executes and not self._stop_at_once and self._monotonic() < limit:
                 self._pause(min(limit, ticker.next_at) - self._monotonic())
@@ -387,7 +386,7 @@ class Worker:
         self._stopped = False
 
     def stop(self) -> None:
-        """Claim nothing more; let runs end, for at most ``stop_within_ms``, and release the others.
+        """Claim nothing more; let runs end, for at most ``stop_within``, and release the others.
 
         May be called from any thread and from a signal handler. Called again: release all runs at once.
         """

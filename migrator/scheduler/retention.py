@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.config import SchedulerSettings
+from migrator.durations import format_duration
 from migrator.errors import UsageError
 from migrator.scheduler.lifecycle import Event, audit_entry
 from migrator.store.protocols import Session, Store
@@ -37,8 +38,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """Say which runs are removed."""
-        days = self.young / timedelta(days=1)
-        return f"older than {days:g} days and beyond the newest {self.keep:,} of their schedule"
+        return f"older than {format_duration(self.young)} and beyond the newest {self.keep:,} of their schedule"
 
     def check(self) -> None:
         """Raise ``UsageError`` for what is no rule."""
@@ -52,7 +52,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True):
 
 def rule_of(settings: SchedulerSettings) -> RetentionRule:
     """Return the rule of ``[scheduler]``."""
-    return RetentionRule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days))
+    return RetentionRule(keep=settings.retention_keep, young=settings.retention_age)
 
 
 def is_allowed(settings: SchedulerSettings, now: datetime) -> bool:
@@ -63,8 +63,8 @@ def is_allowed(settings: SchedulerSettings, now: datetime) -> bool:
 def plan_words(settings: SchedulerSettings) -> str:
     """Say what the leader will do."""
     since = settings.retention_from
-    if not settings.retention_every_ms:
-        return "retention is off: removes no run (retention_every_ms in [scheduler] is 0)"
+    if not settings.retention_every:
+        return "retention is off: removes no run (retention_every in [scheduler] is zero)"
     if since is None:
         return "retention logs what it would remove, and removes nothing: retention_from in [scheduler] is not set"
     words = rule_of(settings).words

@@ -25,7 +25,7 @@ from migrator.schema.security import Roles
 
 def connect(dsn: str) -> Connection:
     """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connect_as_login`` does."""
-    connection = connect_as_login(dsn, PostgresSettings().timeout_s)
+    connection = connect_as_login(dsn, PostgresSettings().timeout)
     connection.autocommit = False
     return connection
 

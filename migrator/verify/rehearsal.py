@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 import msgspec
 import tomlkit
 
-from migrator.config import Settings, postgres_dsn
+from migrator.config import Settings, postgres_dsn, settings_tree
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.postgres import Connection, open_target, target_connection
 from migrator.cutover import backup, config_file, outbox, reverse_sync
@@ -83,7 +83,7 @@ def _configuration_copy(settings: Settings, config: Path | None) -> Iterator[Pat
 
 
 def _as_toml(settings: Settings) -> str:
-    tree = msgspec.to_builtins(settings)
+    tree = settings_tree(settings)
     return tomlkit.dumps(
         {section: {key: one for key, one in keys.items() if one is not None} for section, keys in tree.items()}
     )

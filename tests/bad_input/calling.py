@@ -22,10 +22,10 @@ GOOD = {
     "source.default_tenant": '"tenant-default"',
     "mongo.uri": '"{mongo}"',
     "mongo.database": '"{database}"',
-    "mongo.timeout_ms": "700",
+    "mongo.timeout": '"700ms"',
     "postgres.dsn": '"{dsn}"',
     "copy.workers": "1",
-    "copy.patience_s": "1",
+    "copy.patience": '"1s"',
 }
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ def settings(mongo_database: Database[Any], scheduler_dsn: str) -> Settings:
 
 
 def _quick(database: Database[Any], dsn: str) -> MongoSettings:
-    return replace(settings_for(database, dsn).mongo, timeout_ms=500)
+    return replace(settings_for(database, dsn).mongo, timeout=timedelta(milliseconds=500))
 
 
 def call(folder: Path, settings: Settings, *arguments: str) -> tuple[int, str, str]:
@@ -70,7 +71,7 @@ def guarded() -> Iterator[MongoServer]:
 
 def _as(guarded: MongoServer, settings: Settings, user: str, password: str) -> Settings:
     uri = f"mongodb://{user}:{password}@127.0.0.1:{guarded.port}/?replicaSet=rs0&authSource=admin"
-    return replace(settings, mongo=MongoSettings(uri=uri, database="guarded", timeout_ms=5000))
+    return replace(settings, mongo=MongoSettings(uri=uri, database="guarded", timeout=timedelta(seconds=5)))
 
 
 def test_a_wrong_password_of_the_source(guarded: MongoServer, settings: Settings, tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_missing_rights_on_the_target(settings: Settings, scheduler_dsn: str, tm
 def test_no_replica_set(settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
     with MongoServer(fast=True, replica_set=None) as plain, MongoClient[Any](plain.uri) as client:
         client["plain"]["runs"].insert_one(run_of(_id="r1"))
-        alone = replace(settings, mongo=MongoSettings(uri=plain.uri, database="plain", timeout_ms=5000))
+        alone = replace(settings, mongo=MongoSettings(uri=plain.uri, database="plain", timeout=timedelta(seconds=5)))
         line = refusal(tmp_path, alone, "backfill", status=USAGE)
         assert line.startswith("the source is not a replica set")
         assert "make it one" in line

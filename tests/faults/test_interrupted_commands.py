@@ -315,7 +315,7 @@ def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
 def test_a_rollback_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     ready.switch()
     for times in (1, 2):
-        wait_behind("cutover status --wait 600", times, ready.config, ready.dsn, "LOCK TABLE scheduler.workers")
+        wait_behind("cutover status --wait 10m", times, ready.config, ready.dsn, "LOCK TABLE scheduler.workers")
 
     interrupted_at("rollback-check.begun", 1, ready, "rollback run")
     state, told, *rest = standing(ready)
@@ -347,7 +347,7 @@ def test_a_scheduler_process_ends_its_run_or_gives_it_back(
     site = Site(tmp_path, "postgres", f'[postgres]\ndsn = "{scheduler_dsn}"')
     try:
         schedule = site.put("hold")
-        process = site.start(concurrency=1, stop_within_ms=int(PATIENCE * 1_000))
+        process = site.start(concurrency=1, stop_within=f"{PATIENCE:.0f}s")
         wait_until(lambda: process.poll() is not None or bool(lines(tmp_path, "begun")))
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.gates import held
 from tests.small_disk import room_of_its_own, small_disk
 
 DOCUMENTS = 8
+MINUTE = timedelta(minutes=1)
 USAGE = 2
 UNREACHABLE = 16
 ROWS = "SELECT count(*) FROM scheduler.runs"
@@ -37,10 +39,10 @@ def fill(database: Database[Any], blob: int = 0) -> None:
     database["runs"].insert_many([run_of(_id=f"r{number}", blob="x" * blob) for number in range(DOCUMENTS)])
 
 
-def in_chunks(database: Database[Any], dsn: str, patience_s: int = 60) -> Settings:
+def in_chunks(database: Database[Any], dsn: str, patience: timedelta = MINUTE) -> Settings:
     settings = settings_for(database, dsn, workers=1, chunk=1)
-    copy = replace(settings.copy, patience_s=patience_s)
-    return replace(settings, mongo=replace(settings.mongo, timeout_ms=500), copy=copy)
+    copy = replace(settings.copy, patience=patience)
+    return replace(settings, mongo=replace(settings.mongo, timeout=timedelta(milliseconds=500)), copy=copy)
 
 
 def finish(config: Path, dsn: str) -> None:
@@ -82,7 +84,7 @@ def test_the_target_stays_away(
     mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path
 ) -> None:
     fill(mongo_database)
-    config = write_config(tmp_path, in_chunks(mongo_database, target, patience_s=3))
+    config = write_config(tmp_path, in_chunks(mongo_database, target, patience=timedelta(seconds=3)))
     with held(config, points.AFTER_COMMIT, tmp_path) as copy:
         postgres.stop()
         copy.go()
@@ -121,7 +123,7 @@ def test_the_source_goes_away_and_comes_back(mongo: MongoServer, scheduler_dsn: 
 def test_the_source_stays_away(mongo: MongoServer, scheduler_dsn: str, tmp_path: Path) -> None:
     with MongoClient[Any](mongo.uri) as client:
         fill(client["source"])
-        config = write_config(tmp_path, in_chunks(client["source"], scheduler_dsn, patience_s=3))
+        config = write_config(tmp_path, in_chunks(client["source"], scheduler_dsn, patience=timedelta(seconds=3)))
     with held(config, points.AFTER_CHUNK_BEGUN, tmp_path) as copy:
         mongo.stop()
         copy.go()

@@ -309,7 +309,9 @@ def test_a_server_without_transactions_or_none_at_all_is_told(
     monkeypatch.setattr(mongo_store, "require_replica_set", alone)
     with pytest.raises(RefusedError, match="no transactions"):
         MongoStore(settings(mongo_database))
-    nowhere = MongoSettings(uri="mongodb://127.0.0.1:1/?directConnection=true", database="x", timeout_ms=50)
+    nowhere = MongoSettings(
+        uri="mongodb://127.0.0.1:1/?directConnection=true", database="x", timeout=timedelta(milliseconds=50)
+    )
     with pytest.raises(UnreachableError):
         MongoStore(msgspec.structs.replace(settings(mongo_database), mongo=nowhere))
 

@@ -93,7 +93,7 @@ def test_a_refused_write_leaves_the_session_as_it_was(scheduler_dsn: str) -> Non
 @pytest.mark.proves("0-T2.1.3")
 def test_an_exhausted_pool_times_out(scheduler_dsn: str) -> None:
     with (
-        opened(scheduler_dsn, pool_size=1, timeout_s=1) as store,
+        opened(scheduler_dsn, pool_size=1, timeout=timedelta(seconds=1)) as store,
         store.session("a"),
         pytest.raises(UnreachableError, match=r"no connection within 1 s: all 1 of this process are in use"),
         store.session("a"),
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_the_target_is_told_when_the_store_opens(
 ) -> None:
     cases = (
         (settings("not a dsn"), ConfigurationError),
-        (settings("postgresql://127.0.0.1:1/none", timeout_s=1), UnreachableError),
+        (settings("postgresql://127.0.0.1:1/none", timeout=timedelta(seconds=1)), UnreachableError),
         (settings(postgres_server.dsn("postgres", user="postgres", password="wrong")), UnreachableError),
         (settings(scheduler_dsn, service_role="nobody_at_all"), RefusedError),
     )

@@ -175,19 +175,19 @@ def test_retention_removes_old_runs_only_from_the_day_on_that_the_configuration_
     side = place.side
     own = {f"{side}workers": (0, 1), f"{side}locks": (0, 1)}
     before = place.rows()
-    said = work_for_a_while(place.site, retention_every_ms=86_400_000)
+    said = work_for_a_while(place.site, retention_every="1d")
     assert changes(before, place.rows()) == own
-    assert "retention would remove 34 runs that are older than 30 days and beyond the newest 100" in said
+    assert "retention would remove 34 runs that are older than 30d and beyond the newest 100" in said
     assert "it removed nothing, since retention_from in [scheduler] is not set" in said
     today, later = place.site.store.now().date(), place.site.store.now().date() + timedelta(days=2)
     before = place.rows()
-    said = work_for_a_while(place.site, retention_every_ms=86_400_000, retention_from=later.isoformat())
+    said = work_for_a_while(place.site, retention_every="1d", retention_from=later.isoformat())
     assert "retention would remove 34 runs" in said
     assert f"retention_from in [scheduler] is {later.isoformat()}" in said
     found = changes(before, place.rows())
     assert found == {f"{side}workers": (0, 1), f"{side}locks": (1, 1)}  # the lock of the leader before
     before = place.rows()
-    said = work_for_a_while(place.site, retention_every_ms=86_400_000, retention_from=today.isoformat())
+    said = work_for_a_while(place.site, retention_every="1d", retention_from=today.isoformat())
     assert "retention removed 34 runs" in said
     assert changes(before, place.rows())[f"{side}runs"] == (34, 0)
 

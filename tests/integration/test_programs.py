@@ -52,7 +52,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "POSTGRES__DSN": settings.postgres.dsn,
         "MONGO__URI": settings.mongo.uri,
         "MONGO__DATABASE": settings.mongo.database,
-        "SCHEDULER__POLL_MS": "50",
+        "SCHEDULER__POLL": "50ms",
     }
     return os.environ | {f"MIGRATOR_{name}": value for name, value in named.items() if value is not None}
 

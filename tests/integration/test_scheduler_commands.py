@@ -39,18 +39,26 @@ def call(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-@pytest.mark.parametrize(("option", "value"), [("--days", "1000000000"), ("--days", "36501"), ("--keep", str(2**31))])
-def test_retention_refuses_a_number_that_no_calculation_of_time_takes(option: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--age", "1000000000d", 'expected a duration of at most "36500d"'),
+        ("--age", "36501d", 'expected a duration of at most "36500d"'),
+        ("--age", "30", 'expected a duration with its unit, such as "500ms", "30s", "5m", "2h" or "7d"'),
+        ("--keep", str(2**31), f"{2**31} is not in the range"),
+    ],
+)
+def test_retention_refuses_a_number_that_no_calculation_of_time_takes(option: str, value: str, why: str) -> None:
     done = CliRunner().invoke(cli, ["scheduler", "retention", "--dry-run", option, value])
     assert done.exit_code == 2
-    assert f"Invalid value for '{option}': {value} is not in the range" in done.stderr
+    assert f"Invalid value for '{option}': {why}" in done.stderr
 
 
 @pytest.mark.proves("3-R2", "4-C7")
 def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore) -> None:
     old_runs(store, "a", 5)
     old_runs(store, "b", 1)
-    status, said = call("scheduler", "retention", "--keep", "2", "--days", "30", "--dry-run")
+    status, said = call("scheduler", "retention", "--keep", "2", "--age", "30d", "--dry-run")
     assert (status, said.splitlines()) == (
         0,
         [
@@ -95,13 +103,13 @@ def test_retention_removes_nothing_unless_somebody_says_so(
 def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     old_runs(store, "a", 5)  # 40 to 44 days old
     monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_KEEP", "1")
-    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_DAYS", "42")
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_AGE", "42d")
 
     def removed(*arguments: str) -> str:
         return call("scheduler", "retention", "--dry-run", *arguments)[1].splitlines()[-1]
 
     assert removed() == "would remove 3 runs in total"  # 42 days and older
-    assert removed("--days", "0") == "would remove 4 runs in total"
+    assert removed("--age", "0s") == "would remove 4 runs in total"
     assert removed("--keep", "4") == "would remove 1 runs in total"
     monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_KEEP")
     assert removed() == "would remove 0 runs in total"

@@ -71,7 +71,7 @@ def test_what_is_paused_waits_for_its_resumption(site: Site) -> None:
 @pytest.mark.proves("3-C7", "3-C9", "3-T6")
 def test_told_to_stop_it_claims_nothing_more_lets_its_run_end_and_exits_with_0(site: Site) -> None:
     held = site.put("hold")
-    process = site.start(concurrency=1, stop_within_ms=60_000)
+    process = site.start(concurrency=1, stop_within="1m")
     until(lambda: lines(site.folder, "begun"))
     process.send_signal(signal.SIGTERM)
     waiting = site.put("note")
@@ -88,7 +88,7 @@ def test_told_to_stop_it_claims_nothing_more_lets_its_run_end_and_exits_with_0(s
 @pytest.mark.proves("3-C7")
 def test_what_does_not_end_in_time_is_given_back_and_told_to_stop(site: Site) -> None:
     held = site.put("hold")
-    process = site.start(stop_within_ms=100)
+    process = site.start(stop_within="100ms")
     until(lambda: lines(site.folder, "begun"))
     assert stop(process) == 0, site.log(process)
     (run,) = site.runs(held)
@@ -138,7 +138,7 @@ def test_a_leader_that_is_frozen_past_its_lease_is_replaced_and_writes_nothing_w
 
 @pytest.mark.proves("4-J4", "3-P5", "2-X6", "3-T6")
 def test_several_processes_fire_each_slot_once(site: Site) -> None:
-    patient = {"lease_ms": 60_000, "dead_after_ms": 60_000}  # this machine may be slow, and nobody dies here
+    patient = {"lease": "1m", "dead_after": "1m"}  # this machine may be slow, and nobody dies here
     processes = [site.start(concurrency=4, **patient) for _ in range(4)]
     until(lambda: all(site.worker_of(process) for process in processes))
     first = site.store.now()

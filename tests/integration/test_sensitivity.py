@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -239,7 +240,9 @@ def test_without_the_right_to_make_databases_it_is_unverified(
 
 
 def test_without_the_source_it_is_unverified(settings: Settings) -> None:
-    nowhere = MongoSettings(uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout_ms=200)
+    nowhere = MongoSettings(
+        uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout=timedelta(milliseconds=200)
+    )
     found = sensitivity.mutations_caught(SPECS, Context(msgspec.structs.replace(settings, mongo=nowhere)))
     assert found.outcome.status == "unverified"
 

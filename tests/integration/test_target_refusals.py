@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,7 @@ def test_a_copy_says_who_holds_a_table_and_ends_at_its_limit(
 ) -> None:
     mongo_database["runs"].insert_one(run_of(_id="r1"))
     settings = settings_for(mongo_database, with_options(scheduler_dsn, SHORT))
-    settings = replace(settings, copy=replace(settings.copy, patience_s=1))
+    settings = replace(settings, copy=replace(settings.copy, patience=timedelta(seconds=1)))
     with psycopg.connect(scheduler_dsn, application_name="their lock") as other:
         other.execute("LOCK TABLE scheduler.runs IN SHARE MODE")  # may be read, not written
         status, out, err = run("backfill", "--config", str(write_config(tmp_path, settings)))

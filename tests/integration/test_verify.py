@@ -1,6 +1,7 @@
 """The areas schema and parity on real servers: green on a sound copy, red on the fault planted for a check."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -312,7 +313,9 @@ def test_a_document_that_appeared_after_the_copy_is_missing(
 
 def test_no_source_leaves_parity_unverified_and_the_schema_checked(dsn: str, mongo_server: MongoServer) -> None:
     settings = settings_for(mongo_server, dsn)
-    nowhere = MongoSettings(uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout_ms=200)
+    nowhere = MongoSettings(
+        uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout=timedelta(milliseconds=200)
+    )
     result = verify(msgspec.structs.replace(settings, mongo=nowhere), Request(run_name="r"), checks=OF_THE_DATA)
     assert result.exit_status() == 20
     assert result.verdict() == "tool-failed"

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,9 @@ from migrator.config import (
     load_with_exposed_files,
     mongo_uri,
     postgres_dsn,
+    settings_tree,
 )
+from migrator.durations import NONE, parse_duration
 from migrator.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +80,9 @@ def test_every_value_of_the_example_is_legal(tmp_path: Path) -> None:
     for section, keys in example().items():
         for key, (_, value) in keys.items():
             found = load_settings(written(tmp_path, f"[{section}]\n{key} = {value}\n"), {})
-            assert getattr(getattr(found, section), key) == tomllib.loads(f"v = {value}")["v"]
+            shown = tomllib.loads(f"v = {value}")["v"]
+            meant = getattr(getattr(found, section), key)
+            assert meant == (parse_duration(shown, least=NONE) if isinstance(meant, timedelta) else shown)
 
 
 def test_every_key_of_the_example_has_a_comment() -> None:
@@ -116,7 +121,8 @@ def test_every_key_is_read_somewhere() -> None:
     ("name", "text", "expected"),
     [
         ("MIGRATOR_MONGO__URI", "mongodb://elsewhere", "mongodb://elsewhere"),
-        ("MIGRATOR_MONGO__TIMEOUT_MS", "250", 250),
+        ("MIGRATOR_MONGO__TIMEOUT", "250ms", timedelta(milliseconds=250)),
+        ("MIGRATOR_CUTOVER__WINDOW", "0s", timedelta(0)),
         ("MIGRATOR_SOURCE__CARRY_EXPIRED_LOCKS", "true", True),
         ("MIGRATOR_SOURCE__DEFAULT_TENANT", "007", "007"),
         ("MIGRATOR_SOURCE__COLLECTIONS", '{agendaJobs = "jobs"}', {"agendaJobs": "jobs"}),
@@ -126,7 +132,7 @@ def test_every_key_is_read_somewhere() -> None:
 )
 def test_the_environment_overrides_the_file(name: str, text: str, expected: object, tmp_path: Path) -> None:
     section, _, key = name.removeprefix(config.PREFIX).lower().partition("__")
-    file = written(tmp_path, '[mongo]\nuri = "mongodb://file"\ntimeout_ms = 9\n')
+    file = written(tmp_path, '[mongo]\nuri = "mongodb://file"\ntimeout = "9s"\n')
     assert getattr(getattr(load_settings(file, {name: text}), section), key) == expected
 
 
@@ -138,8 +144,9 @@ def test_the_environment_overrides_the_file(name: str, text: str, expected: obje
         ("MIGRATOR_SOURCE__COLLECTIONS", '{a = "\udcff"}', "source.collections: expected text in UTF-8"),
         ("MIGRATOR_SOURCE__COLLECTIONS", '{"\\u0000" = "a"}', "source.collections: expected text without the charac"),
         ("MIGRATOR_SCHEDULER__QUEUES", '["a", "\\u0000"]', "scheduler.queues: expected text without the character NUL"),
-        ("MIGRATOR_MONGO__TIMEOUT_MS", str(10**30), "mongo.timeout_ms: expected a number of at most 2147483647"),
-        ("MIGRATOR_SCHEDULER__LEASE_MS", str(10**18), "scheduler.lease_ms: expected a number of at most 2147483647"),
+        ("MIGRATOR_COPY__CHUNK_BYTES", str(10**30), "copy.chunk_bytes: expected a number of at most 2147483647"),
+        ("MIGRATOR_MONGO__TIMEOUT", f"{10**30}s", 'mongo.timeout: expected a duration of at most "24d"'),
+        ("MIGRATOR_SCHEDULER__LEASE", f"{10**18}ms", 'scheduler.lease: expected a duration of at most "24d"'),
         ("MIGRATOR_COPY__WORKERS", "inf", "copy.workers: expected a number of at most 2147483647"),
     ],
 )
@@ -195,16 +202,16 @@ def test_a_wrong_variable_is_refused_by_name(name: str, text: str, sentence: str
 
 
 def test_settings_are_built_of_sections_and_checked_like_a_file() -> None:
-    sections: dict[str, dict[str, Any]] = {"postgres": {"dsn": "service=a"}, "scheduler": {"poll_ms": 50}}
-    found = load_settings(sections, {"MIGRATOR_SCHEDULER__POLL_MS": "70"})
-    assert (found.postgres.dsn, found.scheduler.poll_ms) == ("service=a", 70)
-    assert sections["scheduler"] == {"poll_ms": 50}
+    sections: dict[str, dict[str, Any]] = {"postgres": {"dsn": "service=a"}, "scheduler": {"poll": "50ms"}}
+    found = load_settings(sections, {"MIGRATOR_SCHEDULER__POLL": "70ms"})
+    assert (found.postgres.dsn, found.scheduler.poll) == ("service=a", timedelta(milliseconds=70))
+    assert sections["scheduler"] == {"poll": "50ms"}
     for wrong, words in (
         ({"mong": {}}, "unknown section [mong] in the given sections; did you mean mongo?"),
         ({"mongo": 3}, "mongo in the given sections must be a section, not a value"),
         (
-            {"scheduler": {"poll_ms": 0}},
-            "setting at scheduler.poll_ms: expected `int` >= 1; looked in the given sections",
+            {"scheduler": {"poll": timedelta(0)}},
+            'setting at scheduler.poll: expected a duration of at least "1ms"; it is in the given sections',
         ),
     ):
         with pytest.raises(ConfigurationError) as caught:
@@ -217,6 +224,8 @@ def test_settings_are_built_of_sections_and_checked_like_a_file() -> None:
     [
         ("[mong]\nuri = 'x'\n", "unknown section [mong] in {file}; did you mean mongo?"),
         ("[copy]\nworker = 2\n", "unknown key copy.worker in {file}; did you mean workers?"),
+        ("[scheduler]\npoll_ms = 2\n", "unknown key scheduler.poll_ms in {file}; did you mean poll?"),
+        ("[cutover]\nwindow_hours = 2\n", "unknown key cutover.window_hours in {file}; did you mean window?"),
         (
             "[report]\nzzz = 2\n",
             "unknown key report.zzz in {file}; known: directory, max_differences",
@@ -225,7 +234,7 @@ def test_settings_are_built_of_sections_and_checked_like_a_file() -> None:
         ("[copy\n", "{file} is not TOML: "),
         (
             "[copy]\nworkers = 257\n",
-            "setting at copy.workers: expected `int` <= 256; looked in {file} and MIGRATOR_*",
+            "setting at copy.workers: expected `int` <= 256; it is in {file}",
         ),
         ("[embedded]\npostgres_version = 17\n", "setting at embedded.postgres_version: invalid enum value 17"),
         ("[postgres]\nservice_role = 'a b'\n", "setting at postgres.service_role: expected `str` matching regex"),
@@ -237,6 +246,78 @@ def test_a_wrong_file_is_refused_with_the_place(text: str, sentence: str, tmp_pa
         load_settings(file, {})
     assert str(caught.value).startswith(sentence.format(file=file))
     assert not str(caught.value).endswith(".")
+
+
+DURATION = 'expected a duration with its unit, such as "500ms", "30s", "5m", "2h" or "7d"'
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("30", f"{DURATION}, not a number alone"),
+        ("0", f"{DURATION}, not a number alone"),
+        ("-30", f"{DURATION}, not a number alone"),
+        ("0.5", f"{DURATION}, not a number alone"),
+        ("inf", DURATION),
+        ("1000000000000", DURATION),
+        ("true", DURATION),
+        ("[]", DURATION),
+        ("2026-01-01", DURATION),
+        ("02:00:00", DURATION),
+        ('"30"', f"{DURATION}; a number alone is in no unit"),
+        ('"-30s"', f"{DURATION}, not a negative one"),
+        ('"5min"', f'{DURATION}, not "min"'),
+        ('"0s"', 'expected a duration of at least "1ms"'),
+        ('"25d"', 'expected a duration of at most "24d"'),
+    ],
+)
+def test_a_duration_in_the_file_is_text_with_its_unit(value: str, why: str, tmp_path: Path) -> None:
+    file = written(tmp_path, f"[copy]\npatience = {value}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, {"MIGRATOR_MONGO__TIMEOUT": "1s"})
+    assert str(caught.value) == f"setting at copy.patience: {why}; it is in {file}"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "why"),
+    [
+        ("patience", "300", f"{DURATION}; a number alone is in no unit"),
+        ("patience", "5 minutes", DURATION),
+        ("chunk_bytes", "1", "expected `int` >= 1024"),
+    ],
+)
+def test_a_wrong_variable_is_named_though_the_file_has_the_key_too(
+    key: str, text: str, why: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path, '[copy]\npatience = "1s"\nchunk_bytes = 2000\n')
+    variable = f"MIGRATOR_COPY__{key.upper()}"
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, {variable: text})
+    assert str(caught.value) == f"setting at copy.{key}: {why}; it is in {variable}"
+
+
+def test_the_time_limit_of_a_connection_to_postgresql_is_in_seconds_as_that_of_libpq() -> None:
+    with pytest.raises(ConfigurationError, match=r'postgres\.timeout: expected a duration of at least "1s"'):
+        load_settings({"postgres": {"timeout": "500ms"}}, {})
+
+
+def test_no_key_names_a_unit_and_every_length_of_time_has_limits() -> None:
+    values = defaults()
+    names = [key for keys in values.values() for key in keys]
+    assert not [name for name in names if re.search(r"_(ms|s|seconds|minutes|hours|days)$", name)]
+    lengths = [(section, key) for section, keys in values.items() for key in keys if isinstance(keys[key], timedelta)]
+    assert len(lengths) == 19
+    for section, key in lengths:
+        with pytest.raises(ConfigurationError, match=f"setting at {section}.{key}: expected a duration of at most"):
+            load_settings({section: {key: timedelta(days=40_000)}}, {})
+
+
+def test_settings_written_as_sections_are_read_back() -> None:
+    given = {"scheduler": {"poll": "1h30m", "retention_from": "2026-12-01"}, "copy": {"patience": "1500ms"}}
+    settings = load_settings(given, {})
+    tree = settings_tree(settings)
+    assert (tree["scheduler"]["poll"], tree["copy"]["patience"], tree["cutover"]["window"]) == ("90m", "1500ms", "2d")
+    assert load_settings(tree, {}) == settings
 
 
 def test_a_file_that_is_named_must_exist_and_the_usual_one_need_not(
@@ -320,9 +401,9 @@ def test_what_is_no_credential_stays() -> None:
 @pytest.mark.parametrize(
     ("command", "sections"),
     [
-        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x"\ntimeout_ms = 100'}),
+        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x"\ntimeout = "100ms"'}),
         ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:port/x"'}),
-        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x?nonsense=1"\ntimeout_ms = 100'}),
+        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x?nonsense=1"\ntimeout = "100ms"'}),
         ("status", {"postgres": f'dsn = "postgresql://anna:{SECRET}@127.0.0.1:9/x"'}),
         ("status", {"postgres": f'dsn = "host=127.0.0.1 port=9 password={SECRET}"'}),
         ("status", {"postgres": f'dsn = "host=127.0.0.1 port=9 passwort={SECRET}"'}),

@@ -391,7 +391,7 @@ class Tail:
     def run(self, until: Until = None, stop: threading.Event | None = None) -> TailResult:
         """Run until a goal is reached, or until ``stop`` is set; what is done is stored at any moment.
 
-        Transient failures of either server are retried for ``copy.patience_s``. Raises ``RefusedError`` (nothing
+        Transient failures of either server are retried for ``copy.patience``. Raises ``RefusedError`` (nothing
         copied, no replica set, another tail, other conditions), ``AlarmError`` if the position cannot be trusted
         (recorded; ``parity --repair apply`` ends it), ``UnreachableError`` if a server stays unreachable.
         """

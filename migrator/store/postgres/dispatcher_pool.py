@@ -18,7 +18,7 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import first_line, is_alive, not_a_member, translate_errors
+from migrator.connections.postgres import connect_arguments, first_line, is_alive, not_a_member, translate_errors
 from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
 from migrator.store.conflicts import repeat
@@ -60,21 +60,21 @@ class DispatcherPool:
     """At most ``size`` connections in the dispatcher role."""
 
     def __init__(self, settings: Settings, *, size: int) -> None:
-        self._role, self._size, self._timeout = settings.postgres.dispatcher_role, size, settings.postgres.timeout_s
+        self._role, self._size = settings.postgres.dispatcher_role, size
+        self._timeout = settings.postgres.timeout.total_seconds()
         self._pool = ConnectionPool(
             postgres_dsn(settings),
             connection_class=DispatcherConnection,
             kwargs={
-                "connect_timeout": settings.postgres.timeout_s,
-                "application_name": "migrator dispatcher",
+                **connect_arguments(settings.postgres.timeout, "migrator dispatcher"),
                 "autocommit": True,
                 "prepare_threshold": 0,
                 "cursor_factory": psycopg.RawCursor,
             },
             min_size=0,
             max_size=size,
-            timeout=float(self._timeout),
-            reconnect_timeout=float(self._timeout),
+            timeout=self._timeout,
+            reconnect_timeout=self._timeout,
             configure=register_json_loaders,
             open=True,
         )
@@ -138,7 +138,7 @@ class DispatcherPool:
                 connection = self._pool.getconn()
             except PoolTimeout as error:
                 raise UnreachableError(
-                    f"{WHAT}: no connection within {self._timeout} s: all {self._size} of the dispatcher are in use, "
+                    f"{WHAT}: no connection within {self._timeout:g} s: all {self._size} of the dispatcher are in use, "
                     "or the server does not answer"
                 ) from error
             try:

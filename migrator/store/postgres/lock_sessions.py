@@ -72,7 +72,7 @@ class LockSession:
                     autocommit=True,
                     prepare_threshold=0,
                     cursor_factory=psycopg.RawCursor,
-                    **postgres.connect_arguments(settings.postgres.timeout_s, "migrator lock"),
+                    **postgres.connect_arguments(settings.postgres.timeout, "migrator lock"),
                     **_CLIENT,
                 )
             except psycopg.ProgrammingError as error:

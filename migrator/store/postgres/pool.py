@@ -54,7 +54,7 @@ class SessionPool:
     def __init__(self, settings: Settings, *, size: int = 10) -> None:
         """Connect to the target once, so that a wrong setting is reported at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
-        self._size, self._timeout = size, float(settings.postgres.timeout_s)
+        self._size, self._timeout = size, settings.postgres.timeout.total_seconds()
         self._chosen = settings.persistence.scheduler == OWN_BACKEND
         """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
         with open_target(settings, role=self.service) as first:
@@ -64,7 +64,7 @@ class SessionPool:
         self._pool = ConnectionPool(
             postgres_dsn(settings),
             connection_class=SessionConnection,
-            kwargs=postgres.connect_arguments(settings.postgres.timeout_s),
+            kwargs=postgres.connect_arguments(settings.postgres.timeout),
             min_size=0,
             max_size=size,
             timeout=self._timeout,

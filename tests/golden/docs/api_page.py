@@ -179,7 +179,9 @@ def _default(text: str) -> str:
 def _plain(annotation: str) -> str:
     """Return a type without what only checks its values."""
     annotation = re.sub(r"Annotated\[(\w+), .*\]", r"\1", annotation)
-    annotation = {"Positive": "int", "Role": "str"}.get(annotation, annotation)
+    annotation = {"Positive": "int", "Role": "str", "Wait": "timedelta", "WaitOrNone": "timedelta"}.get(
+        annotation, annotation
+    )
     return annotation.replace(" | UnsetType", "").replace("UnsetType | ", "")
 
 

@@ -44,7 +44,9 @@ def shared(server: MongoServer, clusters: Clusters) -> Iterator[Scene]:
     dsn = cluster.scheduler()
     with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder) as made:
         hand_over(made.config)
-        made.settings = with_cutover(made.settings, max_lag_s=600)  # the tests go on for longer than 30 s
+        made.settings = with_cutover(
+            made.settings, max_lag=timedelta(minutes=10)
+        )  # the tests go on for longer than 30 s
         made.ready()
         yield made
     cluster.drop(dsn)

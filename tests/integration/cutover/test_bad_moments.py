@@ -61,8 +61,8 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
         assert "and the position of the tail is before that" in red(ready.settings, ready.conditions)["history"]
         status, _, said = run("tail", "--until-caught-up", "--config", str(ready.config))
         assert status == 0, said
-        assert "and a cutover may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
-        patient = with_cutover(ready.settings, max_lag_s=1, max_pause_s=1)
+        assert "and a cutover may need 1m: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
+        patient = with_cutover(ready.settings, max_lag=timedelta(seconds=1), max_pause=timedelta(seconds=1))
         history = oplog_history(ready.database)
         assert history is not None
         while time.time() < history.oldest.time + 3:

@@ -251,7 +251,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
     monkeypatch.setattr(sessions, "profile_of", lambda _: COMPARABLE)
     with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
         staging.config.write_text(
-            f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability_hours = 0\n"
+            f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability = '0s'\n"
         )
         staging.settings, where = load_settings(str(staging.config)), ("--config", str(staging.config))
         with closing(open_scheduler_store(staging.settings)) as old:
@@ -261,7 +261,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         staging.database["run_summaries"].delete_many({})  # its one summary counts runs that are not there
         staging.ready()
         assert "there was no cutover" in called("cutover", "status", *where)[1]
-        assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+        assert called("cutover", "status", "--wait", "0s", *where)[0] == 4
         with open_target(staging.settings, autocommit=True) as target:
             parallel.begin(target, COMPARABLE, "op", "both run")
             born = target.execute(BOTH_RAN).rowcount // 2
@@ -280,7 +280,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
             arrived = cutover_status(moved).arrivals
             assert arrived is not None
             assert (len(arrived.here), [one.host for one in arrived.missing or ()]) == (2, ["three"])
-            assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+            assert called("cutover", "status", "--wait", "0s", *where)[0] == 4
             begun = new.now()
             until(lambda: new.now() - begun > SECOND)  # what was made a second ago was made in PostgreSQL
             worked(new, 2, "completed")
@@ -382,7 +382,7 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     assert opened is not None
     assert three[0].taken_at < steps["fence"].began_at < opened < three[1].taken_at  # the pause lies in between
 
-    status, said = called("cutover", "status", "--wait", "0", *where)
+    status, said = called("cutover", "status", "--wait", "0s", *where)
     assert status == 0
     assert "of staging" in said
     assert "every process of the old side has a heartbeat" in said

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ def test_one_side_is_not_there_and_the_other_is_told_of(settings: Settings, tmp_
     assert called.exit_code == TOOL_FAILED | UNVERIFIED
     assert document["unreachable"] == ["target"]
     assert [one["name"] for one in document["findings"]] == [*SOURCE, "target", "clocks"]
-    away = msgspec.structs.replace(settings, mongo=MongoSettings(uri="mongodb://127.0.0.1:1/x", timeout_ms=100))
+    away = msgspec.structs.replace(
+        settings, mongo=MongoSettings(uri="mongodb://127.0.0.1:1/x", timeout=timedelta(milliseconds=100))
+    )
     diagnosis = examine(away)
     assert diagnosis.unreachable == ("source",)
     assert [one.name for one in diagnosis.findings] == ["source", *TARGET, "clocks"]

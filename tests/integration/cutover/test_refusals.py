@@ -75,7 +75,10 @@ def one_gate(scene: Scene, name: str, settings: Settings | None = None) -> tuple
 def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.parity_checks SET started_at = started_at - interval '1 hour'")
-    assert one_gate(ready, "parity check", with_cutover(ready.settings, parity_check_max_age_s=1))[0] is False
+    assert (
+        one_gate(ready, "parity check", with_cutover(ready.settings, parity_check_max_age=timedelta(seconds=1)))[0]
+        is False
+    )
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.parity_checks SET clean = false")
     assert "found differences" in one_gate(ready, "parity check")[1]
@@ -212,7 +215,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     assert opened is not None
     assert until - opened == timedelta(hours=48)
     for early in (None, until - timedelta(seconds=1)):
-        with pytest.raises(RefusedError, match=r"a rollback is possible until .* UTC \(48 h\): call again then, or"):
+        with pytest.raises(RefusedError, match=r"a rollback is possible until .* UTC \(2d\): call again then, or"):
             completion.finish(ready.settings, now=early)
     early_of_nobody = ["cutover", "finish", "--now", "--who", "op", "--reason", " ", "--config", str(ready.config)]
     with pytest.raises(UsageError, match=r"say who and why \(--reason missing\)"):

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -130,7 +131,7 @@ def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> Non
         assert not re.search(r"\d (different|missing|extra rows|aggregates that differ)", total), said
         if status & UNVERIFIED:
             assert "aggregates (counts, sums, times) not compared: the source is written to" in said
-    patient = with_cutover(ready.settings, max_lag_s=600)
+    patient = with_cutover(ready.settings, max_lag=timedelta(minutes=10))
     assert gate(patient, ready.conditions, "parity check")[0] is True
 
 

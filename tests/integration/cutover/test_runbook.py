@@ -186,7 +186,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator cutover plan --allow-quarantined N",
         "migrator cutover run --allow-quarantined N --who … --reason …",
         "migrator scheduler run",
-        "migrator cutover status --wait 300",
+        "migrator cutover status --wait 5m",
         "migrator scheduler status",
         "migrator cutover report",
         "migrator cutover status",
@@ -195,7 +195,7 @@ def _the_hour(day: Day, pid: int) -> None:
     until(lambda: day.type("migrator cutover plan --allow-quarantined N")[0] == DONE)
     before = site.config.read_text()
     assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --allow-quarantined N --who … --reason …")
-    assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 300")
+    assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 5m")
     leads = re.compile(rf"^leader: .*:{pid}:.*, term \d+$", re.MULTILINE)
     # a slow machine may renew too late: then nobody leads until the process is elected again
     until(lambda: leads.search(said := day.ok("migrator scheduler status")) and "scheduler on postgres" in said)

@@ -31,11 +31,19 @@ def call(file: Path, *arguments: str, **environment: str) -> Result:
 
 
 def test_every_setting_is_shown_with_its_origin_and_without_credentials(file: Path) -> None:
-    shown = call(file, "show", MIGRATOR_COPY__WORKERS="5", MIGRATOR_CUTOVER__ENVIRONMENT="staging")
+    shown = call(
+        file,
+        "show",
+        MIGRATOR_COPY__WORKERS="5",
+        MIGRATOR_CUTOVER__ENVIRONMENT="staging",
+        MIGRATOR_SCHEDULER__POLL="1h30m",
+    )
     lines = shown.stdout.splitlines()
     assert len(lines) == sum(map(len, known_keys().values()))
     assert 'mongo.uri = "mongodb://***@host/db"  # ' + str(file) in lines
     assert "copy.workers = 5  # MIGRATOR_COPY__WORKERS" in lines
+    assert 'scheduler.poll = "90m"  # MIGRATOR_SCHEDULER__POLL' in lines
+    assert 'cutover.window = "2d"  # default' in lines
     assert 'cutover.environment = "staging"  # MIGRATOR_CUTOVER__ENVIRONMENT' in lines
     assert 'source.profile = "stellaops"  # default' in lines
     assert "source.zone = (not set)  # default" in lines

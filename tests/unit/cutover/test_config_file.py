@@ -72,10 +72,10 @@ def test_mode_and_link_stay(file: Path, tmp_path: Path) -> None:
     [
         "",
         "# nothing\n",
-        "[mongo]\ntimeout_ms = 5\n",
+        '[mongo]\ntimeout = "5s"\n',
         '[persistence]\nshadow = "off"\n',
         'persistence = { scheduler = "mongo" }\n',
-        'persistence.scheduler = "mongo"\n[mongo]\ntimeout_ms = 1\n',
+        'persistence.scheduler = "mongo"\n[mongo]\ntimeout = "1s"\n',
         "[persistence]\nscheduler = 'mongo'\n[mongo]\n",
     ],
 )

@@ -102,7 +102,7 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
 
 @pytest.mark.proves("3-C4", "3-C5", "3-R2")
 def test_the_leader_sweeps_every_minute_and_metrics_are_taken_every_thirty_seconds() -> None:
-    world = World(retention_every_ms=120_000)
+    world = World(retention_every=120 * SECOND)
     swept: list[float] = []
     sweep = world.process._sweeper.sweep
 
@@ -130,7 +130,7 @@ def test_the_leader_sweeps_every_minute_and_metrics_are_taken_every_thirty_secon
 @pytest.mark.proves("4-L4")
 def test_a_leader_that_died_is_replaced_within_its_lease_and_a_beat() -> None:
     world, settings = World(), SchedulerSettings()
-    lease, beat = (timedelta(milliseconds=one) for one in (settings.leader_ttl_ms, settings.heartbeat_ms))
+    lease, beat = settings.leader_ttl, settings.heartbeat
     dead = world.store.locks.acquire("*", "scheduler-leader", ttl=lease, holder="dead", now=world.clock.now)
     assert dead is not None
     led: list[timedelta] = []
@@ -185,7 +185,7 @@ def test_what_is_not_enabled_neither_registers_nor_claims() -> None:
 
 @pytest.mark.proves("3-C9", "3-C7")
 def test_it_registers_works_and_leaves_in_good_order() -> None:
-    world = World(stop_within_ms=60_000)
+    world = World(stop_within=60 * SECOND)
     row = world.put()
 
     def act() -> None:
@@ -227,7 +227,7 @@ def test_a_process_that_was_declared_dead_stops_at_once_and_says_so() -> None:
 
 
 def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -> None:
-    world = World(lease_ms=60_000)
+    world = World(lease=60 * SECOND)
     world.put()
 
     def fall() -> None:
@@ -246,7 +246,7 @@ def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -
 
 
 def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
-    world = World(poll_ms=1_000)
+    world = World(poll=SECOND)
     world.put()
 
     def away(*_: object, **__: object) -> Any:  # noqa: ANN401 - never returns
@@ -267,24 +267,25 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
 @pytest.mark.proves("3-C8")
 def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
     own = SchedulerSettings()
-    assert (own.poll_ms, own.lease_ms, own.metrics_ms, own.sweep_ms) == (10_000, 300_000, 30_000, 60_000)
-    assert own.retention_every_ms == 0
+    lengths = (own.poll, own.lease, own.metrics_every, own.sweep)
+    assert lengths == (10 * SECOND, 300 * SECOND, 30 * SECOND, 60 * SECOND)
+    assert own.retention_every == timedelta(0)
     check_intervals(own)
-    for name, short in (
-        ("lease_ms", SchedulerSettings(lease_ms=1_000)),
-        ("dead_after_ms", SchedulerSettings(dead_after_ms=1_000)),
+    for words, short in (
+        ("scheduler.lease is 1s", SchedulerSettings(lease=SECOND)),
+        ("scheduler.dead_after is 1s", SchedulerSettings(dead_after=SECOND)),
     ):
-        with pytest.raises(ConfigurationError, match=name):
+        with pytest.raises(ConfigurationError, match=words):
             check_intervals(short)
 
 
 def test_a_beat_passes_over_what_it_missed_and_keeps_its_grid() -> None:
-    beat = Ticker(10_000, 5.0)
+    beat = Ticker(10 * SECOND, 5.0)
     assert [beat.due(now) for now in (5.0, 5.1, 14.9, 15.0, 47.0, 47.1, 54.9, 55.0)] == [
         True, False, False, True, True, False, False, True,
     ]  # fmt: skip
     assert beat.next_at == 65.0
-    assert not Ticker(1_000, 0.0, at_once=False).due(0.5)
+    assert not Ticker(SECOND, 0.0, at_once=False).due(0.5)
 
 
 @pytest.mark.proves("3-T2", "3-C5")
