@@ -41,7 +41,8 @@ class Scheduler:
 
     Every method takes ``now``, an instant with a time zone, which is meant for tests; if omitted, it is the database's
     clock. A change is one transaction: the rows, the entry of the audit trail, and the lifecycle event that ``sink``
-    gets after the commit. Two changes of one schedule at the same moment are carried out one after the other.
+    gets after the commit. ``by`` says who acts and ``reason`` why; both are in the entry of the audit trail. Two
+    changes of one schedule at the same moment are carried out one after the other.
 
     Raises ``UsageError`` for bad input (``RefusedError`` if something else must be done first), ``NotFoundError``
     for an id that the tenant does not have, ``TransitionError`` for a change that the state does not allow,
@@ -141,20 +142,26 @@ class Scheduler:
         timing = Timing(cron=cron, dialect=dialect, timezone=timezone, interval=interval, anchor=anchor)
         return self._change(by, now, lambda change: commands.reschedule(change, schedule_id, timing))
 
-    def unschedule(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> None:
+    def unschedule(
+        self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
+    ) -> None:
         """Mark a schedule as deleted: it does not fire again, and its runs stay readable.
 
         Waiting runs are cancelled; a running one may end. ``RefusedError`` for a schedule of a system handler.
         """
-        self._change(by, now, lambda change: commands.unschedule(change, schedule_id))
+        self._change(by, now, lambda change: commands.unschedule(change, schedule_id), reason)
 
-    def pause(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
+    def pause(
+        self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
+    ) -> Job:
         """Pause a schedule that is scheduled: it does not fire until ``resume``."""
-        return self._change(by, now, lambda change: commands.pause(change, schedule_id))
+        return self._change(by, now, lambda change: commands.pause(change, schedule_id), reason)
 
-    def resume(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
+    def resume(
+        self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
+    ) -> Job:
         """Let a paused schedule fire again, in its phase. Missed slots fire only if its misfire policy says so."""
-        return self._change(by, now, lambda change: commands.resume(change, schedule_id))
+        return self._change(by, now, lambda change: commands.resume(change, schedule_id), reason)
 
     def cancel(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str = "cancelled", now: datetime | None = None
@@ -199,6 +206,7 @@ class Scheduler:
         schedule_id: UUID,
         *,
         by: str = DEFAULT_ACTOR,
+        reason: str | None = None,
         payload: Any = None,  # noqa: ANN401 - any JSON value
         now: datetime | None = None,
     ) -> Run:
@@ -206,15 +214,19 @@ class Scheduler:
 
         ``payload``: any JSON value; a handler reads it as ``context.asked["payload"]``.
         """
-        return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload))
+        return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload), reason)
 
-    def retry(self, run_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Run:
+    def retry(
+        self, run_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
+    ) -> Run:
         """Queue one run that repeats a run in state ``error`` or ``timeout``. A run is repeated once."""
-        return self._change(by, now, lambda change: commands.retry_run(change, run_id))
+        return self._change(by, now, lambda change: commands.retry_run(change, run_id), reason)
 
-    def retry_schedule(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Run:
+    def retry_schedule(
+        self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
+    ) -> Run:
         """Let a failed schedule begin again: its retry count becomes 0, and its newest failed run is repeated."""
-        return self._change(by, now, lambda change: commands.retry_schedule(change, schedule_id))
+        return self._change(by, now, lambda change: commands.retry_schedule(change, schedule_id), reason)
 
     # -- execution, for an application that executes runs without a ``Worker``
 
@@ -421,10 +433,10 @@ class Scheduler:
     def _read(self, now: datetime | None, ask: Callable[[Session], T]) -> T:
         return queries.read(self.store, self.tenant, now, ask)
 
-    def _change(self, by: str, now: datetime | None, make: Callable[[Change], T]) -> T:
+    def _change(self, by: str, now: datetime | None, make: Callable[[Change], T], reason: str | None = None) -> T:
         def once() -> tuple[T, Sequence[Event]]:
             with self.store.session(self.tenant, now=now) as session:
-                change = Change(session, by, self._new_id)
+                change = Change(session, by, self._new_id, reason)
                 made = make(change)
             return made, change.events
 

@@ -7,7 +7,7 @@ not deadlock. If another transaction came first, the command is repeated (``Over
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 import msgspec
@@ -35,8 +35,9 @@ from migrator.store.validation import check_own_tenant
 class Change:
     """What a change works with."""
 
-    def __init__(self, session: Session, by: str, new_id: Callable[[], UUID]) -> None:
-        self.session, self.by, self.new_id = session, by, new_id
+    def __init__(self, session: Session, by: str, new_id: Callable[[], UUID], reason: str | None = None) -> None:
+        """``reason``: why, the message of every entry of the audit trail that has none of its own."""
+        self.session, self.by, self.new_id, self.reason = session, by, new_id, reason
         self.events: list[Event] = []
         """In order. Listeners are called after the commit."""
 
@@ -67,7 +68,7 @@ class Change:
             run_id=None if run is None else run.id,
             trace_id=None if run is None else run.trace_id,
             actor=self.by,
-            message=message,
+            message=self.reason if message is None else message,
             details=details,
         )
         self.session.audit.append(audit_entry(event))
@@ -134,10 +135,7 @@ def cancel(change: Change, schedule_id: UUID, reason: str) -> Job:
 
 def unschedule(change: Change, schedule_id: UUID) -> None:
     """Remove it softly: nothing fires, waiting runs are cancelled, a running one may end, and the runs stay."""
-    schedule = validation.own_schedule(change.session, schedule_id)
-    handler = None if schedule.handler_name is None else change.session.handlers.get(schedule.handler_name)
-    if handler is not None and handler.is_system:
-        raise RefusedError(f"schedule {schedule_id} calls a system handler: disable it instead")
+    check_unschedule(change.session, schedule_id)
     change.session.triggers.held(schedule_id)
     waiting = RunQuery(schedule_id=schedule_id, states=RUN_WAITING, limit=100)
     count = 0
@@ -145,6 +143,19 @@ def unschedule(change: Change, schedule_id: UUID) -> None:
         count += sum(change.session.runs.cancel(run.id, "unscheduled") is not None for run in page)
     change.session.schedules.soft_delete(schedule_id, change.by)
     change.tell(JOB_DELETED, schedule_id=schedule_id, runs=str(count))
+
+
+def check_unschedule(session: Session, schedule_id: UUID) -> None:
+    """Raise what ``unschedule`` would raise now."""
+    schedule = validation.own_schedule(session, schedule_id)
+    handler = None if schedule.handler_name is None else session.handlers.get(schedule.handler_name)
+    if handler is not None and handler.is_system:
+        raise RefusedError(f"schedule {schedule_id} calls a system handler: disable it instead")
+
+
+def check_transition(session: Session, schedule_id: UUID, action: Literal["pause", "resume", "cancel"]) -> None:
+    """Raise what ``pause``, ``resume`` or ``cancel`` would raise now."""
+    validation.next_status(validation.own_schedule(session, schedule_id), action)
 
 
 def reschedule(change: Change, schedule_id: UUID, timing: Timing) -> Job:
@@ -239,13 +250,19 @@ RUN_QUEUED = "scheduler:run.queued"
 
 def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
     """Queue a run in addition to the regular ones: neither the phase nor the status of the schedule changes."""
-    schedule = validation.own_schedule(change.session, schedule_id)
-    validation.check_may_run(schedule)
+    schedule = check_trigger_now(change.session, schedule_id)
     metadata = None if payload is None else validation.encode_json({"payload": payload})
     run = change.session.runs.create(_queued_run(change, schedule, cause="manual", metadata=metadata))
     _check_unchanged(change, schedule)
     change.note(RUN_QUEUED, run=run, cause="manual")
     return run
+
+
+def check_trigger_now(session: Session, schedule_id: UUID) -> Schedule:
+    """Return the schedule of which a run may be queued now; raises what ``trigger_now`` would raise."""
+    schedule = validation.own_schedule(session, schedule_id)
+    validation.check_may_run(schedule)
+    return schedule
 
 
 def trigger_event(change: Change, event: str, data: Any, event_id: str | None) -> Delivery:  # noqa: ANN401 - any JSON value
@@ -279,25 +296,8 @@ def trigger_event(change: Change, event: str, data: Any, event_id: str | None) -
 
 
 def retry_run(change: Change, run_id: UUID) -> Run:
-    """Queue a run that repeats one that failed, at once; its schedule begins anew where that had failed too.
-
-    Raises ``NotFoundError``, ``TransitionError`` for a run that did not fail, ``ConflictError`` for one that was
-    repeated before, ``RefusedError`` where the schedule is paused or disabled.
-    """
-    run = change.session.runs.get(run_id)
-    if run is None or run.tenant_id != change.session.tenant:
-        raise NotFoundError(f"no run {run_id}")
-    if run.state not in RUN_FAILED:
-        raise TransitionError(f"a run that is {run.state} is not retried")
-    if run.schedule_id is None:
-        raise UsageError(f"run {run_id} belongs to no schedule: nothing says what to repeat")
-    schedule = validation.own_schedule(change.session, run.schedule_id)
-    if change.session.runs.repeats(run_id):
-        raise ConflictError(f"run {run_id} was retried before: retry the newest attempt")
-    if schedule.status in {"failed", "completed"}:  # a run that failed before the last one completed
-        _check_may_restart(schedule)
-    else:
-        validation.check_may_run(schedule)
+    """Queue a run that repeats one that failed, at once; its schedule begins anew where that had failed too."""
+    run, schedule = check_retry_run(change.session, run_id)
     begun = _restart(change, schedule) if schedule.status == "failed" else schedule
     repeat = msgspec.structs.replace(
         completion.retry_of(schedule, run, change.now), available_at=change.now, triggered_by=change.by
@@ -309,11 +309,32 @@ def retry_run(change: Change, run_id: UUID) -> Run:
     return repeat
 
 
+def check_retry_run(session: Session, run_id: UUID) -> tuple[Run, Schedule]:
+    """Return a run that may be retried now, and its schedule.
+
+    Raises ``NotFoundError``, ``TransitionError`` for a run that did not fail, ``ConflictError`` for one that was
+    repeated before, ``RefusedError`` where the schedule is paused or disabled.
+    """
+    run = session.runs.get(run_id)
+    if run is None or run.tenant_id != session.tenant:
+        raise NotFoundError(f"no run {run_id}")
+    if run.state not in RUN_FAILED:
+        raise TransitionError(f"a run that is {run.state} is not retried")
+    if run.schedule_id is None:
+        raise UsageError(f"run {run_id} belongs to no schedule: nothing says what to repeat")
+    schedule = validation.own_schedule(session, run.schedule_id)
+    if session.runs.repeats(run_id):
+        raise ConflictError(f"run {run_id} was retried before: retry the newest attempt")
+    if schedule.status in {"failed", "completed"}:  # a run that failed before the last one completed
+        _check_may_restart(schedule)
+    else:
+        validation.check_may_run(schedule)
+    return run, schedule
+
+
 def retry_schedule(change: Change, schedule_id: UUID) -> Run:
     """Begin a failed schedule anew, and repeat its newest failed run; with none, queue a run of its own."""
-    schedule = validation.own_schedule(change.session, schedule_id)
-    validation.next_status(schedule, "retry")
-    _check_may_restart(schedule)
+    schedule = check_retry_schedule(change.session, schedule_id)
     newest = change.session.runs.list(RunQuery(schedule_id=schedule_id, states=RUN_FAILED, limit=1)).runs
     if newest and not change.session.runs.repeats(newest[0].id):
         return retry_run(change, newest[0].id)
@@ -321,6 +342,14 @@ def retry_schedule(change: Change, schedule_id: UUID) -> Run:
     run = change.session.runs.create(_queued_run(change, begun, cause="retry", metadata=None))
     change.tell(EXECUTION_RETRY, run=run)
     return run
+
+
+def check_retry_schedule(session: Session, schedule_id: UUID) -> Schedule:
+    """Return a failed schedule that may begin anew now; raises ``TransitionError``, ``RefusedError``."""
+    schedule = validation.own_schedule(session, schedule_id)
+    validation.next_status(schedule, "retry")
+    _check_may_restart(schedule)
+    return schedule
 
 
 def _check_may_restart(schedule: Schedule) -> None:

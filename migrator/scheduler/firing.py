@@ -93,6 +93,23 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
     return bounded(trigger, found)
 
 
+def upcoming(trigger: Trigger, count: int) -> list[datetime]:
+    """Return the next slots of an enabled trigger, at most ``count``, from the planned one on.
+
+    Of an interval that is counted from completion only the planned one: the others depend on when its runs end.
+    """
+    found: list[datetime] = []
+    left = count if trigger.max_fires is None else min(count, trigger.max_fires - trigger.fire_count)
+    at = trigger.next_fire_at if trigger.enabled else None
+    while at is not None and len(found) < left:
+        found.append(at)
+        try:
+            at = None if counted_from_completion(trigger) else next_fire(trigger, at)
+        except CronError:
+            at = None
+    return found
+
+
 def due(trigger: Trigger, now: datetime) -> Due:
     """Return what is due of a trigger whose planned fire (``next_fire_at``) is not after now.
 

@@ -280,8 +280,10 @@ def _pushed(service: Scheduler, job: Job, to: datetime, now: datetime | None) ->
 class _FiresOnResume(Scheduler):
     """Fires at once when resumed."""
 
-    def resume(self, schedule_id: UUID, *, by: str = "api", now: datetime | None = None) -> Job:
-        return _pushed(self, super().resume(schedule_id, by=by, now=now), now or self.store.now(), now)
+    def resume(
+        self, schedule_id: UUID, *, by: str = "api", reason: str | None = None, now: datetime | None = None
+    ) -> Job:
+        return _pushed(self, super().resume(schedule_id, by=by, reason=reason, now=now), now or self.store.now(), now)
 
 
 class _PushesOnUpdate(Scheduler):

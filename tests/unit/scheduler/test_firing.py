@@ -365,3 +365,35 @@ def test_a_line_whose_library_is_not_installed_is_neither_fired_nor_disabled(mon
         firing.plan(schedule(), made, 0, START)
     with pytest.raises(UnavailableError, match="croniter"):
         firing.adopt(replace(made, next_fire_at=None), START)
+
+
+# What is to come, without firing it
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        (cron("0 * * * *"), HOUR),
+        (trigger(interval_ms=90_000), timedelta(seconds=90)),
+        (cron("0 8 * * *", start_at=START + DAY), DAY),
+    ],
+)
+def test_the_next_slots_are_those_that_will_fire(made: Trigger, step: timedelta) -> None:
+    life = Lifetime(schedule(), made)
+    coming = firing.upcoming(life.trigger, 4)
+    life.live_until(START + 6 * max(step, MINUTE), min(step, MINUTE))
+    assert coming == life.fired[:4]
+    assert len(coming) == 4
+
+
+def test_the_next_slots_end_with_the_bounds_and_where_none_is_known() -> None:
+    hourly = replace(cron("0 * * * *"), next_fire_at=START + HOUR)
+    assert firing.upcoming(replace(hourly, end_at=START + 2 * HOUR), 5) == [START + HOUR, START + 2 * HOUR]
+    assert firing.upcoming(replace(hourly, max_fires=7, fire_count=6), 5) == [START + HOUR]
+    assert firing.upcoming(replace(hourly, enabled=False), 5) == []
+    assert firing.upcoming(replace(hourly, cron_expression="no line"), 5) == [START + HOUR]
+    after_a_run = trigger(anchor="completion", next_fire_at=START + MINUTE)
+    assert firing.upcoming(after_a_run, 5) == [START + MINUTE]
+    once = trigger(kind="one_time", run_at=START + DAY, next_fire_at=START + DAY)
+    assert firing.upcoming(once, 5) == [START + DAY]
+    assert firing.upcoming(trigger(kind="event", event_name="pushed"), 5) == []
