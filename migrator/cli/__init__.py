@@ -24,6 +24,7 @@ COMMANDS = {
         "migration",
         "Count the documents, field paths and types of the source, and what would be quarantined.",
     ),
+    "jobs": ("jobs", "List, show and change jobs by hand: pause, resume, trigger, cancel, retry, delete."),
     "parity": ("parity", "Compare every document with its rows, and the rows with the document."),
     "plan": ("copy", "Show the chunks, estimates and risks; writes nothing."),
     "quarantine": ("migration", "List, show, retry or drop the documents in quarantine."),

@@ -4,12 +4,13 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
 from migrator.config import Settings
 from migrator.connections.identity import UNNAMED, environment_name
+from migrator.connections.mongo import open_source
 from migrator.connections.postgres import open_login
 from migrator.errors import RefusedError, UsageError
 from migrator.schema.decisions import Approval
@@ -46,22 +47,34 @@ def named_approval(who: str | None, reason: str | None, what: str) -> Approval:
     return by
 
 
-def confirm(settings: Settings, what: str, summary: Callable[[], Iterable[str]], *, yes: bool) -> None:
+def confirm(
+    settings: Settings,
+    what: str,
+    summary: Callable[[], Iterable[str]],
+    *,
+    yes: bool,
+    backend: Literal["mongo", "postgres"] = "postgres",
+) -> None:
     """Show what will happen, and go on only if the environment's name is typed; ``yes`` asks nothing.
 
-    ``summary`` is asked for on a terminal alone. Raises ``RefusedError`` without a terminal, and for another name.
+    ``summary`` is asked for on a terminal alone. ``backend`` is the database that will be changed. Raises
+    ``RefusedError`` without a terminal, and for another name.
     """
     if yes:
         return
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()):
+    if not _on_a_terminal():
         raise RefusedError(f"{what} asks before it begins, and there is no terminal to answer on: add --yes")
-    place, name = _place(settings)
+    place, name = _place(settings) if backend == "postgres" else _place_on_mongo(settings)
     say(f"{what}, {place}", level="warning")
     for line in summary():
         say(f"  {line}", level="warning")
     answer = click.prompt(f"type {name} to go on", default="", show_default=False, err=True)
     if answer.strip() != name:
         raise RefusedError(f"the answer is not {name}: nothing was done")
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
 def _place(settings: Settings) -> tuple[str, str]:
@@ -72,6 +85,15 @@ def _place(settings: Settings) -> tuple[str, str]:
         host = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
         name = info.dbname if called == UNNAMED else called
         return f"environment {name}, target {host}, database {info.dbname}", name
+
+
+def _place_on_mongo(settings: Settings) -> tuple[str, str]:
+    """Return the same for a change in MongoDB; an environment without a name is called by MongoDB's database."""
+    database = open_source(settings)
+    with database.client as client:
+        name = settings.cutover.environment or database.name
+        hosts = ", ".join(sorted(f"{host}:{port}" for host, port in client.nodes))
+        return f"environment {name}, MongoDB {hosts}, database {database.name}", name
 
 
 def _words(given: str | None) -> str:

@@ -1,10 +1,10 @@
 """What commands print for people: plain lines, made from what the flows return."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from migrator.telemetry import bytes_text
+from migrator.telemetry import bytes_text, visible
 
 if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
     from migrator.pipeline.backfill import BackfillResult
@@ -192,3 +192,17 @@ def field_lines(found: "Census") -> Iterator[str]:
     for one in found.collections:
         for field in one.fields:
             yield f"{one.collection}: {field.path}: {', '.join(f'{kind} {n:,}' for kind, n in field.types.items())}"
+
+
+def count_words(count: int, noun: str) -> str:
+    """Return a number of things, in words."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def table_lines(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a table: columns as wide as their widest cell, the last one as it is; a cell is one line."""
+    shown = [head, *(tuple(visible(cell) for cell in row) for row in rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(head) - 1)]
+    for row in shown:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()

@@ -1,11 +1,13 @@
 """The status of the copy and of the tail, read from the ledger."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
+import psycopg
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value, target_connection
+from migrator.errors import MigratorError
 from migrator.pipeline import deferred_ddl, ledger, locks
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.tail import backlog, positions
@@ -72,6 +74,19 @@ def copy_status(settings: Settings) -> CopyStatus:
             dropped=ledger.dropped_count(target, plan.profile),
             tail=_tail_status(target, plan.profile),
         )
+
+
+def copied_until(settings: Settings) -> datetime | None:
+    """Return how far the copy follows its source: the tail's position, else the time of the plan; None: not known."""
+    try:
+        with target_connection(settings) as target:
+            plan = ledger.latest_plan(target)
+            tail = None if plan is None else positions.tail_state(target, plan.profile)
+    except (MigratorError, psycopg.Error):  # a user who may not read the ledger
+        return None
+    if plan is None:
+        return None
+    return plan.as_of if tail is None else tail.position_at
 
 
 def _tail_status(target: Connection, profile: str) -> TailStatus | None:

@@ -39,6 +39,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "scheduler metrics",
         "scheduler metrics --tenant tenant-a",
         "scheduler retention --dry-run",
+        "jobs list",
+        "jobs show once",
+        "jobs history once",
         "quarantine list",
         f"quarantine show runs {UNREADABLE}",
         "parity --only schedules",
@@ -61,7 +64,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     )
 }
 
-OF_THE_STORE = tuple(command for command in COMMANDS if command.startswith("scheduler "))
+OF_THE_STORE = tuple(command for command in COMMANDS if command.startswith(("scheduler ", "jobs ")))
 """What opens the scheduler's store, on the backend that is chosen."""
 
 RECORDS = {

@@ -87,7 +87,7 @@ def test_copy_tail_and_comparison_load_neither_the_schema_tools_nor_the_report(m
     assert loaded(f"import migrator.{module}", ("alembic", "distributed", "jinja2", "sqlalchemy")) == []
 
 
-@pytest.mark.parametrize("group", ["migration", "parity", "report", "metrics", "scheduler"])
+@pytest.mark.parametrize("group", ["migration", "parity", "report", "metrics", "scheduler", "jobs"])
 def test_a_group_of_commands_loads_only_what_it_needs(group: str) -> None:
     assert loaded(f"import migrator.cli.{group}", ("alembic", "distributed", "sqlalchemy")) == []
 

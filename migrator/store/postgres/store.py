@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from psycopg import errors, sql
 
@@ -31,6 +31,8 @@ from migrator.store.postgres.runs import (
 from migrator.store.postgres.schedules import PostgresHandlers, PostgresSchedules, PostgresTriggers
 from migrator.store.postgres.statistics import PostgresStatistics
 from migrator.store.postgres.workers import PostgresWorkers
+
+_COPIED: Final = "SELECT source FROM scheduler.schedules WHERE source IS NOT NULL LIMIT 1"
 
 
 def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
@@ -116,6 +118,11 @@ class PostgresStore:
     def is_parallel_run(self) -> bool:
         """Return whether another scheduler runs the same jobs in parallel (``store.postgres.parallel_run``)."""
         return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
+
+    def copied_from(self) -> str | None:
+        """Return a source whose schedules were copied here; None if every schedule was created here."""
+        found = self._dispatcher().rows(_COPIED, ())
+        return None if not found else str(found[0][0]).partition("/")[0]
 
     def ping(self) -> timedelta:
         return self.pool.ping()

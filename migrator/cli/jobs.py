@@ -1,0 +1,393 @@
+"""Commands on jobs by hand: list, show, history, and the operations that change them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
+
+import click
+import msgspec
+
+from migrator import states
+from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
+from migrator.cli.options import common_options, dry_run_option, finish, load, show
+from migrator.cli.text import count_words, table_lines
+from migrator.config import Settings
+from migrator.pipeline.status import copied_until
+from migrator.scheduler.operations import (
+    DATABASES,
+    Action,
+    JobDetails,
+    JobFilter,
+    JobList,
+    Jobs,
+    OperationReport,
+    OperationResult,
+    RunView,
+    Side,
+    Target,
+    listed_words,
+    open_jobs,
+    operation_report,
+)
+from migrator.telemetry import say
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ASKING: Final = ("cancel", "delete")
+"""Operations that cannot be undone: they always ask."""
+VERBS: Final = {
+    "pause": "paused",
+    "resume": "resumed",
+    "trigger": "triggered",
+    "cancel": "cancelled",
+    "retry": "retried",
+    "delete": "deleted",
+}
+LARGEST_PAGE: Final = 1_000
+
+
+class _Instant(click.ParamType[datetime]):
+    """A time of ISO 8601; one without a zone is UTC."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Return the time."""
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value} is no time; expected for example 2026-03-01 or 2026-03-01T14:30:00+01:00", param, ctx)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+_backend_option = click.option(
+    "--backend",
+    type=click.Choice([*DATABASES]),
+    help="The database whose jobs are meant (default: [persistence] scheduler).",
+)
+_tenant_option = click.option(
+    "--tenant", multiple=True, metavar="TENANT", help="Of this tenant alone; repeatable (default: all)."
+)
+_jobs_argument = click.argument("jobs", nargs=-1, metavar="[JOB]...")
+_job_argument = click.argument("job", metavar="JOB")
+
+
+def _filters(command: Command) -> Command:
+    """Add the options that choose jobs."""
+    command = click.option(
+        "--state", multiple=True, type=click.Choice([*states.SCHEDULE]), help="In this state; repeatable."
+    )(command)
+    command = click.option("--tag", multiple=True, metavar="TAG", help="With this tag; repeatable: with all of them.")(
+        command
+    )
+    command = click.option(
+        "--name", metavar="PATTERN", help="Whose name matches: * is any text, ? any character, [ab] one of them."
+    )(command)
+    return _tenant_option(command)
+
+
+def _operation_options(command: Command) -> Command:
+    """Add the options of an operation."""
+    for option in (common_options, _backend_option, dry_run_option, yes_option, approval_options, _filters):
+        command = option(command)
+    return command
+
+
+@click.group("jobs")
+def jobs_group() -> None:
+    """List, show and change jobs by hand, on the backend that holds the data.
+
+    A job is named by its id, the id that it has in the source, or its exact name.
+    """
+
+
+@jobs_group.command("list")
+@_filters
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LARGEST_PAGE),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="At most so many jobs.",
+)
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave the first N out.")
+@_backend_option
+@common_options
+def list_command(
+    config: str | None,
+    name: str | None,
+    tenant: tuple[str, ...],
+    tag: tuple[str, ...],
+    state: tuple[str, ...],
+    limit: int,
+    offset: int,
+    backend: Side | None,
+    *,
+    as_json: bool,
+) -> None:
+    """List jobs by tenant and name: state, next fire, and the last run that has ended."""
+    settings = load(config)
+    with open_jobs(settings, backend, writing=False) as jobs:
+        _say_standing(settings, jobs)
+        chosen = JobFilter(tenants=tenant, name=name, tags=tag, states=state)
+        found = jobs.page(chosen, limit=limit, offset=offset)
+        if not found.total and jobs.foreign_words is not None:
+            say(jobs.foreign_words, level="warning")
+    show(found, _list_lines(found), as_json=as_json)
+
+
+@jobs_group.command("show")
+@_job_argument
+@_tenant_option
+@click.option("--show-payload", is_flag=True, help="Print the job's payload, which is a value of its document.")
+@_backend_option
+@common_options
+def show_command(
+    config: str | None,
+    job: str,
+    tenant: tuple[str, ...],
+    backend: Side | None,
+    *,
+    show_payload: bool,
+    as_json: bool,
+) -> None:
+    """Show a job with its triggers, counts, last runs and next fires."""
+    settings = load(config)
+    with open_jobs(settings, backend, writing=False) as jobs:
+        _say_standing(settings, jobs)
+        found = jobs.show(jobs.find(job, tenant), payload=show_payload)
+    show(found, _detail_lines(found), as_json=as_json)
+
+
+@jobs_group.command("history")
+@_job_argument
+@_tenant_option
+@click.option("--since", type=_Instant(), metavar="TIME", help="Created at this time or later (ISO 8601; UTC).")
+@click.option("--state", multiple=True, type=click.Choice([*states.RUN]), help="Runs in this state; repeatable.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LARGEST_PAGE),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="At most so many runs.",
+)
+@_backend_option
+@common_options
+def history_command(
+    config: str | None,
+    job: str,
+    tenant: tuple[str, ...],
+    since: datetime | None,
+    state: tuple[str, ...],
+    limit: int,
+    backend: Side | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show the runs of a job, newest first. A deleted job is named by its id."""
+    settings = load(config)
+    with open_jobs(settings, backend, writing=False) as jobs:
+        _say_standing(settings, jobs)
+        found = jobs.history(job, tenant, limit=limit, since=since, run_states=state)
+    lines = _run_lines(found.runs) if found.runs else iter(["no run"])
+    show(found, [*lines, *(["older runs follow: --limit"] if found.more else [])], as_json=as_json)
+
+
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation is called with."""
+
+    config: str | None
+    jobs: tuple[str, ...]
+    tenant: tuple[str, ...]
+    name: str | None
+    tag: tuple[str, ...]
+    state: tuple[str, ...]
+    who: str | None
+    reason: str | None
+    backend: Side | None
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+
+@jobs_group.command()
+@_jobs_argument
+@_operation_options
+def pause_command(**given: object) -> None:
+    """Pause jobs: they do not fire until they are resumed, and their queued runs wait."""
+    _operate("pause", msgspec.convert(given, _Call))
+
+
+@jobs_group.command()
+@_jobs_argument
+@_operation_options
+def resume_command(**given: object) -> None:
+    """Let paused jobs fire again, in their phase; a job that was disabled is enabled."""
+    _operate("resume", msgspec.convert(given, _Call))
+
+
+@jobs_group.command()
+@_jobs_argument
+@_operation_options
+def trigger_command(**given: object) -> None:
+    """Queue a run of jobs now, in addition to the planned ones."""
+    _operate("trigger", msgspec.convert(given, _Call))
+
+
+@jobs_group.command()
+@_jobs_argument
+@_operation_options
+def cancel_command(**given: object) -> None:
+    """Cancel jobs for good, with all their live runs. Always asks."""
+    _operate("cancel", msgspec.convert(given, _Call))
+
+
+@jobs_group.command()
+@click.argument("jobs", nargs=-1, metavar="[JOB|RUN]...")
+@_operation_options
+def retry_command(**given: object) -> None:
+    """Repeat runs that failed, at once: a run by its id, or the last run of a job."""
+    _operate("retry", msgspec.convert(given, _Call))
+
+
+@jobs_group.command()
+@_jobs_argument
+@_operation_options
+def delete_command(**given: object) -> None:
+    """Delete jobs: they do not fire again, waiting runs are cancelled, and the history stays. Always asks."""
+    _operate("delete", msgspec.convert(given, _Call))
+
+
+def _operate(action: Action, call: _Call) -> None:
+    settings = load(call.config)
+    by = approval(call.who, call.reason)
+    chosen = JobFilter(tenants=call.tenant, name=call.name, tags=call.tag, states=call.state)
+    with open_jobs(settings, call.backend, writing=True) as jobs:
+        targets = jobs.select(call.jobs, chosen, runs=action == "retry")
+        jobs.require_own(targets)
+        if call.dry_run:
+            results = [*jobs.try_out(action, targets)]
+        else:
+            if action in ASKING or len(targets) > 1 or not call.jobs:
+                confirm(
+                    settings,
+                    f"{action} {count_words(len(targets), 'job')}",
+                    lambda: _summary(action, targets),
+                    yes=call.yes,
+                    backend=cast("Side", jobs.store.backend),
+                )
+            results = [*jobs.carry_out(action, targets, who=by.who, reason=by.reason)]
+        done = operation_report(action, jobs.store.backend, results, dry_run=call.dry_run, who=by.who, reason=by.reason)
+    show(done, _operation_lines(done), as_json=call.as_json)
+    for one in results:
+        if one.outcome == "failed":
+            say(f"{action} ended at {one.tenant}/{one.name}: {one.message}", level="warning")
+    finish(done.exit_status)
+
+
+def _say_standing(settings: Settings, jobs: Jobs) -> None:
+    """Say on standard error that what is read is a copy, and as of when."""
+    if jobs.inactive is None:
+        return
+    at = copied_until(settings) if jobs.store.backend == "postgres" else None
+    say(f"{jobs.inactive}{'' if at is None else f'; it is as of {_time(at)}'}", level="warning")
+
+
+def _summary(action: Action, targets: Sequence[Target]) -> Iterator[str]:
+    yield f"{action}: {listed_words(targets)}"
+
+
+def _operation_lines(done: OperationReport) -> Iterator[str]:
+    yield from (_result_line(done.action, one) for one in done.jobs)
+    counts = dict(done.counts)
+    verb = f"would {done.action}" if done.dry_run else VERBS[done.action]
+    carried = count_words(counts.pop("allowed" if done.dry_run else "done", 0), "job")
+    yield ", ".join([f"{verb} {carried}", *(f"{outcome} {count:,}" for outcome, count in counts.items())])
+
+
+def _result_line(action: Action, one: OperationResult) -> str:
+    word = {"done": VERBS[action], "allowed": f"would {action}"}.get(one.outcome, one.outcome)
+    run = f", run {one.run}" if one.run is not None else ""
+    why = f": {one.message}" if one.message is not None else ""
+    return f"{word}: {one.tenant}/{one.name} ({one.id}){run}{why}"
+
+
+def _list_lines(found: JobList) -> Iterator[str]:
+    if found.jobs:
+        rows = [
+            (
+                str(one.id),
+                one.tenant,
+                one.name,
+                _state(one.state, enabled=one.enabled),
+                _time(one.next_fire_at),
+                "-" if one.last_run is None else f"{one.last_run.state} {_time(one.last_run.finished_at)}",
+            )
+            for one in found.jobs
+        ]
+        yield from table_lines(("id", "tenant", "name", "state", "next fire", "last outcome"), rows)
+    last = found.offset + len(found.jobs)
+    place = f"{found.offset + 1:,} to {last:,} of " if found.jobs else ""
+    rest = f"; next page: --offset {last}" if found.jobs and last < found.total else ""
+    yield f"{place}{count_words(found.total, 'job')} in {DATABASES[found.backend]}{rest}"
+
+
+def _detail_lines(found: JobDetails) -> Iterator[str]:
+    yield f"{found.tenant}/{found.name}"
+    facts = {
+        "id": found.id,
+        "id in the source": found.source_id,
+        "state": _state(found.state, enabled=found.enabled),
+        "description": found.description,
+        "handler": found.handler,
+        "queue": found.queue,
+        "tags": ", ".join(found.tags) or None,
+        "priority": found.priority,
+        "retries": found.max_retries,
+        "timeout": None if found.timeout_ms is None else f"{found.timeout_ms:,} ms",
+        "runs at a time": found.max_concurrency,
+        "created by": found.created_by,
+        "updated by": found.updated_by,
+    }
+    yield from (f"  {name}: {value}" for name, value in facts.items() if value is not None)
+    for one in found.triggers:
+        off = "" if one.enabled else ", disabled"
+        most = f" of {one.max_fires:,}" if one.max_fires is not None else ""
+        yield (
+            f"trigger {one.id}: {one.timing}{off}; fired {one.fire_count:,}{most}, last {_time(one.last_fire_at)},"
+            f" next {_time(one.next_fire_at)}"
+        )
+    counts = ", ".join(f"{state} {count:,}" for state, count in found.run_counts.items() if count)
+    rate = "" if found.success_rate is None else f"; success rate {found.success_rate:g} %"
+    mean = "" if found.avg_duration_ms is None else f", {found.avg_duration_ms:,.0f} ms on average"
+    yield f"runs: {sum(found.run_counts.values()):,} ({counts or 'none'}){rate}{mean}"
+    yield from (f"  {line}" for line in (_run_lines(found.runs) if found.runs else ()))
+    yield f"next fires: {', '.join(map(_time, found.next_fires)) or 'none'}"
+    if found.payload is not None:
+        yield f"payload: {bytes(found.payload).decode()}"
+
+
+def _run_lines(runs: Sequence[RunView]) -> Iterator[str]:
+    rows = [
+        (
+            str(one.id),
+            _time(one.created_at),
+            one.state,
+            one.cause or "-",
+            "-" if one.attempt is None else str(one.attempt),
+            "-" if one.duration_ms is None else f"{one.duration_ms:,} ms",
+            one.error or "",
+        )
+        for one in runs
+    ]
+    return table_lines(("run", "created", "state", "cause", "attempt", "duration", "error"), rows)
+
+
+def _state(state: str, *, enabled: bool) -> str:
+    return state if enabled else f"{state}, disabled"
+
+
+def _time(at: datetime | None) -> str:
+    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -1,0 +1,712 @@
+"""Operations on jobs by hand (``migrator jobs``): which jobs are meant, who may change them, and a result for each.
+
+A job is a schedule with its triggers. Each operation is a call of the client (``Scheduler``), and a transaction of its
+own. What a dry run says is what the same checks say of the job now. No operation writes to a database that is not the
+active backend, nor to documents of another application.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial, reduce
+from operator import or_
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from uuid import UUID
+
+import msgspec
+
+from migrator import states
+from migrator.config import Settings
+from migrator.errors import (
+    BackendMovedError,
+    ConflictError,
+    MigratorError,
+    NotFoundError,
+    RefusedError,
+    TransitionError,
+    UsageError,
+)
+from migrator.exit_status import DIFFERENT, DONE
+from migrator.records import Run, Schedule, Trigger
+from migrator.scheduler import commands, firing, health, queries
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.metrics import known_tenants
+from migrator.scheduler.models import Job
+from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
+from migrator.sources.stellaops.names import NAME as OWN_SPELLING
+from migrator.store import open_backend, open_side
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.queue import handler_of, served_tenants
+
+Side: TypeAlias = Literal["mongo", "postgres"]
+Action: TypeAlias = Literal["pause", "resume", "trigger", "cancel", "retry", "delete"]
+Outcome: TypeAlias = Literal["done", "allowed", "refused", "failed", "not tried"]
+
+DATABASES: Final[Mapping[str, str]] = {"mongo": "MongoDB", "postgres": "PostgreSQL"}
+NEXT_FIRES: Final = 5
+LAST_RUNS: Final = 5
+NAMED: Final = 5
+"""So many jobs are named one by one in a message; more are counted."""
+NAMED_ALIKE: Final = 50
+"""The same of jobs that have one name, of which the caller chooses one."""
+
+_PAGE: Final = 10_000
+_ENDED: Final = tuple(state for state in states.RUN if states.is_terminal(states.RUN, state))
+
+
+@runtime_checkable
+class CopyStore(Protocol):
+    """A store whose schedules may be a copy."""
+
+    def copied_from(self) -> str | None:
+        """Return a source whose schedules were copied here; None if every schedule was created here."""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are chosen; what is empty chooses all."""
+
+    tenants: tuple[str, ...] = ()
+    name: str | None = None
+    """A pattern: ``*`` is any text, ``?`` any character, ``[ab]`` one of them."""
+    tags: tuple[str, ...] = ()
+    """All of them."""
+    states: tuple[str, ...] = ()
+
+    @property
+    def of_jobs(self) -> bool:
+        """Return whether more than tenants are named."""
+        return bool(self.name or self.tags or self.states)
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as an operator sees it, without what it was given and what it returned."""
+
+    id: UUID
+    number: int | None
+    attempt: int | None
+    state: str
+    cause: str | None
+    triggered_by: str | None
+    created_at: datetime
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_ms: int | None
+    retry_of: UUID | None
+    error: str | None
+
+
+class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A trigger as an operator sees it."""
+
+    id: UUID
+    kind: str
+    timing: str
+    """When it fires, in words."""
+    enabled: bool
+    next_fire_at: datetime | None
+    last_fire_at: datetime | None
+    fire_count: int
+    max_fires: int | None
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the list."""
+
+    id: UUID
+    tenant: str
+    source_id: str | None
+    name: str
+    state: str
+    enabled: bool
+    handler: str | None
+    tags: tuple[str, ...]
+    next_fire_at: datetime | None
+    last_run: RunView | None
+    """The newest run that has ended."""
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the list, by tenant and name."""
+
+    backend: str
+    jobs: tuple[JobView, ...]
+    total: int
+    """How many pass the filter, on all pages."""
+    offset: int
+
+
+class JobDetails(JobView, frozen=True, kw_only=True):
+    """All that ``jobs show`` prints."""
+
+    description: str | None
+    queue: str | None
+    priority: int | None
+    max_retries: int | None
+    retry_count: int | None
+    timeout_ms: int | None
+    max_concurrency: int | None
+    created_by: str | None
+    updated_by: str | None
+    triggers: tuple[TriggerView, ...]
+    runs: tuple[RunView, ...]
+    """The newest ones, newest first."""
+    run_counts: Mapping[str, int]
+    """All runs that are kept, by state."""
+    success_rate: float | None
+    avg_duration_ms: float | None
+    next_fires: tuple[datetime, ...]
+    """Empty while the job is paused, disabled or ended."""
+    payload: Any = None
+    """Only if it was asked for."""
+
+
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of a job, newest first."""
+
+    id: UUID
+    tenant: str
+    runs: tuple[RunView, ...]
+    more: bool
+    """Whether older runs follow."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation changes: a job, or for a retry one run of it."""
+
+    schedule: Schedule
+    run: Run | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Return the tenant of the job."""
+        return self.schedule.tenant_id
+
+    @property
+    def words(self) -> str:
+        """Return the tenant, the name and the id."""
+        return f"{self.tenant}/{self.schedule.name} ({self.schedule.id})"
+
+
+class OperationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job."""
+
+    id: UUID
+    tenant: str
+    name: str
+    outcome: Outcome
+    """``allowed`` in a dry run only: it would be done. ``not tried``: an error ended the operation before."""
+    state: str | None = None
+    """Of the job, afterwards; None if it was deleted or was not changed."""
+    run: UUID | None = None
+    """The run that was queued."""
+    message: str | None = None
+    """Why it was refused or failed."""
+    exit_status: int = DONE
+    """The bits that it sets."""
+
+
+class OperationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of all jobs."""
+
+    action: Action
+    backend: str
+    dry_run: bool
+    who: str
+    reason: str
+    counts: Mapping[str, int]
+    """By outcome."""
+    jobs: tuple[OperationResult, ...]
+    exit_status: int
+    """1 if a job was refused; the bits of the error that ended the operation."""
+
+
+def operation_report(
+    action: Action, backend: str, results: Sequence[OperationResult], *, dry_run: bool, who: str, reason: str
+) -> OperationReport:
+    """Return the report of results."""
+    return OperationReport(
+        action=action,
+        backend=backend,
+        dry_run=dry_run,
+        who=who,
+        reason=reason,
+        counts=Counter(one.outcome for one in results),
+        jobs=tuple(results),
+        exit_status=reduce(or_, (one.exit_status for one in results), DONE),
+    )
+
+
+@contextmanager
+def open_jobs(settings: Settings, backend: Side | None, *, writing: bool) -> Iterator["Jobs"]:
+    """Open the jobs of a backend; if omitted: the one that ``[persistence] scheduler`` names.
+
+    For ``writing``, raises ``RefusedError`` if it is not the active backend. Raises as ``open_store`` does.
+    """
+    side: Side = settings.persistence.scheduler if backend is None else backend
+    if not writing:
+        with open_side(settings, side) as store:
+            yield Jobs(store, settings)
+        return
+    chosen = msgspec.structs.replace(settings.persistence, scheduler=side, shadow="off")
+    try:
+        opened = open_backend(msgspec.structs.replace(settings, persistence=chosen), side)
+    except BackendMovedError:
+        raise RefusedError(f"{_moved_words(side)}: call it with --backend {_other(side)}") from None
+    with opened as store:
+        jobs = Jobs(store, settings)
+        if jobs.inactive is not None:
+            raise RefusedError(f"{jobs.inactive}: {jobs.remedy}")
+        yield jobs
+
+
+def _other(side: str) -> str:
+    return "mongo" if side == "postgres" else "postgres"
+
+
+def _moved_words(side: str) -> str:
+    there = DATABASES[_other(side)]
+    return f"{DATABASES[side]} is not the active backend: {there} holds the data since the last cutover or rollback"
+
+
+class Jobs:
+    """The jobs of one backend, of all tenants; tenants of a verification only if they are named."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store, self._settings = store, settings
+        self._scanned: dict[str, Sequence[Job]] = {}
+        self.inactive = self._inactive_words()
+        """Why this is not the active backend; None if it is."""
+
+    def _inactive_words(self) -> str | None:
+        side, told = self.store.backend, None
+        if isinstance(self.store, EpochStore):
+            told = self.store.epoch_backend()
+        if told is not None:
+            return None if told == side else _moved_words(side)
+        source = self.store.copied_from() if isinstance(self.store, CopyStore) else None
+        if source is None:
+            return None
+        return f"{DATABASES[side]} holds a copy of {source}, and no cutover has made it the active backend"
+
+    @property
+    def remedy(self) -> str:
+        """Return where jobs are changed while this backend is a copy."""
+        if self._settings.source.in_postgres:
+            return f"change the job in {self._settings.source.profile} itself, or cut over first"
+        return "MongoDB is the active backend: change the job there (--backend mongo), or cut over first"
+
+    @property
+    def foreign_words(self) -> str | None:
+        """Return whose documents these commands never see on this backend; None if they see all."""
+        source = self._settings.source
+        if self.store.backend != "mongo" or (source.mapping is None and source.profile == OWN_SPELLING):
+            return None
+        whose = source.profile if source.mapping is None else "the mapping's scheduler"
+        return (
+            f"the documents of {whose} in MongoDB belong to that application, which alone lists and changes its jobs;"
+            " after the copy, --backend postgres lists them"
+        )
+
+    # -- selection
+
+    def select(self, texts: Sequence[str], chosen: JobFilter, *, runs: bool = False) -> tuple[Target, ...]:
+        """Return what a call names: each text an id, a source id or an exact name of a job; else what a filter chooses.
+
+        With ``runs`` a text may also be the id of a run. Raises ``UsageError`` if nothing is named, if a text or the
+        filter finds no job, and for a name that several jobs have.
+        """
+        if not texts and not chosen.of_jobs and not chosen.tenants:
+            raise UsageError("no job is named: name jobs, or choose them with --tenant, --name, --tag or --state")
+        if texts and chosen.of_jobs:
+            raise UsageError("name jobs, or choose them with --name, --tag and --state: not both")
+        if texts:
+            named = [self._named(text, chosen.tenants, runs=runs) for text in texts]
+            return tuple({(one.schedule.id, one.run and one.run.id): one for one in named}.values())
+        found = tuple(Target(schedule=job.schedule) for job in self._matching(chosen))
+        if not found:
+            raise UsageError(self._with_owner("no job passes the filter"))
+        return found
+
+    def find(self, text: str, tenants: Sequence[str] = ()) -> Job:
+        """Return the job that a text names; raises ``UsageError`` as ``select``."""
+        schedule = self._named(text, tenants).schedule
+        return self._client(schedule.tenant_id).get(schedule.id) or Job(schedule=schedule, triggers=())
+
+    def require_own(self, targets: Sequence[Target]) -> None:
+        """Raise ``RefusedError`` if a job is a document of another application in MongoDB.
+
+        A document is of this tool's scheduler if it names a handler (``handlerName``, which only the client writes),
+        or if a live worker has its handler.
+        """
+        if self.store.backend != "mongo":
+            return
+        alive = health.alive_workers([*own_workers(self.store)], self.store.now(), health.SILENT_FOR)
+        scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
+        foreign = [
+            one
+            for one in targets
+            if one.schedule.handler_name is None and not any(scope.covers(one.schedule) for scope in scopes)
+        ]
+        if foreign:
+            owner = (foreign[0].schedule.source or OWN_SPELLING).partition("/")[0]
+            raise RefusedError(
+                f"{len(foreign):,} of {len(targets):,} jobs are documents of another application ({owner}) in MongoDB,"
+                f" which alone may change them, since no live worker of this tool has their handler:"
+                f" {listed_words(foreign)}; change them in that application, or cut over first"
+            )
+
+    def _named(self, text: str, tenants: Sequence[str], *, runs: bool = False) -> Target:
+        among, identity = self._tenants(tenants), _uuid(text)
+        if identity is not None:
+            for tenant in among:
+                job = self._client(tenant).get(identity)
+                if job is not None and job.schedule.tenant_id == tenant:
+                    return Target(schedule=job.schedule)
+                if runs and (target := self._run(tenant, identity)) is not None:
+                    return target
+        found = [
+            job.schedule
+            for tenant in among
+            for job in self._all(tenant)
+            if text in (job.schedule.name, job.schedule.source_id)
+        ]
+        if not found:
+            raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
+        if len(found) > 1:
+            several = listed_words([Target(schedule=one) for one in found], NAMED_ALIKE)
+            raise UsageError(f"{len(found):,} jobs are called {text}: {several}; name one by its id")
+        return Target(schedule=found[0])
+
+    def _run(self, tenant: str, identity: UUID) -> Target | None:
+        def ask(session: Session) -> Target | None:
+            run = session.runs.get(identity)
+            if run is None or run.tenant_id != tenant or run.schedule_id is None:
+                return None
+            schedule = session.schedules.get(run.schedule_id)
+            return None if schedule is None else Target(schedule=schedule, run=run)
+
+        return queries.read(self.store, tenant, None, ask)
+
+    def _matching(self, chosen: JobFilter) -> list[Job]:
+        return [job for tenant in self._tenants(chosen.tenants) for job in self._passing(tenant, chosen)]
+
+    def _passing(self, tenant: str, chosen: JobFilter) -> list[Job]:
+        """Return the tenant's jobs that pass the filter, by name."""
+        found = self._scan(tenant, _query(chosen))
+        return [job for job in found if chosen.name is None or fnmatchcase(job.schedule.name, chosen.name)]
+
+    def _all(self, tenant: str) -> Sequence[Job]:
+        if tenant not in self._scanned:
+            self._scanned[tenant] = self._scan(tenant, _query(JobFilter()))
+        return self._scanned[tenant]
+
+    def _scan(self, tenant: str, query: ScheduleQuery) -> list[Job]:
+        found: list[Job] = []
+        while True:
+            page = self._client(tenant).list(msgspec.structs.replace(query, limit=_PAGE, offset=len(found)))
+            found += page.jobs
+            if len(page.jobs) < _PAGE:
+                return found
+
+    def _tenants(self, wanted: Sequence[str]) -> Sequence[str]:
+        return known_tenants(self.store, wanted) or sorted(served_tenants(self.store.queue))
+
+    def _client(self, tenant: str) -> Scheduler:
+        return Scheduler(self.store, tenant)
+
+    def _with_owner(self, words: str) -> str:
+        return words if self.foreign_words is None else f"{words}; {self.foreign_words}"
+
+    # -- reading
+
+    def page(self, chosen: JobFilter, *, limit: int, offset: int) -> JobList:
+        """Return a page of the jobs that pass the filter, by tenant and name."""
+        views: list[JobView] = []
+        total = 0
+        for tenant in self._tenants(chosen.tenants):
+            skipped, room = max(0, offset - total), limit - len(views)
+            if chosen.name is not None:
+                passing = self._passing(tenant, chosen)
+                jobs, count = passing[skipped : skipped + room], len(passing)
+            else:
+                query = msgspec.structs.replace(_query(chosen), limit=max(room, 1), offset=skipped)
+                asked = self._client(tenant).list(query)
+                jobs, count = [*asked.jobs[:room]], asked.total
+            total += count
+            if jobs:
+                views += self._views(tenant, jobs)
+        return JobList(backend=self.store.backend, jobs=tuple(views), total=total, offset=offset)
+
+    def show(self, job: Job, *, payload: bool = False) -> JobDetails:
+        """Return a job with its triggers, its last runs, counts, and its next fires; ``payload``: with its payload."""
+        schedule, client = job.schedule, self._client(job.schedule.tenant_id)
+        (view,) = self._views(schedule.tenant_id, [job])
+        stats = client.stats(job.id)
+        fires = schedule.enabled and schedule.status in states.SCHEDULE_FIRING
+        slots = [slot for trigger in job.triggers for slot in firing.upcoming(trigger, NEXT_FIRES)] if fires else []
+        return JobDetails(
+            **{name: getattr(view, name) for name in JobView.__struct_fields__},
+            description=schedule.description,
+            queue=schedule.queue,
+            priority=schedule.priority,
+            max_retries=schedule.max_retries,
+            retry_count=schedule.retry_count,
+            timeout_ms=schedule.timeout_ms,
+            max_concurrency=schedule.max_concurrency,
+            created_by=schedule.created_by,
+            updated_by=schedule.updated_by,
+            triggers=tuple(map(_trigger_view, job.triggers)),
+            runs=tuple(_run_view(one.run) for one in client.history(job.id, limit=LAST_RUNS).executions),
+            run_counts=stats.by_state,
+            success_rate=stats.success_rate,
+            avg_duration_ms=stats.avg_duration_ms,
+            next_fires=tuple(sorted(slots)[:NEXT_FIRES]),
+            payload=None if not payload or schedule.payload is None else msgspec.Raw(schedule.payload),
+        )
+
+    def history(
+        self, text: str, tenants: Sequence[str], *, limit: int, since: datetime | None, run_states: Sequence[str]
+    ) -> JobHistory:
+        """Return runs of a job, newest first; also of a deleted one, which is named by its id."""
+        tenant, identity = self._with_runs(text, tenants)
+        found = self._client(tenant).history(identity, limit=limit, since=since, states=tuple(run_states))
+        runs = tuple(_run_view(one.run) for one in found.executions)
+        return JobHistory(id=identity, tenant=tenant, runs=runs, more=found.more)
+
+    def _with_runs(self, text: str, tenants: Sequence[str]) -> tuple[str, UUID]:
+        """Return the tenant and the id of a job; a deleted one is found by its runs."""
+        try:
+            schedule = self._named(text, tenants).schedule
+        except UsageError:
+            identity = _uuid(text)
+            for tenant in self._tenants(tenants) if identity is not None else ():
+                assert identity is not None  # noqa: S101 - else there is no tenant to ask
+                if queries.read(self.store, tenant, None, lambda session: session.runs.of_schedule(identity, 1)):
+                    return tenant, identity
+            raise
+        return schedule.tenant_id, schedule.id
+
+    def _views(self, tenant: str, jobs: Sequence[Job]) -> list[JobView]:
+        def ask(session: Session) -> list[JobView]:
+            return [_job_view(session, job) for job in jobs]
+
+        return queries.read(self.store, tenant, None, ask)
+
+    # -- changing
+
+    def try_out(self, action: Action, targets: Sequence[Target]) -> Iterator[OperationResult]:
+        """Say of each job whether the operation would be done now; write nothing."""
+        for target in targets:
+            try:
+                queries.read(self.store, target.tenant, None, partial(_CHECKS[action], target))
+            except _REFUSALS as error:
+                yield _refused(target, error)
+            else:
+                yield _result(target, "allowed", state=target.schedule.status)
+
+    def carry_out(
+        self, action: Action, targets: Sequence[Target], *, who: str, reason: str
+    ) -> Iterator[OperationResult]:
+        """Do it to each job, one after the other; one that is refused does not stop the others.
+
+        Another error (no server, the data moved) ends it: that job has failed, and the others were not tried. ``who``
+        and ``reason`` are recorded in the audit trail.
+        """
+        failed = False
+        for target in targets:
+            if failed:
+                yield _result(target, "not tried")
+                continue
+            try:
+                yield _CALLS[action](self._client(target.tenant), target, who, reason or None)
+            except _REFUSALS as error:
+                yield _refused(target, error)
+            except MigratorError as error:
+                failed = True
+                yield _result(target, "failed", message=str(error), exit_status=error.exit_status)
+
+
+def listed_words(targets: Sequence[Target], most: int = NAMED) -> str:
+    """Return the first of them by tenant, name and id, and how many others there are."""
+    named = ", ".join(one.words for one in targets[:most])
+    return named if len(targets) <= most else f"{named} and {len(targets) - most:,} others"
+
+
+_REFUSALS: Final = (TransitionError, ConflictError, NotFoundError, UsageError)
+"""What the state of a job, or another session, refuses. Nothing was changed."""
+
+
+def _last_run(session: Session, schedule: Schedule) -> Run:
+    """Return the newest run of a job, if it failed; raises ``TransitionError``."""
+    newest = session.runs.of_schedule(schedule.id, 1)
+    if not newest:
+        raise TransitionError("the job has no run: nothing to retry")
+    if newest[0].state not in states.RUN_FAILED:
+        raise TransitionError(f"the last run is {newest[0].state}: nothing to retry")
+    return newest[0]
+
+
+def _check_retry(target: Target, session: Session) -> object:
+    if target.run is not None:
+        return commands.check_retry_run(session, target.run.id)
+    if target.schedule.status == "failed":
+        return commands.check_retry_schedule(session, target.schedule.id)
+    return commands.check_retry_run(session, _last_run(session, target.schedule).id)
+
+
+_CHECKS: Final[Mapping[Action, Callable[[Target, Session], object]]] = {
+    "pause": lambda target, session: commands.check_transition(session, target.schedule.id, "pause"),
+    "resume": lambda target, session: commands.check_transition(session, target.schedule.id, "resume"),
+    "cancel": lambda target, session: commands.check_transition(session, target.schedule.id, "cancel"),
+    "trigger": lambda target, session: commands.check_trigger_now(session, target.schedule.id),
+    "retry": _check_retry,
+    "delete": lambda target, session: commands.check_unschedule(session, target.schedule.id),
+}
+"""What each call would refuse, by the checks of the call itself."""
+
+
+def _pause(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    job = client.pause(target.schedule.id, by=who, reason=reason)
+    return _result(target, "done", state=job.schedule.status)
+
+
+def _resume(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    job = client.resume(target.schedule.id, by=who, reason=reason)
+    return _result(target, "done", state=job.schedule.status)
+
+
+def _cancel(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    job = client.cancel(target.schedule.id, by=who, reason=reason or "cancelled")
+    return _result(target, "done", state=job.schedule.status)
+
+
+def _trigger(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    run = client.trigger_now(target.schedule.id, by=who, reason=reason)
+    return _result(target, "done", state=target.schedule.status, run=run.id)
+
+
+def _retry(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    schedule = target.schedule
+    if target.run is not None:
+        run = client.retry(target.run.id, by=who, reason=reason)
+    elif schedule.status == "failed":
+        run = client.retry_schedule(schedule.id, by=who, reason=reason)
+    else:
+        failed = queries.read(client.store, target.tenant, None, lambda session: _last_run(session, schedule))
+        run = client.retry(failed.id, by=who, reason=reason)
+    job = client.get(schedule.id)
+    return _result(target, "done", state=None if job is None else job.schedule.status, run=run.id)
+
+
+def _delete(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+    client.unschedule(target.schedule.id, by=who, reason=reason)
+    return _result(target, "done")
+
+
+_CALLS: Final[Mapping[Action, Callable[[Scheduler, Target, str, str | None], OperationResult]]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "cancel": _cancel,
+    "trigger": _trigger,
+    "retry": _retry,
+    "delete": _delete,
+}
+
+
+def _result(
+    target: Target,
+    outcome: Outcome,
+    *,
+    state: str | None = None,
+    run: UUID | None = None,
+    message: str | None = None,
+    exit_status: int = DONE,
+) -> OperationResult:
+    schedule = target.schedule
+    return OperationResult(
+        id=schedule.id,
+        tenant=schedule.tenant_id,
+        name=schedule.name,
+        outcome=outcome,
+        state=state,
+        run=run,
+        message=message,
+        exit_status=exit_status,
+    )
+
+
+def _refused(target: Target, error: MigratorError) -> OperationResult:
+    return _result(target, "refused", message=str(error), exit_status=DIFFERENT)
+
+
+def _query(chosen: JobFilter) -> ScheduleQuery:
+    return ScheduleQuery(statuses=chosen.states, tags_all=chosen.tags, sort_by="name", descending=False)
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _job_view(session: Session, job: Job) -> JobView:
+    schedule = job.schedule
+    ended = session.runs.list(RunQuery(schedule_id=job.id, states=_ENDED, limit=1)).runs
+    return JobView(
+        id=job.id,
+        tenant=schedule.tenant_id,
+        source_id=schedule.source_id,
+        name=schedule.name,
+        state=schedule.status,
+        enabled=schedule.enabled,
+        handler=handler_of(schedule),
+        tags=schedule.tags or (),
+        next_fire_at=job.next_fire_at,
+        last_run=_run_view(ended[0]) if ended else None,
+    )
+
+
+def _run_view(run: Run) -> RunView:
+    return RunView(
+        id=run.id,
+        number=run.run_number,
+        attempt=run.attempt,
+        state=run.state,
+        cause=run.cause,
+        triggered_by=run.triggered_by,
+        created_at=run.created_at,
+        scheduled_at=run.scheduled_at,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        duration_ms=run.duration_ms,
+        retry_of=run.retry_of,
+        error=run.error,
+    )
+
+
+def _trigger_view(trigger: Trigger) -> TriggerView:
+    return TriggerView(
+        id=trigger.id,
+        kind=trigger.kind,
+        timing=_timing_words(trigger),
+        enabled=trigger.enabled,
+        next_fire_at=trigger.next_fire_at,
+        last_fire_at=trigger.last_fire_at,
+        fire_count=trigger.fire_count,
+        max_fires=trigger.max_fires,
+    )
+
+
+def _timing_words(trigger: Trigger) -> str:
+    if trigger.kind == "cron":
+        return f"{trigger.cron_expression} ({trigger.cron_dialect}, {trigger.timezone or 'UTC'})"
+    if trigger.kind == "interval":
+        since = "the end of the last run" if firing.counted_from_completion(trigger) else "the last slot"
+        return f"every {firing.length_of(trigger.interval_ms)} since {since}"
+    if trigger.kind == "one_time":
+        return "once" if trigger.run_at is None else f"once, {trigger.run_at:%Y-%m-%d %H:%M:%S}Z"
+    return f"at each event {trigger.event_name}"
