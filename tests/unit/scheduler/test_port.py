@@ -13,7 +13,7 @@ DECLARED: dict[str, tuple[str, tuple[str, ...]]] = {
     "scheduleOnce": ("schedule_once", ("request", "run_at")),
     "scheduleRecurring": ("schedule", ("request",)),
     "reschedule": ("reschedule", ("schedule_id", *TIMING, "by")),
-    "unschedule": ("unschedule", ("schedule_id", "by")),
+    "unschedule": ("unschedule", ("schedule_id", "by", "reason")),
     "onEvent": (
         "on_event",
         (
@@ -34,15 +34,15 @@ DECLARED: dict[str, tuple[str, tuple[str, ...]]] = {
     "triggerEvent": ("trigger_event", ("event", "data", "event_id", "by")),
     "getJob": ("get", ("schedule_id",)),
     "listJobs": ("list", ("query",)),
-    "pauseJob": ("pause", ("schedule_id", "by")),
-    "resumeJob": ("resume", ("schedule_id", "by")),
+    "pauseJob": ("pause", ("schedule_id", "by", "reason")),
+    "resumeJob": ("resume", ("schedule_id", "by", "reason")),
     "cancelJob": ("cancel", ("schedule_id", "by", "reason")),
     "getJobHistory": (
         "history",
         ("schedule_id", "limit", "offset", "states", "since", "until", "include_logs", "descending"),
     ),
     "getExecution": ("get_execution", ("run_id",)),
-    "retryExecution": ("retry", ("run_id", "by")),
+    "retryExecution": ("retry", ("run_id", "by", "reason")),
     "getMetrics": ("metrics", ("start", "end", "zone")),
     "healthCheck": ("health", ()),
     "getJobStats": ("stats", ("schedule_id", "since", "until")),
