@@ -154,7 +154,7 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat: Wait = timedelta(seconds=10)
     dead_after: Wait = timedelta(minutes=1)
     leader_ttl: Wait = timedelta(seconds=30)
-    sweep: Wait = timedelta(minutes=1)
+    sweep_every: Wait = timedelta(minutes=1)
     metrics_every: Wait = timedelta(seconds=30)
     stop_within: WaitOrNone = timedelta(seconds=30)
     """How long a process that stops waits for its runs before it gives them back."""

@@ -31,7 +31,7 @@ QUICK: dict[str, Any] = {
     "lease": "3s",
     "dead_after": "3s",
     "leader_ttl": "3s",
-    "sweep": "200ms",
+    "sweep_every": "200ms",
 }
 
 

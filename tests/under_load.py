@@ -30,7 +30,7 @@ lease = "6s"
 heartbeat = "500ms"
 dead_after = "5s"
 leader_ttl = "2s"
-sweep = "1s"
+sweep_every = "1s"
 stop_within = "3s"
 """
 

@@ -211,7 +211,7 @@ class SchedulerProcess:
     def _work(self, until: Until) -> None:
         own, now = self._settings, self._monotonic()
         poll, heartbeat = Ticker(own.poll, now), Ticker(own.heartbeat, now, at_once=False)
-        sweep, metrics = Ticker(own.sweep, now), Ticker(own.metrics_every, now, at_once=False)
+        sweep, metrics = Ticker(own.sweep_every, now), Ticker(own.metrics_every, now, at_once=False)
         retention = Ticker(own.retention_every, now) if own.retention_every else None
         self._last_heartbeat = now
         while not self._stopping:

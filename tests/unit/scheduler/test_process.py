@@ -267,7 +267,7 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
 @pytest.mark.proves("3-C8")
 def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
     own = SchedulerSettings()
-    lengths = (own.poll, own.lease, own.metrics_every, own.sweep)
+    lengths = (own.poll, own.lease, own.metrics_every, own.sweep_every)
     assert lengths == (10 * SECOND, 300 * SECOND, 30 * SECOND, 60 * SECOND)
     assert own.retention_every == timedelta(0)
     check_intervals(own)
