@@ -5,7 +5,8 @@ kept as it is (``metadata.job_state``, base64): ``encode`` gives it back and nev
 """
 
 import calendar
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -68,12 +69,9 @@ def decode(document: Document, context: Context) -> Decoded:
     if job.next_run_time != due:
         notes.append(Note("next-run-mismatch", "next_run_time"))
     timing = timing_of(job.trigger, notes)
-    keys = {
-        table: identity.row_id(table, tenant, JOBS, source_id, keep_uuid=True) for table in ("schedules", "triggers")
-    }
     origin: dict[str, Any] = {"tenant_id": tenant, "source": f"{NAME}/{JOBS}", "source_id": source_id}
     schedule = Schedule(
-        id=keys["schedules"],
+        id=identity.row_id("schedules", tenant, JOBS, source_id, keep_uuid=True),
         **origin,
         name=indexed(job.name, "job_state.name"),
         enabled=due is not None,
@@ -87,7 +85,8 @@ def decode(document: Document, context: Context) -> Decoded:
     )
     rows: tuple[Record, ...] = (schedule,)
     if timing.columns is not None:
-        rows = (schedule, _trigger(job, timing, due, notes, id=keys["triggers"], schedule_id=schedule.id, **origin))
+        origin["id"] = identity.row_id("triggers", tenant, JOBS, source_id, keep_uuid=True)
+        rows = (schedule, _trigger(job, timing, due, notes, schedule_id=schedule.id, **origin))
     return Decoded(rows, tuple(notes))
 
 
@@ -151,7 +150,7 @@ def encode(rows: Rows) -> Document:
         "next_run_time": None if due is None else float(due),
     }
     if "job_state" in facts:
-        document["job_state"] = b64decode(facts["job_state"])
+        document["job_state"] = a2b_base64(facts["job_state"])
     return document
 
 
@@ -197,6 +196,8 @@ _MEMBERS: Final[tuple[tuple[str, tuple[type, ...], str], ...]] = (
     ("coalesce", (bool, int), "bool"),
     ("max_instances", (int,), "a whole number"),
 )
+_NEEDED: Final = ("id", "trigger", "next_run_time", *(name for name, _, _ in _MEMBERS))
+_ALL_NEEDED: Final = frozenset(_NEEDED)
 
 
 def _job(state: Table) -> Job:
@@ -204,22 +205,30 @@ def _job(state: Table) -> Job:
     members = state.named()
     if members.get("version", VERSION) != VERSION:
         raise Rejected("unknown-value", "job_state.version", str(VERSION))
-    for name in ("id", "trigger", "next_run_time", *(name for name, _, _ in _MEMBERS)):
-        if name not in members:
-            raise Rejected("missing-field", f"job_state.{name}", "a value")
+    if not members.keys() >= _ALL_NEEDED:
+        missing = next(name for name in _NEEDED if name not in members)
+        raise Rejected("missing-field", f"job_state.{missing}", "a value")
     for name, kinds, expected in _MEMBERS:
-        if type(members[name]) not in kinds:
+        value = members[name]
+        kind = type(value)
+        if kind not in kinds:
             raise Rejected("wrong-type", f"job_state.{name}", expected)
-        if isinstance(members[name], str):
-            text_of(members[name], f"job_state.{name}")
+        if kind is str and not value.isascii():
+            text_of(value, f"job_state.{name}")
     for name in ("misfire_grace_time", "max_instances"):
         if members[name] is not None and not 0 < members[name] <= _LONGEST:
             raise Rejected("out-of-range", f"job_state.{name}", f"a whole number from 1 to {_LONGEST}")
     due = members["next_run_time"]
     return Job(
         id=members["id"],
+        func=members["func"],
         trigger=members["trigger"],
-        next_run_time=None if due is None else instant_of(due, "job_state.next_run_time"),
+        executor=members["executor"],
+        args=members["args"],
+        kwargs=members["kwargs"],
+        name=members["name"],
+        misfire_grace_time=members["misfire_grace_time"],
         coalesce=bool(members["coalesce"]),
-        **{name: members[name] for name, _, _ in _MEMBERS if name != "coalesce"},
+        max_instances=members["max_instances"],
+        next_run_time=None if due is None else instant_of(due, "job_state.next_run_time"),
     )

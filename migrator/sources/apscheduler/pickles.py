@@ -5,14 +5,21 @@ it must stand in ``ALLOWED``, and what a pickle would call it with becomes a rec
 arguments. Everything else raises ``PickleRefusedError``: another global, an opcode that needs the program that wrote
 the pickle, a pickle that is cut off or goes on after its end, and one beyond a limit. The limits bound the work that a
 small pickle may cause: depth is counted without recursion, and values that are shared count each time they are reached.
+
+The native codec reads the pickles that hold common opcodes alone and stay far below the limits, in the same way. All
+others, and all that are refused, are read here.
 """
 
 import io
 import pickletools
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+
+from migrator import native
 
 LONGEST: Final = 16 * 1024 * 1024
 """Bytes of a pickle: no document of MongoDB is larger."""
@@ -60,9 +67,12 @@ class Table:
 
 
 class Made:
-    """What a pickle would have made by calling ``name`` with ``arguments``: its state, items and pairs as they came."""
+    """What a pickle would have made by calling ``name`` with ``arguments``: its state, items and pairs as they came.
 
-    __slots__ = ("arguments", "items", "name", "pairs", "state")
+    Several pickles may share one (``_SHARED``), so nobody changes it once it was read.
+    """
+
+    __slots__ = ("arguments", "items", "meaning", "name", "pairs", "state")
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.name = name
@@ -70,6 +80,8 @@ class Made:
         self.state: Any = None
         self.items: list[Any] = []
         self.pairs: list[tuple[Any, Any]] = []
+        self.meaning: Any = None
+        """Kept by who has worked out what it says."""
 
 
 _CRON: Final = "apscheduler.triggers.cron"
@@ -114,6 +126,8 @@ _ENCODE: Final = "_codecs.encode"
 _RECONSTRUCTOR: Final = "copyreg._reconstructor"
 _CONVERTED: Final = frozenset({_GETATTR, _ENCODE, _RECONSTRUCTOR, "builtins.bytearray"})
 """Globals whose call may stand for something else than a record of it."""
+_SHARED: Final = "trigger"
+"""The member of a job's state whose value comes again in many pickles."""
 UNPICKLE: Final = "zoneinfo.ZoneInfo._unpickle"
 """What ``getattr`` makes of the class of a zone, and of nothing else."""
 
@@ -132,6 +146,22 @@ def read(data: bytes) -> Any:  # noqa: ANN401 - any plain data
 
     Raises ``PickleRefusedError``, and nothing else.
     """
+    reader = _native()
+    found: tuple[Any] | None = None if reader is None else reader.read(data)
+    return read_opcodes(data) if found is None else found[0]
+
+
+@cache
+def _native() -> Any:  # noqa: ANN401 - of an extension
+    """Return the reader of common pickles, which returns None for all others; None: there is no native codec."""
+    if native.module() is None:
+        return None
+    reader = import_module("migrator_speedups.pickles").PickleReader
+    return reader(Table, Made, Global, _global, _made, _CONVERTED, _SHARED)
+
+
+def read_opcodes(data: bytes) -> Any:  # noqa: ANN401 - any plain data
+    """Do what ``read`` does, opcode by opcode: this is what decides."""
     if len(data) > LONGEST:
         raise PickleRefusedError(f"at most {LONGEST} bytes")
     stream = io.BytesIO(data)

@@ -8,7 +8,7 @@ of milliseconds, a combination with an interval or a date in it, a calendar inte
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,12 +39,17 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """When a job fires."""
+    """When a job fires. Nobody changes what it holds: jobs share it."""
 
     spec: dict[str, Any]
     """The trigger under the names that its arguments have, as JSON."""
     columns: dict[str, Any] | None
     """The columns of the trigger; None if no column can say when it fires."""
+
+
+class _Meaning(NamedTuple):
+    timing: Timing
+    notes: list[Note]
 
 
 def timing_of(value: object, notes: list[Note]) -> Timing:
@@ -54,7 +59,11 @@ def timing_of(value: object, notes: list[Note]) -> Timing:
     """
     if not isinstance(value, Made):
         raise Rejected("wrong-type", PATH, "a trigger of APScheduler")
-    return _timing(value.name, _state(value.state), notes)
+    if type(value.meaning) is not _Meaning:
+        found: list[Note] = []
+        value.meaning = _Meaning(_timing(value.name, _state(value.state), found), found)
+    notes.extend(value.meaning.notes)
+    return value.meaning.timing
 
 
 def _timing(name: str, state: Mapping[str, Any], notes: list[Note]) -> Timing:

@@ -104,11 +104,11 @@ def length_of(value: object, path: str) -> timedelta:
 
 def local_of(value: object, path: str) -> tuple[datetime, Made | None]:
     """Return a date and time as the clock of its zone shows it (with ``fold``), and its zone if it has one."""
-    match value:
-        case Made(name="datetime.datetime", arguments=(bytes() | str() as packed, *rest)) if len(rest) <= 1:
-            place = rest[0] if rest else None
-            if place is None or isinstance(place, Made):
-                return _unpacked(packed, path), place
+    if type(value) is Made and value.name == "datetime.datetime" and len(value.arguments) in (1, 2):
+        packed, *rest = value.arguments
+        place = rest[0] if rest else None
+        if isinstance(packed, bytes | str) and (place is None or isinstance(place, Made)):
+            return _unpacked(packed, path), place
     raise Rejected("wrong-type", path, "a datetime")
 
 
@@ -118,13 +118,12 @@ def _unpacked(packed: bytes | str, path: str) -> datetime:
         held = packed.encode("latin-1") if isinstance(packed, str) else packed
         if len(held) != _DATETIME_BYTES:
             raise Rejected("wrong-type", path, "a datetime")
-        high, low, month, day, hour, minute, second, *micros = held
-        moment = datetime(  # noqa: DTZ001 - its zone stands beside it
-            high * 256 + low, month & 0x7F, day, hour, minute, second, int.from_bytes(bytes(micros), "big")
+        high, low, month, day, hour, minute, second = held[:7]
+        return datetime(  # noqa: DTZ001 - its zone stands beside it
+            high << 8 | low, month & 0x7F, day, hour, minute, second, int.from_bytes(held[7:], "big"), fold=month >> 7
         )
     except ValueError:
         raise Rejected("bad-date", path, "a time in the years 1 to 9999") from None
-    return moment.replace(fold=1 if month & 0x80 else 0)
 
 
 def instant_of(value: object, path: str) -> datetime:
@@ -132,11 +131,11 @@ def instant_of(value: object, path: str) -> datetime:
     moment, place = local_of(value, path)
     if place is None:
         raise Rejected("bad-date", path, "a time that names its zone")
-    offset = _stated_offset(place)
+    if type(place.meaning) is not Zone:
+        offset = _stated_offset(place)
+        place.meaning = zone_of(place, path) if offset is None else Zone(None, offset)
+    zone: Zone = place.meaning
     try:
-        if offset is not None:
-            return moment.replace(tzinfo=UTC, fold=0) - offset
-        zone = zone_of(place, path)
         if zone.offset is not None:
             return moment.replace(tzinfo=UTC, fold=0) - zone.offset
         return moment.replace(tzinfo=cron.zone(zone.name or "UTC")[0]).astimezone(UTC)

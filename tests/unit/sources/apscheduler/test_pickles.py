@@ -1,6 +1,7 @@
 """The inert reader of pickles: plain data or a refusal, nothing executed, bounded work."""
 
 import collections
+import contextlib
 import io
 import os
 import pickle
@@ -16,8 +17,18 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import Global, ImportRefusedError, Made, PickleRefusedError, Table, read
+from migrator.sources.apscheduler.pickles import (
+    Global,
+    ImportRefusedError,
+    Made,
+    PickleRefusedError,
+    Table,
+    read,
+    read_opcodes,
+)
+from tests import native_codec
 from tests.apscheduler_documents import FILES, real
+from tests.unit.sources.apscheduler.test_jobs import state
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -282,3 +293,32 @@ def test_the_lists_hold_what_the_pickler_writes() -> None:
     found = read(stream.getvalue())
     assert found == [["once"], ["once"]]
     assert found[0] is found[1]
+
+
+def test_pickles_with_one_trigger_share_what_it_makes() -> None:
+    native_codec.needed()
+    first, second = (read(pickle.dumps(state(id=key, name=key))).named() for key in ("a", "b"))
+    assert (first["id"], second["id"]) == ("a", "b")
+    assert first["trigger"] is second["trigger"]
+
+
+def test_texts_from_before_a_trigger_tell_triggers_apart() -> None:
+    """The pickler writes a text once: the key ``version`` of the trigger is that of the job."""
+    whole = pickle.dumps(state())
+    for word in ("version", "Version"):
+        changed = whole.replace(b"\x8c\x07version", b"\x8c\x07" + word.encode(), 1)
+        found = dict(read(changed).pairs)["trigger"].state.named()
+        assert found[word] == 2
+        assert shown(read(changed)) == shown(read_opcodes(changed))
+
+
+@pytest.mark.parametrize("change", [b"}b", b"K\x01a", b"K\x01K\x02s", b"(K\x01e", b"(K\x01K\x02u"])
+def test_a_pickle_that_changes_a_trigger_changes_no_other(change: bytes) -> None:
+    whole = pickle.dumps(state())
+    before = shown(read(whole))
+    for place in range(whole.count(b"\x94")):
+        recalled = whole[:-1] + b"h" + bytes([place]) + change + b"\x86."
+        for reader in (read, read_opcodes):
+            with contextlib.suppress(PickleRefusedError):
+                reader(recalled)
+    assert shown(read(whole)) == before
