@@ -84,19 +84,23 @@ def _snapshots(documents: int) -> Iterator[bytes]:
 
 
 def _agenda_jobs(documents: int) -> Iterator[dict[str, Any]]:
-    """Yield jobs of Agenda 4 that repeat and have run: a schedule, a trigger and a run each."""
+    """Yield jobs as Agenda 4 writes those that repeat and have run: a schedule, a trigger and a run each."""
     for number in range(documents):
         ran = _NOON - timedelta(seconds=number % 86_400)
         yield {
             "_id": ObjectId(f"65a0{number:020x}"),
             "name": f"job-{number % 40}",
-            "type": "normal",
             "data": {"to": f"user-{number}@example.com", "attempt": number % 3, "tags": ["nightly", "mail"]},
-            "lastModifiedBy": None,
-            "nextRunAt": _NOON + timedelta(seconds=number % 86_400),
             "priority": 0,
+            "shouldSaveResult": False,
+            "type": "normal",
+            "nextRunAt": _NOON + timedelta(seconds=number % 86_400),
             "repeatInterval": f"{5 + number % 50} minutes",
             "repeatTimezone": None,
+            "startDate": None,
+            "endDate": None,
+            "skipDays": None,
+            "lastModifiedBy": f"worker-{number % 4}",
             "lockedAt": None,
             "lastRunAt": ran,
             "lastFinishedAt": ran + timedelta(milliseconds=1_500 + number % 500),
