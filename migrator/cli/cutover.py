@@ -28,7 +28,7 @@ from migrator.cli.options import (
     print_lines,
     show,
 )
-from migrator.cli.parity import parity_lines, parity_status
+from migrator.cli.parity import NOT_RECORDED, parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
 from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
@@ -99,23 +99,27 @@ def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) 
 
 @cutover_group.command(short_help="Compare everything, and record the outcome.")
 @allow_quarantined_option
+@dry_run_option
 @common_options
-def compare_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
+def compare_command(config: str | None, allow_quarantined: Allowance, *, dry_run: bool, as_json: bool) -> None:
     """Make a parity check of everything, and record it. The cutover requires a recent one without differences.
 
     It is migrator parity without options. If the source is written to, let migrator tail run. Documents are compared
     then, and aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
     """
-    outcome = check_and_record(load(config))
-    show(outcome, parity_lines(outcome), as_json=as_json)
+    outcome = check_and_record(load(config), dry_run=dry_run)
+    show(outcome, [*parity_lines(outcome), *([NOT_RECORDED] if dry_run else ())], as_json=as_json)
     finish(parity_status(outcome, allow_quarantined))
 
 
 @cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")
 @named_approval_options
 @click.option("--end", "ended", is_flag=True, help="End the parallel run: every handler runs on PostgreSQL.")
+@dry_run_option
 @common_options
-def parallel_command(config: str | None, who: str | None, reason: str | None, *, ended: bool, as_json: bool) -> None:
+def parallel_command(
+    config: str | None, who: str | None, reason: str | None, *, ended: bool, dry_run: bool, as_json: bool
+) -> None:
     """Record that both schedulers run in parallel. Then five more gates, computed from the runs, must hold.
 
     Refused (2), before anything is written, for a source whose runs do not name the slot for which they fired: their
@@ -128,17 +132,22 @@ def parallel_command(config: str | None, who: str | None, reason: str | None, *,
     settings = load(config)
     profile = profile_of(settings.source)
     with target_connection(settings) as target:
-        if ended:
+        if dry_run and ended:
+            parallel.require_begun(target)
+        elif dry_run:
+            parallel.require_possible(target, profile)
+        elif ended:
             parallel.end(target, by.who, by.reason)
         else:
             parallel.begin(target, profile, by.who, by.reason)
-    stability = format_duration(settings.cutover.stability)
-    lines = ["recorded: every handler runs on PostgreSQL"]
+    stability, verb = format_duration(settings.cutover.stability), "would be recorded" if dry_run else "recorded"
+    lines = [f"{verb}: every handler runs on PostgreSQL"]
     if not ended:
         lines = [
-            "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
+            f"{verb}: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
             f"the cutover requires {stability} without an error",
         ]
+    lines += ["nothing was written"] * dry_run
     show({"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}, lines, as_json=as_json)
 
 
@@ -176,9 +185,15 @@ def run_command(
 
 
 @cutover_group.command(short_help="Undo a cutover that was interrupted before the point of no return.")
+@dry_run_option
 @common_options
-def abort_command(config: str | None, *, as_json: bool) -> None:
+def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
+    if dry_run:
+        steps = [one.step for one in cutover.steps_to_undo(load(config))]
+        lines = ["would lift the fence, and undo the steps:", *(f"  {one}" for one in steps), "nothing was written"]
+        show({"would_undo": steps}, lines, as_json=as_json)
+        finish(mask())
     done = cutover.abort(load(config))
     show(done, ["undone: the fence is lifted, everything is as it was before"], as_json=as_json)
 
@@ -209,19 +224,23 @@ def status_command(config: str | None, wait: timedelta | None, *, as_json: bool)
 @click.option(
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
 )
+@dry_run_option
 @common_options
-def report_command(config: str | None, report_dir: str | None, sign_key: Path | None, *, as_json: bool) -> None:
+def report_command(
+    config: str | None, report_dir: str | None, sign_key: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
     """Write the journal, the gates, the write pause and each success criterion of the last cutover as a report.
 
     It is read from the journal and from both databases as they are now, and can be made again later. Nothing is
     written but the files. Exit status: 1 a criterion is not met, 4 one could not be told.
     """
-    result, folder = report_into(load(config), directory=report_dir, sign_key=sign_key)
+    result, folder = report_into(load(config), directory=report_dir, sign_key=sign_key, dry_run=dry_run)
     if as_json:
         click.echo(results.encode(result).decode(), nl=False)
     else:
         assert result.cutover is not None  # noqa: S101 - the report of a cutover
         print_lines(moved.terminal_lines(result, result.cutover, str(folder)))
+        print_lines(["nothing was written"] * dry_run)
     finish(result.exit_status())
 
 
@@ -229,9 +248,17 @@ def report_command(config: str | None, report_dir: str | None, sign_key: Path | 
 @click.option("--now", "early", is_flag=True, help="Before the window is over; needs --who and --reason.")
 @named_approval_options
 @report_option
+@dry_run_option
 @common_options
 def finish_command(
-    config: str | None, who: str | None, reason: str | None, *, early: bool, report: bool, as_json: bool
+    config: str | None,
+    who: str | None,
+    reason: str | None,
+    *,
+    early: bool,
+    report: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
 
@@ -239,6 +266,11 @@ def finish_command(
     """
     by = named_approval(who, reason, "closing the window early") if early else None
     settings = load(config)
+    if dry_run:
+        found = completion.finish(settings, early=by, dry_run=True).cutover
+        would = "would end the reverse sync, remove the outbox and the tail's indexes, and lift the fence of MongoDB"
+        show({"would_finish": found.id}, [would, "nothing was written"], as_json=as_json)
+        finish(mask())
     end = EndReport(settings, config, wanted=report)
     done = _reported(end, lambda: completion.finish(settings, early=by))
     lines = ["finished: the reverse sync has ended, and the fence of MongoDB is lifted", "to be removed by hand:"]

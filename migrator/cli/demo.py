@@ -16,7 +16,15 @@ from pymongo.uri_parser import parse_uri
 
 from migrator import result as results
 from migrator.cli import text
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, show
+from migrator.cli.options import (
+    allow_quarantined_option,
+    common_options,
+    dry_run_option,
+    finish,
+    load,
+    print_lines,
+    show,
+)
 from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
 from migrator.connections.mongo import open_source, translate_errors
 from migrator.embedded.demo import SEED, FaultyDocument, Size, faulty_documents, seed
@@ -48,14 +56,17 @@ def _database_in(uri: str) -> str | None:
     return found
 
 
-def seeded_lines(where: str, documents: Mapping[str, int], items: Sequence[FaultyDocument]) -> Iterator[str]:
-    """Yield what was written: documents by collection, then the planted faults by kind."""
+def seeded_lines(
+    where: str, documents: Mapping[str, int], items: Sequence[FaultyDocument], *, dry_run: bool = False
+) -> Iterator[str]:
+    """Yield what was, or would be, written: documents by collection, then the planted faults by kind."""
     planted = Counter(item.collection for item in items)
     yield f"{'collection':<20} {'documents':>11} {'planted':>8}"
     for name, count in documents.items():
         yield f"{name:<20} {count:>11,} {planted[name]:>8,}"
     total = sum(documents.values())
-    yield f"{total:,} documents written into {where}, {len(items)} of them with planted faults"
+    done = "would be written" if dry_run else "written"
+    yield f"{total:,} documents {done} into {where}, {len(items)} of them with planted faults"
     yield from fault_lines(items)
 
 
@@ -288,6 +299,7 @@ def demo_group(
 @click.option("--clean", is_flag=True, help="Plant no faults.")
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
+@dry_run_option
 @common_options
 def seed_command(
     config: str | None,
@@ -299,6 +311,7 @@ def seed_command(
     clean: bool,
     huge: bool,
     triggers: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Write the demo's data into a MongoDB of your own (mongo.uri), and list the planted faults."""
@@ -313,10 +326,10 @@ def seed_command(
     )
     client: MongoClient[dict[str, Any]] = place.client
     with client, translate_errors("the server"):
-        if drop:
-            client.drop_database(chosen)
         try:
-            written = seed(place, Size(size), number, faults=not clean, huge=huge, triggers=triggers)
+            written = seed(
+                place, Size(size), number, faults=not clean, huge=huge, triggers=triggers, drop=drop, dry_run=dry_run
+            )
         except RefusedError as error:
             raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
     items = () if clean else faulty_documents(number, huge=huge)
@@ -325,5 +338,14 @@ def seed_command(
         | {"source_id": identity.source_id(item.id)}
         for item in items
     ]
-    found = {"database": chosen, "documents": written, "planted": planted, "seed": number, "size": size}
-    show(found, seeded_lines(f"{chosen}, seed {number}", written, items), as_json=as_json)
+    found = {
+        "database": chosen,
+        "would_write" if dry_run else "documents": written,
+        "planted": planted,
+        "seed": number,
+        "size": size,
+    }
+    lines = [*seeded_lines(f"{chosen}, seed {number}", written, items, dry_run=dry_run)]
+    if dry_run:
+        lines += [f"database {chosen} would be dropped first"] * drop + ["nothing was written"]
+    show(found, lines, as_json=as_json)

@@ -17,7 +17,7 @@ from migrator.cli.text import (
     tail_lines,
 )
 from migrator.cutover import status
-from migrator.cutover.replication import follow
+from migrator.cutover.replication import PendingWriteBack, follow, pending
 from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.files import write_private
@@ -28,6 +28,10 @@ from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
 from migrator.pipeline.tail.loop import TailResult
 from migrator.pipeline.tail.metrics import require_writable
+from migrator.pipeline.tail.pending import PendingChanges
+from migrator.pipeline.tail.positions import as_datetime
+
+FINISHED = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"
 
 
 @click.command()
@@ -56,9 +60,16 @@ def inspect_command(
     "--metrics-file", type=click.Path(), metavar="F", help="Write metrics as Prometheus text to F, periodically."
 )
 @allow_quarantined_option
+@dry_run_option
 @common_options
 def tail_command(
-    config: str | None, metrics_file: str | None, allow_quarantined: Allowance, *, until_caught_up: bool, as_json: bool
+    config: str | None,
+    metrics_file: str | None,
+    allow_quarantined: Allowance,
+    *,
+    until_caught_up: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Follow the change stream of the source after the copy, and update rows. Ctrl-C ends it at a commit.
 
@@ -66,6 +77,10 @@ def tail_command(
     finished.
     """
     settings = load(config)
+    if dry_run:
+        waits = pending(settings)
+        show({"finished": True} if waits is None else waits, _pending_lines(waits), as_json=as_json)
+        finish(mask())
     if metrics_file is not None:
         require_writable(Path(metrics_file))
     done = follow(
@@ -74,17 +89,34 @@ def tail_command(
         metrics_file=None if metrics_file is None else Path(metrics_file),
     )
     if done is None:
-        line = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"
-        show({"finished": True}, [line], as_json=as_json)
+        show({"finished": True}, [FINISHED], as_json=as_json)
         finish(mask())
     if not isinstance(done, TailResult):
         line = f"reverse sync: {done.documents:,} documents written to MongoDB, {done.removed:,} removed"
         found = {"documents": done.documents, "removed": done.removed, "notes": done.notes}
         show(found, [line], as_json=as_json)
         finish(mask())
-    show(done, tail_lines(done), as_json=as_json)
+    fields = msgspec.structs.asdict(done) | {"position": as_datetime(done.position)}
+    show(fields, tail_lines(done), as_json=as_json)
     unfinished = not done.applied or (until_caught_up and not done.reached)
     finish(mask(unverified=unfinished, quarantine=beyond(done.quarantined, allow_quarantined)))
+
+
+def _pending_lines(found: PendingChanges | PendingWriteBack | None) -> Iterator[str]:
+    """Yield what the tail would do."""
+    if found is None:
+        yield FINISHED
+    elif isinstance(found, PendingWriteBack):
+        yield f"would write the documents of {found.rows:,} changed rows to MongoDB"
+    else:
+        yield f"would apply {found.events:,} changes since {found.position_at:%Y-%m-%d %H:%M:%S} UTC"
+        yield from (f"{name}: {count:,} documents would be read again" for name, count in found.documents.items())
+        yield from (f"{name}: every document would be read again: it was dropped or renamed" for name in found.whole)
+        if found.owed:
+            yield f"{found.owed:,} documents of earlier changes would be read again"
+        if found.reason:
+            yield f"rows would not be updated yet: {found.reason}"
+    yield "nothing was written"
 
 
 @click.command()
@@ -167,16 +199,24 @@ def show_command(
 @_filters[0]
 @_filters[1]
 @allow_quarantined_option
+@dry_run_option
 @common_options
 def retry_command(
-    config: str | None, collection: str | None, code: str | None, allow_quarantined: Allowance, *, as_json: bool
+    config: str | None,
+    collection: str | None,
+    code: str | None,
+    allow_quarantined: Allowance,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Read the documents in quarantine again, and load those that can be loaded now."""
-    done = retry_all(load(config), collection, code)
-    lines = [f"loaded {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"]
-    if done.loaded:
+    done = retry_all(load(config), collection, code, dry_run=dry_run)
+    verb = "would load" if dry_run else "loaded"
+    lines = [f"{verb} {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"]
+    if done.loaded and not dry_run:
         lines.append("other rows may refer to the loaded ones: run migrator backfill again to resolve their references")
-    show(done, [*lines, NOTHING_COMPARED], as_json=as_json)
+    show(done, [*lines, "nothing was written" if dry_run else NOTHING_COMPARED], as_json=as_json)
     finish(mask(quarantine=beyond(done.rejected, allow_quarantined)))
 
 

@@ -68,10 +68,10 @@ def parity_command(
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
-    if repair != "apply" and (who or reason or yes or dry_run):
-        raise UsageError("--who, --reason, --yes and --dry-run belong to --repair apply")
+    if repair != "apply" and (who or reason or yes):
+        raise UsageError("--who, --reason and --yes belong to --repair apply")
     if repair is None:
-        check = partial(check_parity, scope=scope) if scope != Scope() else check_and_record
+        check = partial(check_parity, scope=scope) if scope != Scope() else partial(check_and_record, dry_run=dry_run)
         outcome = check(settings, lock_source=lock_source)
     else:
         if repair == "apply" and not dry_run:
@@ -81,8 +81,12 @@ def parity_command(
             repaired = plan_repair(settings, scope)
         outcome = repaired.after or repaired.found
     lines = [*(() if repaired is None else repair_lines(repaired)), *parity_lines(outcome)]
+    lines += [NOT_RECORDED] * dry_run
     show(repaired or outcome, lines, as_json=as_json)
     finish(parity_status(outcome, allow_quarantined, partly=bool(tenant)))
+
+
+NOT_RECORDED = "nothing was written, and nothing recorded"
 
 
 def repair_lines(repair: Repair) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from migrator.cli.options import common_options, load, show
+from migrator.cli.options import common_options, dry_run_option, load, show
 from migrator.config import PREFIX
 from migrator.embedded import binaries, daemon
 from migrator.embedded.daemon import State
@@ -43,8 +43,9 @@ def _directory(command: Command) -> Command:
     help="MongoDB asks for passwords, as a cutover needs it; the tool gets users of its own with the smallest rights.",
 )
 @_directory
+@dry_run_option
 @common_options
-def start_command(config: str | None, directory: str, *, auth: bool, as_json: bool) -> None:
+def start_command(config: str | None, directory: str, *, auth: bool, dry_run: bool, as_json: bool) -> None:
     """Start both servers, and print the variables that name them.
 
     MongoDB is a replica set, and its address names the database stellaops_scheduler; with --auth the users have rights
@@ -54,6 +55,12 @@ def start_command(config: str | None, directory: str, *, auth: bool, as_json: bo
     """
     embedded = load(config).embedded
     place = Path(directory).resolve()
+    if dry_run:
+        runs = daemon.require_startable(place, auth=auth, embedded=embedded)
+        does = "run already" if runs else "would be started, with their data and passwords in that directory"
+        lines = [f"the servers in {place} {does}", "nothing was written"]
+        show({"directory": str(place), "would_start": not runs}, lines, as_json=as_json)
+        return
     found = daemon.start(place, auth=auth, embedded=embedded)
     say(f"servers: {', '.join(_servers(found))}; they run until migrator servers stop --dir {shlex.quote(directory)}")
     show(_fields(place, found), _exports(place), as_json=as_json)
@@ -62,15 +69,24 @@ def start_command(config: str | None, directory: str, *, auth: bool, as_json: bo
 @servers_group.command("stop")
 @click.option("--remove", is_flag=True, help="Remove the servers with all their data.")
 @_directory
+@dry_run_option
 @common_options
-def stop_command(config: str | None, directory: str, *, remove: bool, as_json: bool) -> None:
+def stop_command(config: str | None, directory: str, *, remove: bool, dry_run: bool, as_json: bool) -> None:
     """Stop both servers in good order.
 
     Their data stay, and start finds them again, unless --remove is given.
     """
     load(config)
     place = Path(directory).resolve()
-    known = daemon.read_state(place) is not None
+    state = daemon.read_state(place)
+    known = state is not None
+    if dry_run:
+        runs = state is not None and state.running
+        does = f"would {'be stopped' if runs else 'not change'}{', and removed with their data' * remove}"
+        line = f"the servers in {place} {does}" if known else f"no servers in {place}"
+        fields = {"directory": str(place), "would_stop": runs, "would_remove": known and remove}
+        show(fields, [line, "nothing was written"], as_json=as_json)
+        return
     ran = daemon.stop(place, remove=remove)
     words = "stopped" if ran else "did not run"
     kept = "removed with their data" if remove else "their data are kept"

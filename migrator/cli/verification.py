@@ -1,18 +1,31 @@
 """The command ``verify``."""
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from migrator import result as results
 from migrator.cli.confirmation import named_approval, named_approval_options
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, print_lines, workers_option
+from migrator.cli.options import (
+    allow_quarantined_option,
+    common_options,
+    dry_run_option,
+    finish,
+    load,
+    print_lines,
+    show,
+    workers_option,
+)
 from migrator.config import DEFAULT_PATH
 from migrator.errors import UsageError
 from migrator.report import wording
-from migrator.verify.fresh_start import FreshStart
-from migrator.verify.runner import Request, verify_into
+from migrator.verify.areas import WRITING_AREAS
+from migrator.verify.fresh_start import FreshStart, needs_source
+from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_into
 
 
 @click.command("verify")
@@ -81,6 +94,7 @@ from migrator.verify.runner import Request, verify_into
 )
 @workers_option
 @allow_quarantined_option
+@dry_run_option
 @common_options
 def verify_command(
     report_dir: str | None,
@@ -93,6 +107,7 @@ def verify_command(
     fresh_start: bool,
     upgrade: bool,
     allow_nonempty: bool,
+    dry_run: bool,
     as_json: bool,
     **asked: Any,  # noqa: ANN401 - the other options: fields of a request
 ) -> None:
@@ -109,8 +124,12 @@ def verify_command(
         )
     elif who or reason or upgrade or allow_nonempty:
         raise UsageError("--who, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
+    settings = load(config, workers=workers)
+    if dry_run:
+        _show_plan(request, start, Path(report_dir or settings.report.directory), as_json=as_json)
+        finish(0)
     result, folder = verify_into(
-        load(config, workers=workers),
+        settings,
         request,
         directory=report_dir,
         say=lambda line: click.echo(line, err=True),
@@ -122,3 +141,26 @@ def verify_command(
     else:
         print_lines(wording.terminal_lines(result, str(folder)))
     finish(result.exit_status())
+
+
+def _show_plan(request: Request, start: FreshStart | None, directory: Path, *, as_json: bool) -> None:
+    """Print which checks would be made, and what would be written; no server is asked."""
+    if start is not None:
+        request = msgspec.structs.replace(request, fresh=start.undecided())
+    checks = [one for one in planned_checks(request) if start is None or not needs_source(one.id)]
+    writes = [*_written(request, start, {one.area for one in checks}, directory)]
+    grouped = itertools.groupby(checks, key=lambda one: one.area)
+    lines = [f"would check {area}: {', '.join(one.id for one in group)}" for area, group in grouped]
+    lines += [*(f"would write {one}" for one in writes), "nothing was written"]
+    show({"would_check": [one.id for one in checks], "would_write": writes}, lines, as_json=as_json)
+
+
+def _written(request: Request, start: FreshStart | None, areas: set[str], directory: Path) -> Iterator[str]:
+    yield f"files: a folder in {directory}, with report, result and log{', and values' * request.show_values}"
+    yield "target: migration.tool_runs" + ", migration.parity_checks" * ("parity" in areas)
+    if start is not None:
+        yield "target: the decision in migration.decisions" + ", schemas and tables" * start.upgrade
+    if areas.intersection((*WRITING_AREAS, ON_REQUEST)):
+        yield "target's server: scratch tenants and scratch databases, which are removed"
+    if request.scratch_on_source:
+        yield "source's server: scratch databases and scratch tenants, which are removed"

@@ -37,14 +37,17 @@ class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
     cleanup: tuple[str, ...]
 
 
-def finish(settings: Settings, *, early: Approval | None = None, now: datetime | None = None) -> FinishResult:
+def finish(
+    settings: Settings, *, early: Approval | None = None, now: datetime | None = None, dry_run: bool = False
+) -> FinishResult:
     """Close the rollback window: end the reverse sync, and remove the fence, the outbox and the indexes of the tail.
 
     Called again, it repeats only what an earlier call could not do.
 
     The epoch of MongoDB stays, so that processes of ours with an old configuration cannot use it. Raises
     ``RefusedError`` if there is no cutover, or if the hours of the window are not over by ``now`` (if omitted: the
-    target's clock) and no person decided to close it ``early``.
+    target's clock) and no person decided to close it ``early``. ``dry_run``: nothing is written, and the checklist is
+    empty.
     """
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
@@ -57,7 +60,10 @@ def finish(settings: Settings, *, early: Approval | None = None, now: datetime |
                 raise RefusedError(
                     f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                 )
-            _require_window_over(sessions.target, found, settings, early, now)
+            if _is_early(sessions.target, found, settings, early, now) and early is not None and not dry_run:
+                decisions.record(sessions.target, EARLY_DECISION, early, cutover=str(found.id))
+        if dry_run:
+            return FinishResult(cutover=found, cleanup=())
         # the lock times out: sessions that come later would wait behind this one
         sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
         with journal.step("finish"), _naming_holders(settings):
@@ -91,15 +97,16 @@ def _refusal(target: Connection, found: Cutover | None) -> str:
     return "the cutover was interrupted before its point of no return: call migrator cutover abort"
 
 
-def _require_window_over(
+def _is_early(
     target: Connection, cutover: Cutover, settings: Settings, early: Approval | None, now: datetime | None
-) -> None:
+) -> bool:
+    """Return whether the hours of the window are not over; raises ``RefusedError`` then if no person decided it."""
     until = window_end(target, cutover, settings)
     if until is None or (now or database_time(target)) >= until:
-        return
+        return False
     if early is None:
         raise RefusedError(
             f"a rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC ({format_duration(settings.cutover.window)}):"
             " call again then, or decide to close it early (--now --who --reason)"
         )
-    decisions.record(target, EARLY_DECISION, early, cutover=str(cutover.id))
+    return True

@@ -21,7 +21,7 @@ from migrator.connections.identity import environment_name
 from migrator.connections.mongo import committed_time
 from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_sessions, latest
+from migrator.cutover.journal import Cutover, Journal, Step, database_time, exclusive_sessions, latest
 from migrator.cutover.plan import expected_pause
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
@@ -87,17 +87,28 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
 def abort(settings: Settings) -> Cutover:
     """Undo a cutover that was interrupted before the point of no return; raises ``RefusedError`` if there is none."""
     with exclusive_sessions(settings) as sessions:
-        found = latest(sessions.target)
-        if found is None or found.state != "running":
-            raise RefusedError("no cutover is under way: there is nothing to abort")
-        journal = Journal(sessions.target, found)
-        if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
-            raise RefusedError(
-                "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
-                " migrator rollback run, which rolls back"
-            )
+        journal = _abortable(sessions)
         _undo(sessions, journal)
         return journal.cutover
+
+
+def steps_to_undo(settings: Settings) -> list[Step]:
+    """Return the steps that ``abort`` would undo, the last first, and write nothing; raises as ``abort`` does."""
+    with exclusive_sessions(settings) as sessions:
+        return [one for one in reversed(_abortable(sessions).steps()) if one.state != "undone"]
+
+
+def _abortable(sessions: Sessions) -> Journal:
+    found = latest(sessions.target)
+    if found is None or found.state != "running":
+        raise RefusedError("no cutover is under way: there is nothing to abort")
+    journal = Journal(sessions.target, found)
+    if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
+        raise RefusedError(
+            "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
+            " migrator rollback run, which rolls back"
+        )
+    return journal
 
 
 def point_holds(sessions: Sessions, cutover: Cutover) -> bool:

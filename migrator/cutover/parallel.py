@@ -82,12 +82,8 @@ def require_comparable(profile: Profile) -> None:
         )
 
 
-def begin(target: Connection, profile: Profile, who: str, reason: str) -> datetime:
-    """Record that both sides run from now on, and return the time.
-
-    Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and if one of the sides
-    cannot run. Scheduler processes on PostgreSQL read the record before their next claim.
-    """
+def require_possible(target: Connection, profile: Profile) -> None:
+    """Raise ``RefusedError`` for a source that cannot be compared, and if one of the sides cannot run."""
     require_comparable(profile)
     stands = epoch.read(target)
     if stands is not None:
@@ -97,6 +93,21 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
             else "refuses all writers since the last cutover was undone"
         )
         raise RefusedError(f"PostgreSQL {why}: a parallel run is not possible")
+
+
+def require_begun(target: Connection) -> None:
+    """Raise ``RefusedError`` if no parallel run is recorded."""
+    if parallel_run.since(target) is None:
+        raise RefusedError("no parallel run is recorded")
+
+
+def begin(target: Connection, profile: Profile, who: str, reason: str) -> datetime:
+    """Record that both sides run from now on, and return the time.
+
+    Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and if one of the sides
+    cannot run. Scheduler processes on PostgreSQL read the record before their next claim.
+    """
+    require_possible(target, profile)
     with target.transaction():
         since = decisions.record(target, DECISION_BEGIN, Approval(who, reason))
         parallel_run.begin(target, since)

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from migrator.config import Settings
 from migrator.connections.postgres import target_connection
-from migrator.cutover import reverse_sync
+from migrator.cutover import outbox, reverse_sync
 from migrator.cutover.epoch import is_in_target
 from migrator.cutover.journal import Journal, latest
 from migrator.cutover.reverse_encoding import ReverseSyncError
@@ -20,6 +22,7 @@ from migrator.interruption import count_signal
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail, TailResult, Until
+from migrator.pipeline.tail.pending import PendingChanges, pending_changes
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.schema.decisions import Approval
 from migrator.telemetry import say
@@ -58,6 +61,29 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
             except ReverseSyncError as error:
                 _record_stop(settings, str(error))
                 raise
+
+
+class PendingWriteBack(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reverse sync would write to MongoDB."""
+
+    rows: int
+    """Changed rows whose documents would be written."""
+    oldest_s: float
+
+
+def pending(settings: Settings) -> PendingChanges | PendingWriteBack | None:
+    """Return what ``follow`` would do now, and write nothing; None when the cutover is finished.
+
+    Raises as ``pending_changes`` does.
+    """
+    try:
+        return pending_changes(settings)
+    except BackendMovedError:
+        if _is_finished(settings):
+            return None
+    with target_connection(settings) as target:
+        rows, oldest_s = outbox.backlog(target)
+    return PendingWriteBack(rows=rows, oldest_s=oldest_s)
 
 
 def _is_finished(settings: Settings) -> bool:

@@ -129,6 +129,20 @@ def start(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> State:
     ``auth``: MongoDB asks for passwords, and the tool gets users with the smallest rights on both servers. Raises
     ``ConfigurationError``, ``RefusedError`` and ``UnreachableError``.
     """
+    found = require_startable(directory, auth=auth, embedded=embedded)
+    if found is not None:
+        return found
+    _make(directory)
+    answer = _launch(directory, auth=auth, embedded=embedded)
+    if answer.error is not None:
+        raise (ConfigurationError if answer.configuration else UnreachableError)(answer.error)
+    state = read_state(directory)
+    assert state is not None  # noqa: S101 - for the type checker: the daemon has written it
+    return state
+
+
+def require_startable(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> State | None:
+    """Return what is known of servers that run, None if they can be started; writes nothing, raises as ``start``."""
     if not embedded.mongod:
         binaries.mongod()
     if not embedded.postgres_bin:
@@ -144,24 +158,31 @@ def start(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> State:
             f"the servers in {directory} are being started or stopped by process {found.pid}; call again when that has "
             f"ended, or call migrator servers stop --dir {directory}"
         )
-    _prepare(directory, known=found is not None)
-    answer = _launch(directory, auth=auth, embedded=embedded)
-    if answer.error is not None:
-        raise (ConfigurationError if answer.configuration else UnreachableError)(answer.error)
-    state = read_state(directory)
-    assert state is not None  # noqa: S101 - for the type checker: the daemon has written it
-    return state
+    if found is None:
+        _require_free(directory)
+    return None
 
 
-def _prepare(directory: Path, *, known: bool) -> None:
+def _require_free(directory: Path) -> None:
     try:
-        if not directory.exists():
+        taken = directory.exists() and any(entry.name not in {LOCK, LOG} for entry in directory.iterdir())
+    except OSError as error:
+        raise _no_directory(directory, error) from None
+    if taken:
+        raise RefusedError(f"{directory} holds other files: name a directory that is empty, or new, with --dir")
+
+
+def _make(directory: Path) -> None:
+    if not directory.exists():
+        try:
             # root's servers run as another user, who must be able to pass
             directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True)
-        elif not known and any(entry.name not in {LOCK, LOG} for entry in directory.iterdir()):
-            raise RefusedError(f"{directory} holds other files: name a directory that is empty, or new, with --dir")
-    except OSError as error:
-        raise UnreachableError(f"no directory for servers at {directory}: {error.strerror}") from None
+        except OSError as error:
+            raise _no_directory(directory, error) from None
+
+
+def _no_directory(directory: Path, error: OSError) -> UnreachableError:
+    return UnreachableError(f"no directory for servers at {directory}: {error.strerror}")
 
 
 def _launch(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> Answer:

@@ -58,13 +58,16 @@ class ChangedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """Collection → the first few source ids."""
 
 
-def check_and_record(settings: Settings, *, must: bool = True, lock_source: bool = False) -> ParityOutcome:
+def check_and_record(
+    settings: Settings, *, must: bool = True, lock_source: bool = False, dry_run: bool = False
+) -> ParityOutcome:
     """Compare everything, and put the outcome on record; raises as ``check_parity`` does.
 
     Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log. A source
-    in PostgreSQL has no position of a change stream, and no cutover that could ask for the record.
+    in PostgreSQL has no position of a change stream, and no cutover that could ask for the record. ``dry_run``: nothing
+    is put on record.
     """
-    if settings.source.in_postgres:
+    if settings.source.in_postgres or dry_run:
         return check_parity(settings, Scope(), lock_source=lock_source)
     if lock_source:
         raise UsageError(LOCKS_TABLES)

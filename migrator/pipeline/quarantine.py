@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -154,11 +154,14 @@ def drop(settings: Settings, chosen: Sequence[Entry], by: Approval) -> int:
     return counts.total()
 
 
-def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> RetryResult:
+def retry(
+    settings: Settings, collection: str | None = None, reason: str | None = None, *, dry_run: bool = False
+) -> RetryResult:
     """Read the documents again and load those that can be loaded now.
 
     A document that cannot be loaded stays in quarantine, with the reason of now. The entry of a document that does not
-    exist any more is closed as superseded. Raises ``RefusedError`` before the first copy, and while it is not complete.
+    exist any more is closed as superseded. ``dry_run``: the same in one transaction, which is rolled back. Raises
+    ``RefusedError`` before the first copy, and while it is not complete.
     """
     with open_sessions(settings) as sessions, backfill_lock(sessions):
         plan = ledger.latest_plan(sessions.target)
@@ -169,12 +172,13 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
         plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
         counts: Counter[str] = Counter()
         chosen = entries(settings, collection, reason)
-        for name, group in groupby(chosen, key=lambda one: one.collection):
-            ids = [one.source_id for one in group]
-            for begin in range(0, len(ids), BATCH):
-                counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
-        fill_links(sessions.target, plan)
-        applier.settle_contested_keys(sessions, plan)
+        with sessions.target.transaction(force_rollback=True) if dry_run else nullcontext():
+            for name, group in groupby(chosen, key=lambda one: one.collection):
+                ids = [one.source_id for one in group]
+                for begin in range(0, len(ids), BATCH):
+                    counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
+            fill_links(sessions.target, plan)
+            applier.settle_contested_keys(sessions, plan)
     return RetryResult(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])
 
 

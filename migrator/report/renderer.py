@@ -76,6 +76,11 @@ def write_result(result: Result, path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or type(error).__name__}") from None
 
 
+def paths(directory: Path) -> list[Path]:
+    """Return the files that ``write_renderings`` writes into ``directory``."""
+    return [directory / name for name in RENDERINGS]
+
+
 def write_renderings(result: Result, directory: Path) -> list[Path]:
     """Write every rendering into ``directory``, which is made where it is missing."""
     return _write(_renderings(result), directory)

@@ -17,9 +17,11 @@ from migrator.verify.check import Context
 
 
 def report_into(
-    settings: Settings, *, directory: str | None = None, sign_key: Path | None = None
+    settings: Settings, *, directory: str | None = None, sign_key: Path | None = None, dry_run: bool = False
 ) -> tuple[Result, Path]:
     """Write the report of the last cutover into a folder of its own; return the result and the folder.
+
+    ``dry_run``: neither the folder nor a file is made.
 
     Raises ``RefusedError`` if there was no cutover, and ``UsageError`` for a key that cannot be read or a folder that
     cannot be written.
@@ -36,9 +38,12 @@ def report_into(
         environment=environment.surroundings(*sides),
     )
     result = cutover_result(settings, run, environment.basis(context))
-    folder = run_folder.make(Path(directory or settings.report.directory), run.name)
     if key is not None:
         result = integrity.sign(result, key)
+    base = Path(directory or settings.report.directory)
+    if dry_run:
+        return result, base / run.name
+    folder = run_folder.make(base, run.name)
     renderer.write(result, folder)
     run_folder.write_index(folder.parent)
     return result, folder

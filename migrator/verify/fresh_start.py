@@ -39,6 +39,10 @@ class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     """Upgrade the schema to its head first."""
     allow_nonempty: bool = False
 
+    def undecided(self) -> Decision:
+        """Return the decision as it is before it is recorded, without a time: for a dry run."""
+        return Decision(kind=KIND, who=self.by.who, at="", why=self.by.reason, tool=f"migrator {__version__}")
+
 
 def needs_source(check: str) -> bool:
     """Tell whether a check, by its id, needs a source to compare with."""

@@ -124,6 +124,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the run. If empty, the time at which it starts."""
 
 
+def planned_checks(request: Request, checks: Sequence[CheckSpec] = EVERY_CHECK) -> list[CheckSpec]:
+    """Return the checks that a request makes, in their order; asks no server. Raises ``UsageError`` as ``verify``."""
+    _require_known(request)
+    request = _resolved(request)
+    return [spec for spec in checks if _is_wanted(spec.area, request)]
+
+
 def verify(
     settings: Settings,
     request: Request,
@@ -144,7 +151,7 @@ def verify(
     request = _resolved(request)
     _set_backends(context, request)
     specs = EVERY_CHECK if checks is None else checks
-    wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
+    wanted = planned_checks(request, specs)
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
     durations: dict[str, int] = {}
     for number, spec in enumerate(wanted, 1):

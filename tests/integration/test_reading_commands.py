@@ -59,8 +59,17 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "schema downgrade --dry-run",
         "parity --repair apply --dry-run",
         f"quarantine drop runs {UNREADABLE} --dry-run --who me --reason test",
+        "parity --dry-run",
+        "cutover compare --dry-run",
+        "tail --dry-run --metrics-file metrics.txt",
+        "verify --dry-run",
+        "verify --dry-run --fresh-start --upgrade --allow-nonempty --who me --reason test",
+        "demo seed --dry-run --database demo_of_a_dry_run",
+        "servers start --dir servers --dry-run",
+        "servers stop --dir servers --remove --dry-run",
         "verify --no-behaviour --skip cutover",
         f"report check {SAMPLE}",
+        f"report render {SAMPLE} --report-dir here --dry-run",
     )
 }
 
@@ -166,6 +175,8 @@ def test_a_command_that_only_looks_leaves_everything_as_it_was(
     assert not status & (USAGE | TOOL_FAILED), said  # it did look
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed == RECORDS.get(command, set())
+    if "--dry-run" in arguments:
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_command_would_write_is_seen(pair: Pair) -> None:

@@ -51,22 +51,28 @@ def seed(
     faults: bool = True,
     triggers: bool = False,
     huge: bool = False,
+    drop: bool = False,
+    dry_run: bool = False,
 ) -> Mapping[str, int]:
     """Write the demo's data and return the number of documents by collection.
 
     ``faults`` adds the planted documents, ``huge`` a document close to MongoDB's limit of 16 MB among them, and
-    ``triggers`` a collection of triggers besides those of the schedules. Raises ``RefusedError`` when the
-    database holds anything already.
+    ``triggers`` a collection of triggers besides those of the schedules. ``drop`` removes the database first.
+    ``dry_run``: the documents are made and counted, and nothing is written. Raises ``RefusedError`` when the database
+    holds anything already, and is not to be dropped.
     """
     present = sorted(name for name in database.list_collection_names() if not name.startswith("system."))
-    if present:
+    if drop and not dry_run:
+        database.client.drop_database(database.name)
+    elif present and not drop:
         raise RefusedError(f"database {database.name} is not empty: it has {', '.join(present[:5])}")
     plan = plan_of(size, seed, triggers=triggers)
     extra = faulty_documents(seed, huge=huge) if faults else ()
     written: dict[str, int] = {}
     for name, documents in COLLECTIONS.items():
         faulty = (item.raw for item in extra if item.collection == name)
-        count = insert(database[name], chain(documents(plan), faulty))
+        made = chain(documents(plan), faulty)
+        count = sum(1 for _ in made) if dry_run else insert(database[name], made)
         if count:
             written[name] = count
     return written

@@ -91,21 +91,14 @@ class TailSession:
     def _found_position(self) -> positions.Position:
         """Return the saved position, or that of the first copy; record an alarm if there is none."""
         identity = self.sessions.reader.identity()
-        first = positions.first_position(self._target, self._profile, identity)
-        state = positions.tail_state(self._target, self._profile)
-        if state is not None and state.alarm is not None:
-            raise PositionLostError(state.alarm)
-        if state is not None:
-            return state.position
-        if first is None:
-            positions.start_from(
-                self._target, self._profile, identity, positions.position_at_time(committed_time(self.sessions.source))
-            )
-            alarm = "no position was taken before the copy (--no-position)"
-            self.raise_alarm(alarm)
-            raise PositionLostError(alarm)
-        positions.start_from(self._target, self._profile, identity, first)
-        return first
+        found = positions.next_position(self._target, self._profile, identity)
+        if positions.tail_state(self._target, self._profile) is None:
+            begin = found or positions.position_at_time(committed_time(self.sessions.source))
+            positions.start_from(self._target, self._profile, identity, begin)
+        if found is None:
+            self.raise_alarm(positions.NO_POSITION)
+            raise PositionLostError(positions.NO_POSITION)
+        return found
 
     def _open_stream(self) -> ChangeStream:
         names = {self.sessions.name_of(one.name): one.name for one in self.sessions.profile.collections}

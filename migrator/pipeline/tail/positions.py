@@ -207,6 +207,23 @@ def first_position(target: Connection, profile: str, identity: str) -> Position 
     return position_at_time(bson.decode(bytes(rows[0][1]))["operationTime"])
 
 
+NO_POSITION: Final = "no position was taken before the copy (--no-position)"
+
+
+def next_position(target: Connection, profile: str, identity: str) -> Position | None:
+    """Return where the tail continues: the saved position, else that of the first copy; None if none was taken.
+
+    Raises ``RefusedError`` as ``first_position`` does, and ``PositionLostError`` while an alarm is recorded.
+    """
+    first = first_position(target, profile, identity)
+    state = tail_state(target, profile)
+    if state is None:
+        return first
+    if state.alarm is not None:
+        raise PositionLostError(state.alarm)
+    return state.position
+
+
 FROZEN_S = 60.0
 """A position that does not change for so long, while the source advances by as much, is frozen.
 

@@ -47,6 +47,7 @@ from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import COMPARABLE, Scene, scene
+from tests.integration.test_reading_commands import Pair
 from tests.scheduler_processes import until
 from tests.store_postgres import schedule
 from tests.unit.report.test_signing import pair
@@ -314,6 +315,44 @@ def _the_report_is_signed(folder: Path, where: tuple[str, str]) -> None:
     metric = next(one for one in told.run.measurements if one.name == "runs in the last hour")
     assert [when for when, _ in metric.points] == ["before", "at the cutover", "now"]
     assert integrity.check_report(made / "result.json", public_key=public).exit_status() == 0
+
+
+def test_dry_runs_around_a_cutover_change_nothing(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cutover that was killed before its point of no return, of one that stands, and of one that is finished."""
+    where, by = ("--config", str(ready.config)), ("--who", "op", "--reason", "a rehearsal")
+    allowed = ("--allow-quarantined", str(ready.quarantined))
+    both = Pair(ready.database.client, ready.database.name, ready.dsn, ready.config)
+
+    def dry(*arguments: str) -> list[str]:
+        before, files = both.everything(), {one: one.read_bytes() for one in ready.folder.rglob("*") if one.is_file()}
+        done = CliRunner().invoke(cli, [*arguments, "--dry-run", *where], catch_exceptions=False)
+        assert both.everything() == before
+        assert {one: one.read_bytes() for one in ready.folder.rglob("*") if one.is_file()} == files
+        said = done.output.splitlines()
+        assert (done.exit_code, said[-1]) == (0, "nothing was written")
+        return said[:-1]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(parallel, "require_comparable", void)
+        assert dry("cutover", "parallel", *by)[0].startswith("would be recorded: ")
+    with monkeypatch.context() as planted:
+        planted.setattr(cutover, "_compare", refuse)
+        planted.setattr(cutover, "_undo", lambda *_: None)  # as if killed
+        with pytest.raises(RefusedError, match="planted"):
+            CliRunner().invoke(cli, ["cutover", "run", "--yes", *allowed, *where], catch_exceptions=False)
+    undone = dry("cutover", "abort")
+    assert undone[0] == "would lift the fence, and undo the steps:"
+    assert "  fence" in undone
+    assert called("cutover", "abort", *where)[0] == 0
+    assert called("cutover", "run", *allowed, *where)[0] == 0
+    assert dry("tail") == ["would write the documents of 0 changed rows to MongoDB"]
+    with pytest.raises(RefusedError, match="a rollback is possible until"):
+        dry("cutover", "finish")
+    assert dry("cutover", "finish", "--now", *by)[0].startswith("would end the reverse sync")
+    done = CliRunner().invoke(cli, ["cutover", "report", "--report-dir", str(ready.folder / "r"), "--dry-run", *where])
+    assert (done.output.splitlines()[-1], (ready.folder / "r").exists()) == ("nothing was written", False)
+    assert called("cutover", "finish", "--now", *by, *where)[0] == 0
+    assert dry("tail")[0].startswith("the cutover is finished")
 
 
 def test_each_command_that_changes_the_journal_writes_the_report_at_its_end(
