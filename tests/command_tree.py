@@ -13,7 +13,9 @@ def commands() -> dict[str, click.Command]:
 def _commands(command: click.Command, context: click.Context, name: str) -> list[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
         return [(name, command)]
-    found = [(name, command)] if name and command.invoke_without_command else []
+    found: list[tuple[str, click.Command]] = []
+    if name and command.invoke_without_command:
+        found.append((name, command))
     for one in command.list_commands(context):
         inner = command.get_command(context, one)
         assert inner is not None

@@ -1,7 +1,6 @@
 """Dry runs where something waits to be written: they say how much, and leave source, target and files as they were."""
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ class Scene(Pair):
 
 
 @pytest.fixture
-def scene(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+def scene(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) -> Scene:
     mongo_database["runs"].insert_many([run_of(_id=f"r{number}") for number in range(3)])
     mongo_database["runs"].insert_many([run_of(_id="odd", state="odd"), run_of(_id="gone", state="odd")])
     config = write_config(tmp_path, settings_for(mongo_database, scheduler_dsn))
