@@ -85,7 +85,7 @@ def test_the_status_the_lines_and_the_json_say_the_same(
     found: ParityOutcome, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A figure of a column that disagrees is a difference wherever it is said."""
-    monkeypatch.setattr(parity, "check_and_record", lambda _settings, *, lock_source: found)  # noqa: ARG005 - the option's
+    monkeypatch.setattr(parity, "check_and_record", lambda _settings, **_options: found)
     config = tmp_path / "config.toml"
     config.write_text("")
     called = CliRunner().invoke(cli, ["parity", "--config", str(config)])
