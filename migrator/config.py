@@ -99,6 +99,8 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Path of the file that holds the DSN."""
     timeout: Annotated[timedelta, _range(timedelta(seconds=1), LONGEST_WAIT)] = timedelta(seconds=10)
     """How long to wait for a connection."""
+    pool_size: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    """Connections that the threads of a store share for the calls of a tenant; as many others claim and finish runs."""
     migration_role: Role = "scheduler_migration"
     """Owner of the tables; the user of the DSN is a member, or the owner."""
     service_role: Role = "scheduler_service"

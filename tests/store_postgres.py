@@ -22,7 +22,7 @@ def settings(dsn: str, **postgres: Any) -> Settings:  # noqa: ANN401 - settings 
 
 @contextmanager
 def opened(dsn: str, *, pool_size: int = 4, **postgres: Any) -> Iterator[PostgresStore]:  # noqa: ANN401 - as above
-    store = PostgresStore(settings(dsn, **postgres), pool_size=pool_size)
+    store = PostgresStore(settings(dsn, pool_size=pool_size, **postgres))
     try:
         yield store
     finally:

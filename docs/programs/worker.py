@@ -14,7 +14,7 @@ def greet(*, name: str, context: Context) -> dict[str, str]:
     return {"greeting": f"Hello, {name}!"}
 
 
-worker = Worker(load_settings(), registry)
+worker = Worker(load_settings(), registry, reload=load_settings)  # reload: it goes on in the other database
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: worker.stop())
 counts = worker.run()

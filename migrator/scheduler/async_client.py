@@ -40,8 +40,8 @@ class AsyncScheduler:
     def __init__(self, scheduler: Scheduler, threads: ThreadPoolExecutor | None = None) -> None:
         """``threads`` bounds how many calls run at the same time; if omitted: the event loop's own pool.
 
-        A store on PostgreSQL has ten connections, so more than ten threads wait for each other. Clients of several
-        tenants may share one pool, and one store. The caller closes both.
+        More threads than ``postgres.pool_size`` wait for each other. Clients of several tenants may share one pool,
+        and one store. The caller closes both.
         """
         self.scheduler, self.threads = scheduler, threads
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from migrator.config import PostgresSettings, Settings
 from migrator.records import ALL
@@ -96,8 +97,9 @@ def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_f
 def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = SessionPool.__init__
 
-    def unbounded(pool: SessionPool, settings: Settings, *, size: int) -> None:
-        bounded(pool, settings, size=size + 10)
+    def unbounded(pool: SessionPool, settings: Settings) -> None:
+        postgres = replace(settings.postgres, pool_size=settings.postgres.pool_size + 10)
+        bounded(pool, replace(settings, postgres=postgres))
 
     monkeypatch.setattr(SessionPool, "__init__", unbounded)
     found = performance.connections_bounded(context)

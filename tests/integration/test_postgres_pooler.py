@@ -76,7 +76,7 @@ def test_a_pooler_in_transaction_mode_is_refused_and_one_in_session_mode_is_not(
     mode: str, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     with pooled(scheduler_dsn, mode, tmp_path) as dsn:
-        dispatch = DispatcherPool(settings(dsn), size=2)
+        dispatch = DispatcherPool(settings(dsn, pool_size=2))
         locks = PostgresLocks(settings(dsn), dispatch)
         try:
             if mode == "transaction":
@@ -102,7 +102,7 @@ def test_the_queue_works_through_a_pooler_and_leaves_nothing_on_its_sessions(
         for _ in range(9):
             insert(connection, "runs", "a", state="queued", created_at=NOW)
     with pooled(scheduler_dsn, mode, tmp_path) as dsn:
-        dispatch = DispatcherPool(settings(dsn), size=3)
+        dispatch = DispatcherPool(settings(dsn, pool_size=3))
         queue = PostgresQueue(dispatch)
         try:
             for _ in range(9):

@@ -89,7 +89,7 @@ def filled(any_cluster: Cluster) -> Iterator[DispatcherPool]:
         keep_statistics(connection)
         connection.execute("ANALYZE")  # the statistics of an empty queue: what the plans must not depend on
         connection.execute(FILL.encode())
-    dispatch = DispatcherPool(settings(dsn), size=1)
+    dispatch = DispatcherPool(settings(dsn, pool_size=1))
     yield dispatch
     dispatch.close()
     any_cluster.drop(dsn)

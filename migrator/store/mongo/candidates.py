@@ -175,7 +175,7 @@ class CandidateReader:
         """Return so many candidates that were not returned before, or as many as there are.
 
         Page by page, each without the schedules that the pages before have excluded. Raises ``BackendMovedError`` if
-        there are any, and the data is on the other side.
+        the data is on the other side, also if nothing waits: a caller would otherwise wait here for ever.
         """
         size, seen = max(_SMALLEST_PAGE, limit + len(self._given)), set(self._given)
         closed: dict[Wanted, _Where] = {}
@@ -232,8 +232,7 @@ class CandidateReader:
                 backend = one["backend"]
             elif isinstance(key := one["_id"], str) and (schedule := self._schedules.stored(bytes(one.raw))):
                 self._read_schedules[key] = schedule
-        if rows:
-            epoch.require(backend, "mongo")
+        epoch.require(backend, "mongo")
         found: list[Candidate] = []
         bounds: list[tuple[int, datetime, UUID] | None] = []
         for number, read in rows.items():

@@ -19,9 +19,12 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import connect_arguments, first_line, is_alive, not_a_member, translate_errors
-from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
+from migrator.errors import DeniedError, OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
 from migrator.store.conflicts import repeat
+from migrator.store.epoch import require
+from migrator.store.postgres import epoch
+from migrator.store.postgres.epoch import OWN_BACKEND
 from migrator.store.postgres.repository import refusal
 from migrator.store.postgres.rows import register_json_loaders
 
@@ -57,10 +60,12 @@ class DispatcherConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class DispatcherPool:
-    """At most ``size`` connections in the dispatcher role."""
+    """At most ``postgres.pool_size`` connections in the dispatcher role."""
 
-    def __init__(self, settings: Settings, *, size: int) -> None:
-        self._role, self._size = settings.postgres.dispatcher_role, size
+    def __init__(self, settings: Settings) -> None:
+        self._role, self._size = settings.postgres.dispatcher_role, settings.postgres.pool_size
+        self._chosen = settings.persistence.scheduler == OWN_BACKEND
+        """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
         self._timeout = settings.postgres.timeout.total_seconds()
         self._pool = ConnectionPool(
             postgres_dsn(settings),
@@ -72,7 +77,7 @@ class DispatcherPool:
                 "cursor_factory": psycopg.RawCursor,
             },
             min_size=0,
-            max_size=size,
+            max_size=self._size,
             timeout=self._timeout,
             reconnect_timeout=self._timeout,
             configure=register_json_loaders,
@@ -117,6 +122,17 @@ class DispatcherPool:
             return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS)
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
             raise OvertakenError("another session wrote the same at the same moment") from error
+        except DeniedError:
+            # The fence of a rollback takes the right to write; a claim itself does not read the epoch, to be quick.
+            if self._chosen:
+                self._require_here()
+            raise
+
+    def _require_here(self) -> None:
+        """Raise ``BackendMovedError`` if the data is on the other side."""
+        with self._borrowed() as connection:
+            row = connection.execute(epoch.ASKED).fetchone()
+        require(None if row is None else row[0], OWN_BACKEND)
 
     @contextmanager
     def _borrowed(self) -> Iterator[DispatcherConnection]:

@@ -9,6 +9,8 @@ from migrator.store.epoch import BACKEND, KEY, Epoch
 from migrator.store.validation import GLOBAL
 from migrator.values.identity import lock_id
 
+OWN_BACKEND: Final = "postgres"
+
 ASKED: Final = f"SELECT metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
 """One lookup in a unique index, sent together with what begins a session; all tenants see rows of the global tenant."""
 

@@ -21,11 +21,11 @@ from migrator.connections.postgres import Connection, not_a_member, open_target,
 from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store.epoch import require
 from migrator.store.postgres import epoch
+from migrator.store.postgres.epoch import OWN_BACKEND
 from migrator.store.postgres.rows import SCHEMA, register_json_loaders
 from migrator.store.validation import GLOBAL, milliseconds
 
 WHAT = "the target"
-OWN_BACKEND = "postgres"
 
 _PINS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in postgres.PINNED.items())
 _BEGIN = (
@@ -49,12 +49,15 @@ class SessionConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class SessionPool:
-    """At most ``size`` connections. A caller waits for a free one as long as for a connection; then it is an error."""
+    """At most ``postgres.pool_size`` connections.
 
-    def __init__(self, settings: Settings, *, size: int = 10) -> None:
+    A caller waits for a free one as long as for a connection; then it is an error.
+    """
+
+    def __init__(self, settings: Settings) -> None:
         """Connect to the target once, so that a wrong setting is reported at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
-        self._size, self._timeout = size, settings.postgres.timeout.total_seconds()
+        self._size, self._timeout = settings.postgres.pool_size, settings.postgres.timeout.total_seconds()
         self._chosen = settings.persistence.scheduler == OWN_BACKEND
         """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
         with open_target(settings, role=self.service) as first:
@@ -66,7 +69,7 @@ class SessionPool:
             connection_class=SessionConnection,
             kwargs=postgres.connect_arguments(settings.postgres.timeout),
             min_size=0,
-            max_size=size,
+            max_size=self._size,
             timeout=self._timeout,
             # With a longer wait, a caller would wait for the growing pauses of an attempt that began before the server
             # came back.

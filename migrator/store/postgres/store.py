@@ -77,17 +77,16 @@ class PostgresSession:
 class PostgresStore:
     """``protocols.Store``.
 
-    Sessions share at most ``pool_size`` connections, and calls across tenants as many others, opened when they are
-    first needed. Each lock that is held, or waited for, has a connection of its own.
+    Sessions share at most ``postgres.pool_size`` connections, and calls across tenants as many others, opened when they
+    are first needed. Each lock that is held, or waited for, has a connection of its own.
     """
 
     backend: Literal["postgres"] = "postgres"
 
-    def __init__(self, settings: Settings, *, pool_size: int = 10) -> None:
+    def __init__(self, settings: Settings) -> None:
         """Connect once, to fail early; raises as ``connections.postgres.open_target`` does."""
         self.settings = settings
-        self.pool = SessionPool(settings, size=pool_size)
-        self._size = pool_size
+        self.pool = SessionPool(settings)
         self._creating = Lock()
         self._dispatcher_pool: DispatcherPool | None = None
 
@@ -149,7 +148,7 @@ class PostgresStore:
     def _dispatcher(self) -> DispatcherPool:
         with self._creating:
             if self._dispatcher_pool is None:
-                self._dispatcher_pool = DispatcherPool(self.settings, size=self._size)
+                self._dispatcher_pool = DispatcherPool(self.settings)
             return self._dispatcher_pool
 
 

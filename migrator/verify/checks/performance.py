@@ -94,8 +94,10 @@ def connections_bounded(context: Context) -> CheckResult:
     seen: set[int] = set()
     begin = threading.Barrier(THREADS)
     tenant = new_scratch_tenant() + ".a"
-    persistence = msgspec.structs.replace(context.settings.persistence, scheduler="mongo", shadow="off")  # a tool's
-    pool = SessionPool(msgspec.structs.replace(context.settings, persistence=persistence), size=POOL)
+    replace = msgspec.structs.replace
+    persistence = replace(context.settings.persistence, scheduler="mongo", shadow="off")  # a tool's
+    postgres = replace(context.settings.postgres, pool_size=POOL)
+    pool = SessionPool(replace(context.settings, persistence=persistence, postgres=postgres))
     try:
 
         def ask(_: int) -> None:
