@@ -164,15 +164,19 @@ def decode_document(
     return DecodedDocument(raw, document, decoded.rows, decoded.notes)
 
 
-def attach_remainder(collection: Collection, decoded: DecodedDocument, rows: Rows) -> tuple[Rows, bytes]:
+def attach_remainder(
+    collection: Collection, decoded: DecodedDocument, rows: Rows, rebuilt: Document | None = None
+) -> tuple[Rows, bytes]:
     """Return the rows with the remainder attached, and the remainder (``b"{}"`` for a clean document).
 
-    Raises ``Rejected`` if the document does not survive BSON decoding (duplicate key, deprecated type).
+    ``rebuilt``: what the rows encode to, if it is known and known to have other bytes. Raises ``Rejected`` if the
+    document does not survive BSON decoding (duplicate key, deprecated type).
     """
-    rebuilt = collection.encode(rows)
     raw, document = [decoded.raw], decoded.document
-    if documents.encode_to([rebuilt], raw)[0]:
-        return rows, EMPTY
+    if rebuilt is None:
+        rebuilt = collection.encode(rows)
+        if documents.encode_to([rebuilt], raw)[0]:
+            return rows, EMPTY
     if not documents.encode_to([document], raw)[0]:
         raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
     left = remainder.difference(collection.without_derived(document), rebuilt)
@@ -180,13 +184,19 @@ def attach_remainder(collection: Collection, decoded: DecodedDocument, rows: Row
 
 
 def serialize(
-    collection: Collection, decoded: DecodedDocument, rows: Rows, *, proved: bool = False
+    collection: Collection,
+    decoded: DecodedDocument,
+    rows: Rows,
+    *,
+    proved: bool = False,
+    rebuilt: Document | None = None,
 ) -> tuple[list[SerializedRow], bytes]:
     """Return the serialized rows of a document and its remainder; ``proved``: the rows encode to its bytes.
 
-    A text with U+0000 is stored with U+FFFD in its place; the remainder keeps the original.
+    ``rebuilt``: as for ``attach_remainder``. A text with U+0000 is stored with U+FFFD in its place; the remainder keeps
+    the original.
     """
-    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, decoded, rows)
+    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, decoded, rows, rebuilt)
     try:
         return [_serialized(row) for row in settled], left
     except NulInTextError:
@@ -373,18 +383,31 @@ def _resolve_and_serialize(
         except Rejected as reason:
             outcome.rejected = reason
     rebuilt = [collection.encode(one.rows) for _, _, one in resolved]
-    proved = documents.encode_to(rebuilt, [outcome.raw for outcome, _, _ in resolved])
-    for (outcome, decoded, one), is_proved in zip(resolved, proved, strict=True):
+    proved = _encode_to(rebuilt, [decoded for _, decoded, _ in resolved])
+    for (outcome, decoded, one), document, is_proved in zip(resolved, rebuilt, proved, strict=True):
         try:
-            outcome.loadable = _loadable(collection, decoded, one, proved=is_proved)
+            outcome.loadable = _loadable(collection, decoded, one, document, proved=is_proved)
         except Rejected as reason:
             outcome.rejected = reason
 
 
+def _encode_to(rebuilt: Sequence[Document], found: Sequence[DecodedDocument]) -> list[bool]:
+    """Tell of each document whether what was rebuilt has its bytes, keys in its order."""
+    equal = documents.encode_to(rebuilt, [decoded.raw for decoded in found])
+    left = [index for index, is_equal in enumerate(equal) if not is_equal]
+    if left:
+        # jsonb keeps no order of keys, so this is what most documents with free JSON need.
+        ordered = [documents.in_order(rebuilt[index], found[index].document) for index in left]
+        again = documents.encode_to(ordered, [found[index].raw for index in left])
+        for index, is_equal in zip(left, again, strict=True):
+            equal[index] = is_equal
+    return equal
+
+
 def _loadable(
-    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument, *, proved: bool
+    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument, rebuilt: Document, *, proved: bool
 ) -> LoadableDocument:
-    rows, left = serialize(collection, decoded, resolved.rows, proved=proved)
+    rows, left = serialize(collection, decoded, resolved.rows, proved=proved, rebuilt=rebuilt)
     loadable = LoadableDocument(
         decoded.raw, rows, left, dangling=resolved.dangling, refers_to_global=resolved.refers_to_global
     )

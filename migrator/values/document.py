@@ -118,6 +118,30 @@ def encode_to(documents: Sequence[Document], raws: Sequence[bytes]) -> list[bool
     return equal
 
 
+def in_order(document: Document, like: Document) -> Document:
+    """Return a document with the keys of another one in its order, at every level but that of ``_id``.
+
+    A document with other keys stays as it is. (The order of keys within an ``_id`` is part of its value.)
+    """
+    found: Document = _in_order(document, like)
+    if "_id" in document and found is not document:
+        found["_id"] = document["_id"]
+    return found
+
+
+def _in_order(value: Any, like: Any) -> Any:  # noqa: ANN401 - any BSON value
+    if type(value) is dict and type(like) is dict:
+        if value.keys() != like.keys():
+            return value
+        return {
+            name: _in_order(value[name], inner) if type(inner) is dict or type(inner) is list else value[name]
+            for name, inner in like.items()
+        }
+    if type(value) is list and type(like) is list and len(value) == len(like):
+        return [_in_order(one, inner) for one, inner in zip(value, like, strict=True)]
+    return value
+
+
 def _encodes_to(document: Document, raw: bytes) -> bool:
     try:
         return encode({"": document})[_MEMBER_HEAD:-1] == raw

@@ -7,6 +7,7 @@ from bson.errors import InvalidBSON
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migrator.records import EMPTY
 from migrator.values import document, identity, jsonb, remainder, times
 from migrator.values.canonical import canonical, same
 from migrator.values.jsonb import plain_tree
@@ -57,6 +58,19 @@ def test_many_together_fare_as_each_alone(found: list[Document], data: st.DataOb
     others = data.draw(st.permutations(found))
     expected = [document.encode({"": other})[6:-1] == raw for other, raw in zip(others, raws, strict=True)]
     assert document.encode_to(others, raws) == expected
+
+
+@PROFILE
+@given(pairs())
+def test_what_has_the_bytes_of_a_document_in_its_order_leaves_no_remainder(pair: tuple[Document, Document]) -> None:
+    read, other = pair
+    raw = document.encode({"": read})[6:-1]
+    decoded = document.decode(raw)
+    for rebuilt in (other, reordered(decoded)):
+        if document.encode_to([document.in_order(rebuilt, decoded)], [raw])[0]:
+            assert remainder.difference(decoded, rebuilt) == EMPTY
+    turned = {**reordered(decoded), **({"_id": decoded["_id"]} if "_id" in decoded else {})}
+    assert document.encode_to([document.in_order(turned, decoded)], [raw]) == [True]
 
 
 @PROFILE

@@ -116,6 +116,15 @@ def test_another_length_shifts_what_follows_and_no_more() -> None:
     assert document.encode_to(values, raws) == [number not in (3, 10) for number in range(12)]
 
 
+def test_keys_take_the_order_of_another_document() -> None:
+    like = {"_id": {"x": 1, "y": 2}, "a": {"m": 1, "n": [{"p": 1, "q": 2}, 3]}, "b": 2}
+    turned = {"b": 2, "a": {"n": [{"q": 2, "p": 1}, 3], "m": 1}, "_id": {"y": 2, "x": 1}}
+    ordered = document.in_order(turned, like)
+    assert str(ordered) == str({**like, "_id": {"y": 2, "x": 1}})  # the order within an _id is part of it
+    assert document.in_order({"a": {"m": 1}}, {"a": {"m": 1, "n": 2}}) == {"a": {"m": 1}}
+    assert str(document.in_order(turned, {"a": 1})) == str(turned)
+
+
 def test_a_batch_is_split() -> None:
     raws = [document.encode({"a": "x" * number}) for number in range(3)]
     assert document.split(b"".join(raws)) == raws
