@@ -531,24 +531,23 @@ def _with_column_measures(profile: Profile, collection: Collection) -> Collectio
     return msgspec.structs.replace(collection, measures=(*collection.measures, *measures))
 
 
-def _trimmed(path: str) -> Any:  # noqa: ANN401 - a MongoDB expression
-    """Return the expression of a text without white space at its ends; of a blank one, null."""
-    text = {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
-    bare = {"$trim": {"input": text, "chars": WHITE_SPACE}}
-    return {"$cond": [{"$eq": [bare, ""]}, None, bare]}
+def _of_text(path: str, expression: Mapping[str, Any], otherwise: object) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression for texts; few documents have the field, and looking for one is what costs."""
+    return {"$cond": [{"$eq": [{"$type": path}, "string"]}, expression, otherwise]}
 
 
 def _measure(field: str, kind: ColumnMeasure, *, trim: bool = False) -> Measure:
+    """Return a measure of a column; ``trim``: a text without white space at its ends, and a blank one is none."""
     column = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
     path = f"${field}"
-    value: Any = _trimmed(path) if trim else path
+    bare: dict[str, Any] = {"$trim": {"input": path, "chars": WHITE_SPACE}}
     expression: Any
     if kind == "filled":
-        expression = {"$cond": [{"$ne": [{"$ifNull": [value, None]}, None]}, 1, 0]}
+        filled = {"$cond": [{"$ne": [{"$ifNull": [path, None]}, None]}, 1, 0]}
+        expression = _of_text(path, {"$cond": [{"$eq": [bare, ""]}, 0, 1]}, 0) if trim else filled
         sql = f"(CASE WHEN {column} IS NULL THEN 0 ELSE 1 END)"
     elif kind == "characters":
-        text = {"$ifNull": [value, ""]} if trim else {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
-        expression = {"$strLenCP": text}
+        expression = _of_text(path, {"$strLenCP": bare if trim else path}, 0)
         sql = f"coalesce(length({column}), 0)"
     else:
         expression = {"$cond": [{"$isArray": path}, {"$size": path}, 0]}

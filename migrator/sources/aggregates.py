@@ -92,8 +92,8 @@ def milliseconds(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
     return {
         "$switch": {
             "branches": [
-                {"case": {"$eq": [{"$type": field}, "date"]}, "then": {"$toLong": field}},
                 {"case": {"$eq": [{"$type": field}, "string"]}, "then": {"$toLong": parsed}},
+                {"case": {"$eq": [{"$type": field}, "date"]}, "then": {"$toLong": field}},
             ],
             "default": None,
         }
