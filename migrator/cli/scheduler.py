@@ -115,8 +115,10 @@ def retention_command(
     ]
     verb = "removed" if allowed else "would remove"
     lines = [f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules" for one in removed]
-    show(found, [*lines, f"{verb} {sum(one.total for one in removed):,} runs in total"], as_json=as_json)
-    if not allowed and not dry_run and any(one.total for one in removed):
+    refused = not allowed and not dry_run and any(one.total for one in removed)
+    if not (refused and as_json):  # the error is the one document then
+        show(found, [*lines, f"{verb} {sum(one.total for one in removed):,} runs in total"], as_json=as_json)
+    if refused:
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)
 
