@@ -9,7 +9,7 @@ import msgspec
 
 from migrator import states
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
-from migrator.cli.options import common_options, dry_run_option, finish, load, show
+from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
 from migrator.cli.text import count_words, table_lines
 from migrator.config import Settings
 from migrator.pipeline.status import copied_until
@@ -268,7 +268,7 @@ def _operate(action: Action, call: _Call) -> None:
         targets = jobs.select(call.jobs, chosen, runs=action == "retry")
         jobs.require_own(targets)
         if call.dry_run:
-            results = [*jobs.try_out(action, targets)]
+            results = _followed(action, jobs.try_out(action, targets), len(targets), as_json=call.as_json)
         else:
             if action in ASKING or len(targets) > 1 or not call.jobs:
                 confirm(
@@ -278,13 +278,30 @@ def _operate(action: Action, call: _Call) -> None:
                     yes=call.yes,
                     backend=cast("Side", jobs.store.backend),
                 )
-            results = [*jobs.carry_out(action, targets, who=by.who, reason=by.reason)]
+            carried = jobs.carry_out(action, targets, who=by.who, reason=by.reason)
+            results = _followed(action, carried, len(targets), as_json=call.as_json)
         done = operation_report(action, jobs.store.backend, results, dry_run=call.dry_run, who=by.who, reason=by.reason)
-    show(done, _operation_lines(done), as_json=call.as_json)
+    show(done, [_operation_line(done)], as_json=call.as_json)
     for one in results:
         if one.outcome == "failed":
             say(f"{action} ended at {one.tenant}/{one.name}: {one.message}", level="warning")
     finish(done.exit_status)
+
+
+def _followed(
+    action: Action, results: Iterator[OperationResult], count: int, *, as_json: bool
+) -> list[OperationResult]:
+    """Return the results; for people, print each at once, so that an interruption leaves nobody in doubt."""
+    found: list[OperationResult] = []
+    try:
+        for one in results:
+            found.append(one)
+            if not as_json:
+                print_lines([_result_line(action, one)])
+    except KeyboardInterrupt:
+        say(f"interrupted after {len(found):,} of {count_words(count, 'job')}: call it again", level="warning")
+        raise
+    return found
 
 
 def _say_standing(settings: Settings, jobs: Jobs) -> None:
@@ -299,12 +316,11 @@ def _summary(action: Action, targets: Sequence[Target]) -> Iterator[str]:
     yield f"{action}: {listed_words(targets)}"
 
 
-def _operation_lines(done: OperationReport) -> Iterator[str]:
-    yield from (_result_line(done.action, one) for one in done.jobs)
+def _operation_line(done: OperationReport) -> str:
     counts = dict(done.counts)
     verb = f"would {done.action}" if done.dry_run else VERBS[done.action]
     carried = count_words(counts.pop("allowed" if done.dry_run else "done", 0), "job")
-    yield ", ".join([f"{verb} {carried}", *(f"{outcome} {count:,}" for outcome, count in counts.items())])
+    return ", ".join([f"{verb} {carried}", *(f"{outcome} {count:,}" for outcome, count in counts.items())])
 
 
 def _result_line(action: Action, one: OperationResult) -> str:

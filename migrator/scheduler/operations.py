@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial, reduce
+from itertools import groupby
 from operator import or_
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
@@ -24,6 +25,7 @@ from migrator.errors import (
     ConflictError,
     MigratorError,
     NotFoundError,
+    OvertakenError,
     RefusedError,
     TransitionError,
     UsageError,
@@ -53,6 +55,8 @@ NAMED_ALIKE: Final = 50
 """The same of jobs that have one name, of which the caller chooses one."""
 
 _PAGE: Final = 10_000
+_TOGETHER: Final = 200
+"""So many jobs are checked in one session."""
 _ENDED: Final = tuple(state for state in states.RUN if states.is_terminal(states.RUN, state))
 
 
@@ -499,13 +503,11 @@ class Jobs:
 
     def try_out(self, action: Action, targets: Sequence[Target]) -> Iterator[OperationResult]:
         """Say of each job whether the operation would be done now; write nothing."""
-        for target in targets:
-            try:
-                queries.read(self.store, target.tenant, None, partial(_CHECKS[action], target))
-            except _REFUSALS as error:
-                yield _refused(target, error)
-            else:
-                yield _result(target, "allowed", state=target.schedule.status)
+        for tenant, of_it in groupby(targets, key=lambda one: one.tenant):
+            among = [*of_it]
+            for first in range(0, len(among), _TOGETHER):
+                some = among[first : first + _TOGETHER]
+                yield from queries.read(self.store, tenant, None, partial(_tried_out, action, some))
 
     def carry_out(
         self, action: Action, targets: Sequence[Target], *, who: str, reason: str
@@ -636,6 +638,20 @@ def _result(
         message=message,
         exit_status=exit_status,
     )
+
+
+def _tried_out(action: Action, targets: Sequence[Target], session: Session) -> list[OperationResult]:
+    found = []
+    for target in targets:
+        try:
+            _CHECKS[action](target, session)
+        except OvertakenError:
+            raise
+        except _REFUSALS as error:
+            found.append(_refused(target, error))
+        else:
+            found.append(_result(target, "allowed", state=target.schedule.status))
+    return found
 
 
 def _refused(target: Target, error: MigratorError) -> OperationResult:

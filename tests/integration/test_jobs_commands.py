@@ -119,6 +119,7 @@ def place(opened: Place) -> Place:
     return Place(opened.settings, opened.store, opened.variables)
 
 
+@pytest.mark.proves("5-A2")
 def test_a_list_has_state_next_fire_last_outcome_and_the_total(place: Place) -> None:
     jobs = [place.make(f"nightly {n}", tags=("night",)) for n in range(3)]
     place.make("hourly", cron="0 * * * *", enabled=False)
@@ -203,6 +204,7 @@ def test_the_history_is_newest_first_and_stays_after_the_job_was_deleted(place: 
     assert len(place.json("history", str(job.id))["runs"]) == 2
 
 
+@pytest.mark.proves("5-A2")
 def test_every_operation_does_what_the_client_does_and_records_who_and_why(place: Place) -> None:
     job = place.make("nightly")
     named = ("--who", "ben", "--reason", "maintenance")
@@ -230,6 +232,7 @@ def test_every_operation_does_what_the_client_does_and_records_who_and_why(place
     assert place.call("pause", "daily", "--tenant", place.tenant)[0] == 1
 
 
+@pytest.mark.proves("5-A2")
 def test_a_retry_takes_a_run_or_a_job_whose_last_run_failed(place: Place) -> None:
     job = place.make("nightly")
     with_id = place.fail(job)
@@ -257,6 +260,7 @@ def test_a_retry_takes_a_run_or_a_job_whose_last_run_failed(place: Place) -> Non
     assert place.state(job) == "pending"
 
 
+@pytest.mark.proves("5-A2")
 def test_many_jobs_are_changed_one_by_one_and_one_that_is_refused_stops_no_other(place: Place) -> None:
     jobs = [place.make(f"nightly {n}", tags=("night",)) for n in range(4)]
     place.client().pause(jobs[1].id)
@@ -373,6 +377,24 @@ def test_an_error_of_the_server_ends_the_operation_and_every_job_is_accounted_fo
     assert place.state(jobs[3]) == "scheduled"
 
 
+def test_an_interruption_says_how_far_it_came(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [place.make(f"nightly {n}") for n in range(3)]
+    pause, calls = Scheduler.pause, iter(range(9))
+
+    def interrupted(client: Scheduler, *arguments: Any, **named: Any) -> Job:  # noqa: ANN401 - those of the method
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return pause(client, *arguments, **named)
+
+    monkeypatch.setattr(Scheduler, "pause", interrupted)
+    words = ["jobs", "pause", "--yes", "--tenant", place.tenant]
+    done = CliRunner().invoke(cli, words, env=place.variables)
+    assert done.exit_code != 0
+    assert done.stdout.splitlines()[0] == f"paused: {place.tenant}/nightly 0 ({jobs[0].id})"
+    assert "interrupted after 1 of 3 jobs: call it again" in done.stderr
+    assert [place.state(one) for one in jobs] == ["paused", "scheduled", "scheduled"]
+
+
 # -- what is not to be changed
 
 
@@ -424,6 +446,7 @@ def refused_without_a_write(pair: Pair, words: str, why: str) -> None:
 CHANGES = ["pause sch_1", "resume sch_1", "trigger sch_1", "cancel sch_1 --yes", "retry sch_1", "delete sch_1 --yes"]
 
 
+@pytest.mark.proves("5-D1")
 def test_no_operation_changes_a_copy_that_is_not_active(pair: Pair) -> None:
     why = "PostgreSQL holds a copy of stellaops, and no cutover has made it the active backend: MongoDB is the active"
     for words in [*CHANGES, "pause --tenant tenant-a --yes", "pause --tenant tenant-a --dry-run"]:
@@ -473,6 +496,7 @@ def test_a_cutover_in_between_is_noticed_by_the_operation_itself(pair: Pair, mon
     assert pair.state(job) == "scheduled"
 
 
+@pytest.mark.proves("5-D1")
 def test_no_operation_changes_the_documents_of_another_application(pair: Pair) -> None:
     own = pair.own()
     why = r"1 of 1 jobs are documents of another application \(stellaops\) in MongoDB, which alone may change them"
