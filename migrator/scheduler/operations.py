@@ -54,7 +54,8 @@ NAMED: Final = 5
 NAMED_ALIKE: Final = 50
 """The same of jobs that have one name, of which the caller chooses one."""
 
-_PAGE: Final = 10_000
+_ALL: Final = 2**31 - 1
+"""A limit that no tenant's jobs reach."""
 _TOGETHER: Final = 200
 """So many jobs are checked in one session."""
 _ENDED: Final = tuple(state for state in states.RUN if states.is_terminal(states.RUN, state))
@@ -280,7 +281,7 @@ class Jobs:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store, self._settings = store, settings
-        self._scanned: dict[str, Sequence[Job]] = {}
+        self._scanned: dict[str, Sequence[Schedule]] = {}
         self.inactive = self._inactive_words()
         """Why this is not the active backend; None if it is."""
 
@@ -329,7 +330,8 @@ class Jobs:
         if texts:
             named = [self._named(text, chosen.tenants, runs=runs) for text in texts]
             return tuple({(one.schedule.id, one.run and one.run.id): one for one in named}.values())
-        found = tuple(Target(schedule=job.schedule) for job in self._matching(chosen))
+        tenants = self._tenants(chosen.tenants)
+        found = tuple(Target(schedule=one) for tenant in tenants for one in self._passing(tenant, chosen))
         if not found:
             raise UsageError(self._with_owner("no job passes the filter"))
         return found
@@ -371,12 +373,7 @@ class Jobs:
                     return Target(schedule=job.schedule)
                 if runs and (target := self._run(tenant, identity)) is not None:
                     return target
-        found = [
-            job.schedule
-            for tenant in among
-            for job in self._all(tenant)
-            if text in (job.schedule.name, job.schedule.source_id)
-        ]
+        found = [one for tenant in among for one in self._all(tenant) if text in (one.name, one.source_id)]
         if not found:
             raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
         if len(found) > 1:
@@ -394,26 +391,19 @@ class Jobs:
 
         return queries.read(self.store, tenant, None, ask)
 
-    def _matching(self, chosen: JobFilter) -> list[Job]:
-        return [job for tenant in self._tenants(chosen.tenants) for job in self._passing(tenant, chosen)]
-
-    def _passing(self, tenant: str, chosen: JobFilter) -> list[Job]:
+    def _passing(self, tenant: str, chosen: JobFilter) -> list[Schedule]:
         """Return the tenant's jobs that pass the filter, by name."""
         found = self._scan(tenant, _query(chosen))
-        return [job for job in found if chosen.name is None or fnmatchcase(job.schedule.name, chosen.name)]
+        return [one for one in found if chosen.name is None or fnmatchcase(one.name, chosen.name)]
 
-    def _all(self, tenant: str) -> Sequence[Job]:
+    def _all(self, tenant: str) -> Sequence[Schedule]:
         if tenant not in self._scanned:
             self._scanned[tenant] = self._scan(tenant, _query(JobFilter()))
         return self._scanned[tenant]
 
-    def _scan(self, tenant: str, query: ScheduleQuery) -> list[Job]:
-        found: list[Job] = []
-        while True:
-            page = self._client(tenant).list(msgspec.structs.replace(query, limit=_PAGE, offset=len(found)))
-            found += page.jobs
-            if len(page.jobs) < _PAGE:
-                return found
+    def _scan(self, tenant: str, query: ScheduleQuery) -> Sequence[Schedule]:
+        everything = msgspec.structs.replace(query, limit=_ALL)
+        return queries.read(self.store, tenant, None, lambda session: session.schedules.list(everything))
 
     def _tenants(self, wanted: Sequence[str]) -> Sequence[str]:
         return known_tenants(self.store, wanted) or sorted(served_tenants(self.store.queue))
@@ -434,20 +424,20 @@ class Jobs:
             skipped, room = max(0, offset - total), limit - len(views)
             if chosen.name is not None:
                 passing = self._passing(tenant, chosen)
-                jobs, count = passing[skipped : skipped + room], len(passing)
+                found, count = passing[skipped : skipped + room], len(passing)
             else:
                 query = msgspec.structs.replace(_query(chosen), limit=max(room, 1), offset=skipped)
                 asked = self._client(tenant).list(query)
-                jobs, count = [*asked.jobs[:room]], asked.total
+                found, count = [job.schedule for job in asked.jobs[:room]], asked.total
             total += count
-            if jobs:
-                views += self._views(tenant, jobs)
+            if found:
+                views += self._views(tenant, found)
         return JobList(backend=self.store.backend, jobs=tuple(views), total=total, offset=offset)
 
     def show(self, job: Job, *, payload: bool = False) -> JobDetails:
         """Return a job with its triggers, its last runs, counts, and its next fires; ``payload``: with its payload."""
         schedule, client = job.schedule, self._client(job.schedule.tenant_id)
-        (view,) = self._views(schedule.tenant_id, [job])
+        (view,) = self._views(schedule.tenant_id, [schedule])
         stats = client.stats(job.id)
         fires = schedule.enabled and schedule.status in states.SCHEDULE_FIRING
         slots = [slot for trigger in job.triggers for slot in firing.upcoming(trigger, NEXT_FIRES)] if fires else []
@@ -493,9 +483,9 @@ class Jobs:
             raise
         return schedule.tenant_id, schedule.id
 
-    def _views(self, tenant: str, jobs: Sequence[Job]) -> list[JobView]:
+    def _views(self, tenant: str, schedules: Sequence[Schedule]) -> list[JobView]:
         def ask(session: Session) -> list[JobView]:
-            return [_job_view(session, job) for job in jobs]
+            return [_job_view(session, job) for job in queries.jobs_of(session, schedules)]
 
         return queries.read(self.store, tenant, None, ask)
 

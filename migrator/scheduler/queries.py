@@ -83,7 +83,7 @@ MAX_LOG_LINES = 1000
 def get_job(session: Session, schedule_id: UUID) -> Job | None:
     """Return a schedule of the tenant, or of all tenants."""
     schedule = session.schedules.get(schedule_id)
-    return None if schedule is None else _jobs(session, [schedule])[0]
+    return None if schedule is None else jobs_of(session, [schedule])[0]
 
 
 def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
@@ -93,7 +93,7 @@ def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
     found = session.schedules.list(query)
     # A first page that is not full is all there is: it need not be counted again.
     total = len(found) if query.offset == 0 and len(found) < query.limit else session.schedules.count(query)
-    return JobPage(jobs=tuple(_jobs(session, found)), total=total, limit=query.limit, offset=query.offset)
+    return JobPage(jobs=tuple(jobs_of(session, found)), total=total, limit=query.limit, offset=query.offset)
 
 
 def list_history(
@@ -132,7 +132,8 @@ def check_known(session: Session, schedule_id: UUID) -> None:
         raise NotFoundError(f"no schedule {schedule_id}")
 
 
-def _jobs(session: Session, schedules: Sequence[Schedule]) -> list[Job]:
+def jobs_of(session: Session, schedules: Sequence[Schedule]) -> list[Job]:
+    """Return schedules with their triggers."""
     triggers: dict[UUID, list[Trigger]] = {schedule.id: [] for schedule in schedules}
     for trigger in session.triggers.of_schedules(list(triggers)) if triggers else ():
         triggers[trigger.schedule_id].append(trigger)
