@@ -281,7 +281,7 @@ def _operate(action: Action, call: _Call) -> None:
             carried = jobs.carry_out(action, targets, who=by.who, reason=by.reason)
             results = _followed(action, carried, len(targets), as_json=call.as_json)
         done = operation_report(action, jobs.store.backend, results, dry_run=call.dry_run, who=by.who, reason=by.reason)
-    show(done, [_operation_line(done)], as_json=call.as_json)
+    show(done, [_operation_line(done), *["nothing was written"] * call.dry_run], as_json=call.as_json)
     for one in results:
         if one.outcome == "failed":
             say(f"{action} ended at {one.tenant}/{one.name}: {one.message}", level="warning")
