@@ -241,8 +241,8 @@ class Scheduler:
     ) -> Sequence[Claim]:
         """Claim queued runs of the tenant, by priority and then by time; ``queues``: only of these, if omitted: of all.
 
-        ``worker_id`` says who executes them. Until the lease ends no other worker gets them; ``heartbeat`` renews
-        it.
+        ``worker_id`` says who executes them; no other worker gets them. ``heartbeat`` renews the lease, which says that
+        somebody works on them: a leading ``Worker`` ends only the lost runs of workers, ``complete`` ends any.
         """
         return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
 

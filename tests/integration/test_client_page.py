@@ -282,6 +282,28 @@ def test_the_first_two_programs_queue_a_run_claim_it_and_finish_it(settings: Set
     )
 
 
+def test_a_run_whose_application_died_is_found_and_ended_by_another_process(settings: Settings) -> None:
+    with open_store(settings) as store:
+        prepare(store)
+        scheduler = Scheduler(store, "acme")
+        job = scheduler.schedule(nightly(max_retries=1))
+        scheduler.trigger_now(job.id)
+        [claim] = scheduler.claim("copier-1", lease=timedelta(milliseconds=1))
+        registry = Registry()
+        registry.register("copy", lambda: None)
+        counts = Worker(settings, registry, tenants=["acme"]).run(
+            until="once"
+        )  # it leads, and ends lost runs of workers
+        assert counts.reclaimed == 0
+        assert scheduler.claim("copier-2") == []
+        [execution] = scheduler.history(job.id, states=["running"]).executions
+        assert execution.run.lease_expires_at is not None
+        assert execution.run.lease_expires_at <= store.now()
+        assert scheduler.complete(execution.run.id, "error", error="the process died")
+        assert not scheduler.finish(claim)
+        assert [one.run.state for one in scheduler.history(job.id).executions] == ["queued", "error"]
+
+
 def test_settings_are_built_in_code_as_the_page_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.toml").write_text("this file is not read")
     monkeypatch.chdir(tmp_path)
