@@ -14,6 +14,7 @@ from migrator.telemetry import OutputSettings, set_output
 COMMANDS = {
     "backfill": ("copy", "Copy the source into PostgreSQL; resumes by itself."),
     "config": ("config", "Show the settings in force with their origin, or check them."),
+    "control": ("control", "Pause, slow down or postpone a migration while it runs."),
     "cutover": (
         "cutover",
         "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",

@@ -134,6 +134,7 @@ def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
 def status_lines(status: "CopyStatus") -> Iterator[str]:
     """Yield the state of the copy."""
     plan = status.plan
+    yield from status.control.lines()
     if plan is None:
         yield "nothing was copied into this target yet"
         return

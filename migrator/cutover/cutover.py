@@ -16,6 +16,7 @@ import msgspec
 import psycopg
 from bson.timestamp import Timestamp
 
+from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
 from migrator.connections.mongo import committed_time
@@ -29,7 +30,7 @@ from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recheck, recorded_check
 from migrator.parity.check import check_parity
-from migrator.pipeline import locks
+from migrator.pipeline import control, locks
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
@@ -38,7 +39,7 @@ from migrator.pipeline.tail.loop import Tail
 from migrator.schema import decisions
 from migrator.schema.decisions import UNNAMED, Approval
 from migrator.store.postgres import parallel_run
-from migrator.telemetry import say
+from migrator.telemetry import say, waiting
 
 _EPOCH: Final = "epoch"
 
@@ -132,10 +133,9 @@ def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
 
 def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Journal:
     """Run the steps up to the point of no return, or undo all of them."""
-    found = gates.evaluate(sessions, conditions)
-    missing = gates.unmet(found)
-    if missing:
-        raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
+    found = _met_gates(sessions, conditions)
+    while _wait_while_postponed(sessions):
+        found = _met_gates(sessions, conditions)
     config = conditions.config.absolute()
     number = epoch.next_number(sessions)
     journal = Journal.begin(
@@ -146,7 +146,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     )
     journal.note(who=by.who, reason=by.reason)
     try:
-        _run_steps_before(sessions, journal, found, number)
+        _run_steps_before(sessions, journal, conditions, found, number)
         with journal.step(POINT_OF_NO_RETURN) as detail:
             detail["documents"] = journal.cutover.detail.get("compared")
     except BaseException:
@@ -157,7 +157,31 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     return journal
 
 
-def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], number: int) -> None:
+def _met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
+    """Evaluate the gates; raise ``RefusedError`` if one is not met."""
+    found = gates.evaluate(sessions, conditions)
+    missing = gates.unmet(found)
+    if missing:
+        raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
+    return found
+
+
+def _wait_while_postponed(sessions: Sessions, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Wait while the cutover is postponed, before any writer is stopped; return whether it was."""
+    said = ""
+    while (postponed := control.read(sessions.target).postponed) is not None:
+        if said != postponed.words:
+            said = postponed.words
+            waiting(f"the cutover is postponed {said}; no writer is stopped until migrator control allow-cutover")
+        fault_points.reach(fault_points.CUTOVER_POSTPONED)
+        meanwhile()
+        time.sleep(control.READ_EVERY_S)
+    return bool(said)
+
+
+def _run_steps_before(
+    sessions: Sessions, journal: Journal, conditions: GateOptions, found: list[Gate], number: int
+) -> None:
     target, settings = sessions.target, sessions.settings
     limit = settings.cutover.max_pause
     pause = _WritePause(limit.total_seconds())
@@ -178,7 +202,10 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
     patient = msgspec.structs.replace(settings.copy, patience=limit)
     with Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
         with journal.step("catch-up") as detail:
-            detail["events"] = _catch_up(sessions, tail, committed_time(sessions.source), None)
+            detail["events"] = _keep_up(sessions, tail)
+            while _wait_while_postponed(sessions, lambda: _keep_up(sessions, tail)):  # it was so meanwhile
+                detail["events"] += _keep_up(sessions, tail)
+                _met_gates(sessions, conditions)
         with journal.step("fence") as detail:
             kind = fence.survey_source(sessions.source).kind
             assert kind is not None  # noqa: S101 - a gate has seen to it
@@ -303,6 +330,11 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
     return done.events
 
 
+def _keep_up(sessions: Sessions, tail: Tail) -> int:
+    """Bring the target up to what the source has committed by now; return the number of events."""
+    return _catch_up(sessions, tail, committed_time(sessions.source), None)
+
+
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
     """Wait until the tail of another process has reached a position and has nothing pending."""
     seconds = pause.left() if pause is not None else sessions.settings.copy.patience.total_seconds()
@@ -329,7 +361,7 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> i
             f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"
             " before; call cutover compare shortly before the cutover"
         )
-    outcome = check_parity(sessions.settings, Scope())
+    outcome = check_parity(sessions.settings, Scope(), throttled=False)
     if not recorded_check.is_complete(outcome) or not recorded_check.is_clean(outcome):
         raise RefusedError("the parity check under the fence found differences: call migrator parity")
     return sum(one.documents for one in outcome.collections)

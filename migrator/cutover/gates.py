@@ -20,7 +20,7 @@ from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
 from migrator.parity.silent_schedules import find_silent_schedules
-from migrator.pipeline import deferred_ddl, ledger
+from migrator.pipeline import control, deferred_ddl, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
@@ -200,6 +200,18 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
     return True, words
 
 
+def _control(sessions: Sessions, _: GateOptions) -> Answer:
+    found = control.read(sessions.target)
+    if found.pause is not None:
+        return False, f"paused {found.pause.words}: call migrator control resume"
+    if found.postponed is not None:
+        return None, (
+            f"postponed {found.postponed.words}: cutover run waits before the fence until migrator control"
+            " allow-cutover"
+        )
+    return True, "neither paused nor postponed"
+
+
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     found = journal.latest(sessions.target)
     if found is not None and found.state == "cut-over":
@@ -232,6 +244,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "history": _history,
     "target": lambda sessions, _: server_gates.target_writes(sessions.target),
     "alone": _alone,
+    "control": _control,
 }
 
 

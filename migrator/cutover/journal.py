@@ -18,7 +18,7 @@ from migrator import __version__, fault_points
 from migrator.config import Settings
 from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
@@ -91,6 +91,13 @@ def database_time(connection: Connection) -> datetime:
     """Return the time of the target's clock."""
     now: datetime = fetch_value(connection, "SELECT clock_timestamp()")
     return now
+
+
+def require_no_cutover(connection: Connection) -> None:
+    """Raise ``RefusedError`` while a cutover is under way: rows must come up to date for it to end."""
+    found = latest(connection)
+    if found is not None and found.state == "running":
+        raise RefusedError("a cutover is under way, or was interrupted: migrator cutover status names what to call")
 
 
 @contextmanager

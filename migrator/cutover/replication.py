@@ -103,7 +103,7 @@ def _record_stop(settings: Settings, why: str) -> None:
 
 def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> TailResult:
     """Run the tail; answer an alarm once, by a parity check with repair, from a position taken before it."""
-    with Tail(settings, metrics_file=metrics_file) as tail:
+    with Tail(settings, metrics_file=metrics_file, can_be_paused=True) as tail:
         try:
             return tail.run(until, stop)
         except AlarmError as alarm:

@@ -1,11 +1,11 @@
 """The parity check as a whole: what was copied, compared with what is stored, by chunks and in parallel."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,13 +28,15 @@ from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, estimates, executor, submit
+from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor
 from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
+from migrator.pipeline.submission import Submission
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 from migrator.sources.profile import Context
 
@@ -49,11 +51,17 @@ Comparisons: TypeAlias = dict[str, CollectionComparison]
 
 
 def check_parity(
-    settings: Settings, scope: Scope, *, pool: Executor | None = None, lock_source: bool = False
+    settings: Settings,
+    scope: Scope,
+    *,
+    pool: Executor | None = None,
+    lock_source: bool = False,
+    throttled: bool = True,
 ) -> ParityOutcome:
     """Compare everything in ``scope`` that a backfill has copied; writes nothing.
 
-    ``pool`` runs the chunks, silently, in place of the configuration's executor. ``lock_source``: hold SHARE locks on
+    ``pool`` runs the chunks, silently, in place of the configuration's executor and without a throttle. Without
+    ``throttled`` neither a limit nor a pause holds: writers wait for it. ``lock_source``: hold SHARE locks on
     the tables of a source in PostgreSQL meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
     source, ``UnreachableError`` when a server fails.
     """
@@ -61,18 +69,21 @@ def check_parity(
         if sessions.tables is None:
             if lock_source:
                 raise UsageError(LOCKS_TABLES)
-            return _check_parity(sessions, scope, pool, "")
+            return _check_parity(sessions, scope, pool, "", throttled=throttled)
         tables = [one.name for one in sessions.survey()[0]]
         with (
             writers_stopped(settings, tables, lock=lock_source) as unproven,
             sessions.reader.snapshot() as snapshot,
         ):
-            found = _check_parity(sessions, scope, pool, snapshot)
+            found = _check_parity(sessions, scope, pool, snapshot, throttled=throttled)
             return msgspec.structs.replace(found, unproven=unproven)
 
 
-def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None, snapshot: str) -> ParityOutcome:
+def _check_parity(
+    sessions: Sessions, scope: Scope, pool: Executor | None, snapshot: str, *, throttled: bool
+) -> ParityOutcome:
     settings, profile = sessions.settings, sessions.profile
+    throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
     plans.check_scope(profile, scope)
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
@@ -88,7 +99,7 @@ def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None, snaps
         for one in chosen
         for chunk in plans.cut(sessions.reader, one, settings, "merge")
     ]
-    parts, computed = _run(settings, _aggregates_jobs(sessions, context, chosen, scope), jobs, pool)
+    parts, computed = _run(settings, _aggregates_jobs(sessions, context, chosen, scope), jobs, pool, throttle)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
         comparisons = _with_extra(sessions, context, chosen, comparisons)
@@ -163,8 +174,18 @@ def _aggregates_jobs(
     ]
 
 
+def _refresh(sessions: Sessions) -> None:
+    """Connect to the target again if the connection was lost while chunks were compared."""
+    if sessions.target.closed:
+        sessions.open_target()
+
+
 def _run(
-    settings: Settings, aggregates: Sequence[AggregatesJob], chunks: Sequence[ChunkJob], pool: Executor | None
+    settings: Settings,
+    aggregates: Sequence[AggregatesJob],
+    chunks: Sequence[ChunkJob],
+    pool: Executor | None,
+    throttle: Throttle | None,
 ) -> tuple[dict[str, list[CollectionComparison]], list[BothSides]]:
     """Run all jobs; return the comparisons of the chunks by collection, and the aggregates.
 
@@ -183,17 +204,11 @@ def _run(
         Progress("parity", sizes) if pool is None else nullcontext() as progress,
         executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
     ):
-        futures = submit(chosen, _run_job, jobs)
-        last = {future: job for future, job in reversed(futures.items()) if isinstance(job, AggregatesJob)}
-        with _computed_beside(last if beside else {}) as found:
-            waited: list[Future[Any]] = [*futures, found]
-            for future in as_completed(waited):
-                if future is found:
-                    computed += found.result()
-                    continue
-                if future.cancelled():  # the thread has it
-                    continue
-                part, job = future.result(), futures[future]
+        submission = Submission(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
+        with _computed_beside(lambda: _withdrawn(submission) if beside else None) as found:
+            for job, part in submission:
+                if found.done():
+                    found.result()  # what failed there ends this check
                 if isinstance(part, BothSides):
                     computed.append(part)
                     continue
@@ -201,22 +216,30 @@ def _run(
                 if progress is not None and isinstance(job, ChunkJob):
                     size = part.documents * job.chunk.average_bytes
                     progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
+            computed += found.result()
     return parts, computed
 
 
+def _withdrawn(submission: "Submission[AggregatesJob | ChunkJob, BothSides | CollectionComparison]") -> object:
+    return submission.withdraw(lambda job: isinstance(job, AggregatesJob))
+
+
 @contextmanager
-def _computed_beside(jobs: Mapping[Future[Any], AggregatesJob]) -> Iterator[Future[list[BothSides]]]:
-    """Let a thread take these jobs from their executor one by one, and yield what will hold their results.
+def _computed_beside(next_job: Callable[[], object]) -> Iterator[Future[list[BothSides]]]:
+    """Let a thread compute the aggregates that it is given, until there are no more; yield what will hold the results.
 
     A block that fails waits for the job that runs, as its executor does; one that is interrupted does not.
     """
     found: Future[list[BothSides]] = Future()
     failed = threading.Event()
 
+    def jobs() -> Iterator[AggregatesJob]:
+        while not failed.is_set() and isinstance(job := next_job(), AggregatesJob):
+            yield job
+
     def compute() -> None:
         try:
-            taken = (job for future, job in jobs.items() if not failed.is_set() and future.cancel())
-            found.set_result([compute_aggregates_apart(job) for job in taken])
+            found.set_result([compute_aggregates_apart(job) for job in jobs()])
         except BaseException as error:  # noqa: BLE001 - raised where the results are asked for
             found.set_exception(error)
 

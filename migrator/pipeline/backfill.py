@@ -1,7 +1,6 @@
 """The backfill: plan or resume, chunks in the order of the foreign keys, closing passes."""
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future, as_completed
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,12 +15,12 @@ from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
 from migrator.pipeline.executors import (
     ChunkJob,
+    documents_of,
     estimates,
     executor,
     is_small,
     require_executor,
     start_workers,
-    submit,
     workers,
 )
 from migrator.pipeline.extract import SourceCollection, no_collection_message
@@ -30,7 +29,9 @@ from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, thread_executor
+from migrator.pipeline.submission import Submission
 from migrator.pipeline.tail import applier
+from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
@@ -84,6 +85,7 @@ def _copied(
     sessions: Sessions, scope: Scope, snapshot: str, *, restart: bool, dry_run: bool, position: bool
 ) -> BackfillResult:
     settings, profile = sessions.settings, sessions.profile
+    throttle = throttle_of(sessions, refresh=keep_backfill_lock)
     begun = retry_transient(
         settings, lambda: _start(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     )
@@ -102,7 +104,7 @@ def _copied(
         for chunk in pending
     ]
     with Progress("dry run" if dry_run else "backfill", estimates(jobs)) as progress:
-        done, interrupted = run_chunks(settings, profile, jobs, progress)
+        done, interrupted = run_chunks(settings, profile, jobs, progress, throttle)
     if not dry_run and not interrupted:
         retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
@@ -207,7 +209,7 @@ def levels(profile: Profile) -> dict[str, int]:
 
 
 def run_chunks(
-    settings: Settings, profile: Profile, jobs: Sequence[ChunkJob], progress: Progress
+    settings: Settings, profile: Profile, jobs: Sequence[ChunkJob], progress: Progress, throttle: Throttle
 ) -> tuple[list[ChunkResult], bool]:
     """Run the chunks, parents first; return the results, and whether it was interrupted."""
     depth = levels(profile)
@@ -218,31 +220,23 @@ def run_chunks(
         start_workers(pool, settings.copy, copy_chunk.__module__, len(jobs))
         for level in sorted({depth[job.chunk.collection] for job in jobs}):
             batch = [job for job in jobs if depth[job.chunk.collection] == level]
-            if not _run_level(pool, batch, done, progress):
+            chunks = Submission(pool, copy_chunk, batch, settings.copy, throttle, documents_of)
+            if not _run_level(chunks, done, progress):
                 return done, True
     return done, False
 
 
-def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkResult], progress: Progress) -> bool:
+def _run_level(chunks: Submission[ChunkJob, ChunkResult], done: list[ChunkResult], progress: Progress) -> bool:
     """Run chunks that do not depend on each other; on Ctrl-C finish those that run, and return False."""
-    futures = submit(pool, copy_chunk, jobs)
     try:
-        for future in as_completed(futures):
-            _count(future.result(), done, progress)
+        for _, result in chunks:
+            _count(result, done, progress)
     except KeyboardInterrupt:
         progress.waiting("for the running chunks to finish; finished chunks are kept")
-        running = [future for future in futures if not future.cancel() and not future.done()]
-        for future in running:
-            _count_if_done(future, done, progress)
+        for _, result in chunks.interrupt():
+            _count(result, done, progress)
         return False
     return True
-
-
-def _count_if_done(future: "Future[ChunkResult]", done: list[ChunkResult], progress: Progress) -> None:
-    try:
-        _count(future.result(), done, progress)
-    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the call ends as interrupted anyway; the chunk stays pending
-        return
 
 
 def _count(result: ChunkResult, done: list[ChunkResult], progress: Progress) -> None:

@@ -5,7 +5,6 @@ All documents are read, because the field that breaks a migration is rare and a 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import as_completed
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -16,11 +15,13 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, collector_paused, estimates, executor, submit
+from migrator.pipeline.executors import ChunkJob, collector_paused, documents_of, estimates, executor
 from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
+from migrator.pipeline.submission import Submission
+from migrator.pipeline.throttle import Throttle, throttle_without_target
 from migrator.pipeline.transform import transform_documents
 from migrator.progress import Progress
 from migrator.values.document import type_name
@@ -87,13 +88,14 @@ def census(settings: Settings, scope: Scope) -> Census:
         if not found:
             raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
         chosen = scope.chosen(found)
+        throttle = throttle_without_target(sessions)
         plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, found, position=False)
         jobs = [
             ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot)
             for one in chosen
             for chunk in plans.cut(sessions.reader, one, settings, "merge")
         ]
-        parts = _run(settings, jobs)
+        parts = _run(settings, jobs, throttle)
     return Census(
         profile=f"{plan.profile}/{plan.profile_version}",
         database=sessions.reader.database,
@@ -103,13 +105,12 @@ def census(settings: Settings, scope: Scope) -> Census:
     )
 
 
-def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["ChunkCensus"]]:
+def _run(settings: Settings, jobs: Sequence[ChunkJob], throttle: Throttle) -> dict[str, list["ChunkCensus"]]:
     parts: dict[str, list[ChunkCensus]] = {}
     if not jobs:
         raise UsageError("no collection of the source is in this scope")
     with Progress("inspect", estimates(jobs)) as progress, executor(settings.copy) as pool:
-        for future in as_completed(submit(pool, census_chunk, jobs)):
-            part = future.result()
+        for _, part in Submission(pool, census_chunk, jobs, settings.copy, throttle, documents_of):
             parts.setdefault(part.collection, []).append(part)
             progress.add(part.collection, part.documents, 0, part.bytes, sum(part.quarantine.values()))
     return parts

@@ -19,6 +19,13 @@ _open_client: Any = distributed.Client
 _open_cluster: Any = distributed.LocalCluster
 
 
+def threads(pool: Executor) -> int:
+    """Return how many jobs the cluster of an executor works on at the same time."""
+    own: Any = pool
+    counts: dict[str, int] = own._client.nthreads()  # noqa: SLF001 - the executor does not say
+    return max(1, sum(counts.values()))
+
+
 @contextmanager
 def cluster(settings: CopySettings) -> Iterator[Executor]:
     """Yield the cluster whose address is configured, or one of this machine's processes."""

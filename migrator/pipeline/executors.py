@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -17,11 +17,10 @@ from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import TypeVar
 
 import msgspec
 
-from migrator import fault_points, interruption, telemetry
+from migrator import interruption, telemetry
 from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.pipeline.ledger import Chunk, Plan
@@ -36,9 +35,8 @@ SMALL_BYTES = 8_388_608
 REASON_BYTES = 2_000
 """At most so much of a reason: a write of less than PIPE_BUF is not mixed with another one."""
 LOST_WORKER = "a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
-
-Job = TypeVar("Job")
-Done = TypeVar("Done")
+SPARE_JOBS = 2
+"""Jobs that an executor is given beyond the number of its workers."""
 
 
 class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +128,11 @@ def _dask() -> ModuleType:
         raise ConfigurationError(f"copy.executor is dask: install the extra, {install_extra('dask')}") from None
 
 
+def documents_of(job: object) -> int:
+    """Return how many documents a job is about to read, as estimated; 0 for one that reads none."""
+    return job.chunk.estimated if isinstance(job, ChunkJob) else 0
+
+
 def estimates(jobs: Iterable[ChunkJob]) -> dict[str, int]:
     """Return the number of documents that the jobs of each collection are about to read, as estimated."""
     counts: Counter[str] = Counter()
@@ -153,16 +156,11 @@ def _import(module: str) -> None:
     import_module(module)
 
 
-def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
-    """Submit every job to the executor; return the futures in the order of the jobs.
-
-    Worker processes are started here, with Ctrl-C blocked: it goes to the whole process group, and the parent handles
-    it, also while a worker is still importing.
-    """
-    with interruption_blocked():
-        futures = {pool.submit(function, job): job for job in jobs}
-        fault_points.reach(fault_points.AFTER_CHUNKS_SUBMITTED)
-    return futures
+def jobs_at_a_time(pool: Executor, settings: CopySettings) -> int:
+    """Return how many jobs an executor is given at a time, so that no worker of it waits for one."""
+    if settings.executor == "dask" and not isinstance(pool, ProcessPoolExecutor | ThreadPoolExecutor):
+        return int(_dask().threads(pool)) + SPARE_JOBS
+    return workers(settings) + SPARE_JOBS
 
 
 @contextmanager

@@ -8,7 +8,8 @@ import psycopg
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value, target_connection
 from migrator.errors import MigratorError
-from migrator.pipeline import deferred_ddl, ledger, locks
+from migrator.pipeline import control, deferred_ddl, ledger, locks
+from migrator.pipeline.control import Control
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.positions import TailCounts
@@ -49,6 +50,8 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Documents that people gave up (``quarantine drop``)."""
     tail: TailStatus | None = None
     """None: no tail ever ran."""
+    control: Control = Control()
+    """What operators set while it runs."""
 
 
 def copy_status(settings: Settings) -> CopyStatus:
@@ -56,7 +59,7 @@ def copy_status(settings: Settings) -> CopyStatus:
     with target_connection(settings) as target:
         plan = ledger.latest_plan(target)
         if plan is None:
-            return CopyStatus(plan=None)
+            return CopyStatus(plan=None, control=control.read(target))
         collections = fetch_structs(
             target,
             CollectionStatus,
@@ -73,6 +76,7 @@ def copy_status(settings: Settings) -> CopyStatus:
             quarantined=ledger.quarantined_count(target, plan.profile),
             dropped=ledger.dropped_count(target, plan.profile),
             tail=_tail_status(target, plan.profile),
+            control=control.read(target),
         )
 
 

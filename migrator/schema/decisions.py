@@ -15,6 +15,7 @@ ROLLBACK: Final = "rollback"
 REPAIR: Final = "parity repair"
 DOWNGRADE: Final = "schema downgrade"
 DROP: Final = "quarantine drop"
+CONTROL: Final = "control"
 
 
 class Approval(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.errors import UnreachableError
-from migrator.pipeline import ledger, locks
+from migrator.pipeline import control, ledger, locks
 from migrator.pipeline.completion import write_derived
 from migrator.pipeline.executors import collector_paused
 from migrator.pipeline.ledger import Plan
@@ -313,6 +313,16 @@ class TailSession:
             f" {now.removed:,} removed; {self._rate.value:,.0f} events/s, lag {self._watch.seconds} s"
         )
 
+    def oplog_words(self) -> str:
+        """Return for how long the source keeps the changes after the position."""
+        found = positions.oplog_history(self.sessions.source)
+        if found is None:
+            return "the tool may not read the oplog, so nobody knows how long it keeps the changes from here"
+        if not found.full:
+            return "the oplog keeps all changes from here until it is full"
+        hours = max(0, self.position.time.time - found.oldest.time) / 3600
+        return f"the oplog keeps the changes from here for about {hours:.1f} h more"
+
     def result(self, before: TailTotals, *, reached: bool) -> "TailResult":
         """Return what was done since the totals ``before``."""
         now = totals_of(self.totals())
@@ -336,6 +346,8 @@ Until: TypeAlias = Timestamp | Literal["caught-up"] | None
 
 REPORT_EVERY_S = 10.0
 METRICS_EVERY_S = 1.0
+WARN_EVERY_S = 600.0
+"""How often a tail that is paused says how long the oplog keeps what it has not applied."""
 
 
 class TailResult(TailTotals, frozen=True, kw_only=True):
@@ -359,8 +371,18 @@ class Tail:
     ``run`` may be called again on one object, which keeps its connections and the lock between calls.
     """
 
-    def __init__(self, settings: Settings, *, metrics_file: Path | None = None, frozen_s: float = FROZEN_S) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        metrics_file: Path | None = None,
+        frozen_s: float = FROZEN_S,
+        can_be_paused: bool = False,
+    ) -> None:
+        """``can_be_paused``: wait while ``migrator control pause`` is in force; a cutover does not."""
         self._settings = settings
+        self._can_be_paused = can_be_paused
+        self._looked = float("-inf")
         self._metrics_file = metrics_file
         self._frozen_s = frozen_s
         self._session: TailSession | None = None
@@ -421,6 +443,8 @@ class Tail:
         moved = False
         try:
             while not stop.is_set():
+                if self._can_be_paused and self._wait_while_paused(session, stop):
+                    break
                 session.step(final=goal)
                 moved = True
                 self._tell(session)
@@ -439,6 +463,22 @@ class Tail:
         except BaseException:
             self.close()
             raise
+        return False
+
+    def _wait_while_paused(self, session: TailSession, stop: threading.Event) -> bool:
+        """Wait while the migration is paused; return whether ``stop`` was set meanwhile."""
+        if time.monotonic() - self._looked < control.READ_EVERY_S:
+            return False
+        warned = float("-inf")
+        while (pause := control.read(session.sessions.target).pause) is not None:
+            now = time.monotonic()
+            if now - warned >= WARN_EVERY_S:
+                warned = now
+                waiting(f"paused {pause.words}; {session.oplog_words()}: migrator control resume")
+            fault_points.reach(fault_points.TAIL_PAUSED)
+            if stop.wait(control.READ_EVERY_S):
+                return True
+        self._looked = time.monotonic()
         return False
 
     def _tell(self, session: TailSession) -> None:

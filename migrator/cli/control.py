@@ -1,0 +1,176 @@
+"""The commands of ``control``: pause, limits and the postponed cutover of a migration, while it runs."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import click
+
+from migrator.cli.confirmation import approval, approval_options
+from migrator.cli.options import common_options, dry_run_option, finish, load, show
+from migrator.config import Settings, nearest
+from migrator.connections.postgres import target_connection
+from migrator.cutover.journal import require_no_cutover
+from migrator.errors import UsageError
+from migrator.exit_status import mask
+from migrator.pipeline import control
+from migrator.pipeline.control import LIMITS, PAUSE, POSTPONE, UNITS, Control, LimitName, Limits, limit_words
+from migrator.pipeline.sessions import SourceSessions
+from migrator.pipeline.throttle import require_measurable
+from migrator.schema.decisions import Approval
+
+
+@click.group()
+def control_group() -> None:
+    """Pause, slow down or postpone a migration while it runs, from any machine that reaches the target."""
+
+
+@control_group.command("show", short_help="Show what is in force, and who set it.")
+@common_options
+def show_command(config: str | None, *, as_json: bool) -> None:
+    """Show the pause, the limits with their origin, and whether the cutover is postponed; who set it, when and why."""
+    _show(load(config), as_json=as_json)
+
+
+@control_group.command("pause", short_help="Let copies, parity checks and the tail wait.")
+@approval_options
+@dry_run_option
+@common_options
+def pause_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Let running copies, parity checks and the tail wait, and those that are started later.
+
+    Chunks that have begun end. Nothing is lost, and Ctrl-C ends a command that waits. The oplog must keep what the tail
+    has not applied: the tail says how many hours are left. Refused while a cutover is under way.
+    """
+    settings = load(config)
+    with target_connection(settings) as target:
+        require_no_cutover(target)
+    _put(settings, {PAUSE: None}, approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+@control_group.command("resume", short_help="End the pause.")
+@approval_options
+@dry_run_option
+@common_options
+def resume_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Let what was paused continue. What waits notices within seconds."""
+    _remove(load(config), (PAUSE,), approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+@control_group.command("set", short_help="Set limits, in place of those of the configuration.")
+@click.argument("limits", nargs=-1, required=True, metavar="NAME=VALUE...")
+@approval_options
+@dry_run_option
+@common_options
+def set_command(
+    config: str | None,
+    limits: tuple[str, ...],
+    who: str | None,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Set limits of running and later copies and parity checks: max_rate=500 max_source_load=40; 0 is no limit.
+
+    They are in force in place of those of the configuration, until they are cleared. A limit that cannot be measured is
+    refused, with the right that is missing.
+    """
+    values: dict[str, float] = dict(map(_limit, limits))
+    settings = load(config)
+    with closing(SourceSessions(settings)) as sessions:
+        require_measurable(sessions, Limits(**values))
+    _put(settings, values, approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+@control_group.command("clear", short_help="Let the limits of the configuration hold again.")
+@click.argument("names", nargs=-1, type=click.Choice(LIMITS), metavar="[NAME]...")
+@approval_options
+@dry_run_option
+@common_options
+def clear_command(
+    config: str | None,
+    names: tuple[LimitName, ...],
+    who: str | None,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Remove limits that were set, all if none is named: those of the configuration hold again."""
+    _remove(load(config), names or LIMITS, approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+@control_group.command("postpone-cutover", short_help="Let cutover run wait before its fence.")
+@approval_options
+@dry_run_option
+@common_options
+def postpone_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Let cutover run, now or later, wait before it stops any writer, until migrator control allow-cutover."""
+    _put(load(config), {POSTPONE: None}, approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+@control_group.command("allow-cutover", short_help="End the postponement of the cutover.")
+@approval_options
+@dry_run_option
+@common_options
+def allow_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Let a cutover that waits continue: it evaluates its gates again, and then stops the writers."""
+    _remove(load(config), (POSTPONE,), approval(who, reason), dry_run=dry_run, as_json=as_json)
+
+
+def _limit(text: str) -> tuple[LimitName, float]:
+    """Return a limit and its value; raise ``UsageError``."""
+    name, _, value = text.partition("=")
+    known = next((one for one in LIMITS if one == name), None)
+    if known is None:
+        raise UsageError(f"unknown limit {name}{nearest(name, LIMITS)}")
+    try:
+        number = int(value)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= control.LARGEST_LIMIT:
+        raise UsageError(f"{name}: expected a whole number of {UNITS[known]}, 0 for no limit")
+    return known, number
+
+
+def _put(settings: Settings, values: Mapping[str, float | None], by: Approval, *, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        lines = (f"would set {_assignment(name, value)}; nothing was written" for name, value in values.items())
+        show({"would_set": values}, lines, as_json=as_json)
+        finish(mask())
+    with target_connection(settings) as target:
+        control.put(target, values, by)
+    _show(settings, as_json=as_json)
+
+
+def _remove(settings: Settings, names: tuple[str, ...], by: Approval, *, dry_run: bool, as_json: bool) -> None:
+    if dry_run:
+        with target_connection(settings) as target:
+            found = [name for name in control.read(target).entries if name in names]
+        show({"would_remove": found}, [f"would remove: {', '.join(found) or 'nothing'}"], as_json=as_json)
+        finish(mask())
+    with target_connection(settings) as target:
+        control.remove(target, names, by)
+    _show(settings, as_json=as_json)
+
+
+def _assignment(name: str, value: float | None) -> str:
+    return name if value is None else f"{name}={value:g}"
+
+
+def _show(settings: Settings, *, as_json: bool) -> None:
+    with target_connection(settings) as target:
+        found = control.read(target)
+    limits = found.limits(settings.copy)
+    told = {"pause": found.pause, "postpone_cutover": found.postponed}
+    origins = {name: {"value": getattr(limits, name), "set": found.entries.get(name)} for name in LIMITS}
+    show(told | {"limits": origins}, _lines(found, limits), as_json=as_json)
+
+
+def _lines(found: Control, limits: Limits) -> Iterator[str]:
+    yield f"paused {found.pause.words}" if found.pause else "not paused"
+    for name in LIMITS:
+        what = limit_words(name, getattr(limits, name))
+        entry = found.entries.get(name)
+        yield f"{name}: {what}, {f'set {entry.words}' if entry else 'of the configuration'}"
+    yield f"cutover postponed {found.postponed.words}" if found.postponed else "cutover not postponed"
