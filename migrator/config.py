@@ -133,6 +133,8 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a server that goes away during the copy, or a table that somebody else has locked, is waited for."""
     max_rate: Annotated[int, Meta(ge=0)] = 0
     """Documents of the source that all workers together read in a second, on average; 0: no limit."""
+    max_replication_lag: WaitOrNone = NONE
+    """Lag of the source's slowest secondary (or standby) beyond which no chunk is begun; zero: no limit."""
     max_source_load: Annotated[int, Meta(ge=0)] = 0
     """Active clients and queued operations of the source's server beyond which no chunk is begun; 0: no limit."""
 

@@ -7,9 +7,10 @@ import click
 
 from migrator.cli.confirmation import approval, approval_options
 from migrator.cli.options import common_options, dry_run_option, finish, load, show
-from migrator.config import Settings, nearest
+from migrator.config import LONGEST_WAIT, Settings, nearest
 from migrator.connections.postgres import target_connection
 from migrator.cutover.journal import require_no_cutover
+from migrator.durations import NONE, parse_duration
 from migrator.errors import UsageError
 from migrator.exit_status import mask
 from migrator.pipeline import control
@@ -57,7 +58,7 @@ def resume_command(config: str | None, who: str | None, reason: str | None, *, d
 
 
 @control_group.command("set", short_help="Set limits, in place of those of the configuration.")
-@click.argument("limits", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("limits", nargs=-1, required=True, metavar="NAME=VALUE [NAME=VALUE]...")
 @approval_options
 @dry_run_option
 @common_options
@@ -70,10 +71,11 @@ def set_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Set limits of running and later copies and parity checks: max_rate=500 max_source_load=40; 0 is no limit.
+    """Set limits of running and later copies and parity checks, such as max_rate=500; 0 is no limit.
 
-    They are in force in place of those of the configuration, until they are cleared. A limit that cannot be measured is
-    refused, with the right that is missing.
+    NAME is max_rate, max_replication_lag (a duration, such as 10s) or max_source_load. What is set is in force in place
+    of the configuration, until it is cleared. A limit that cannot be measured is refused, with the right that is
+    missing.
     """
     values: dict[str, float] = dict(map(_limit, limits))
     settings = load(config)
@@ -124,6 +126,12 @@ def _limit(text: str) -> tuple[LimitName, float]:
     known = next((one for one in LIMITS if one == name), None)
     if known is None:
         raise UsageError(f"unknown limit {name}{nearest(name, LIMITS)}")
+    if known == "max_replication_lag":
+        try:
+            length = parse_duration(value, least=NONE, most=LONGEST_WAIT)
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from None
+        return known, length.total_seconds()
     try:
         number = int(value)
     except ValueError:

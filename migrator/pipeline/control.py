@@ -16,14 +16,15 @@ from migrator.schema.decisions import Approval
 
 PAUSE: Final = "pause"
 POSTPONE: Final = "postpone-cutover"
-LimitName: TypeAlias = Literal["max_rate", "max_source_load"]
-LIMITS: Final[tuple[LimitName, ...]] = ("max_rate", "max_source_load")
+LimitName: TypeAlias = Literal["max_rate", "max_replication_lag", "max_source_load"]
+LIMITS: Final[tuple[LimitName, ...]] = ("max_rate", "max_replication_lag", "max_source_load")
 """Keys of ``[copy]`` in whose place a value can be set."""
 
 LARGEST_LIMIT: Final = 2**31 - 1
 
 UNITS: Final[Mapping[str, str]] = {
     "max_rate": "documents a second",
+    "max_replication_lag": "s of replication lag",
     "max_source_load": "active clients and queued operations",
 }
 
@@ -52,6 +53,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_rate: float = 0
     """Documents a second, of all workers together."""
+    max_replication_lag: float = 0
+    """Seconds by which the slowest secondary of the source may be behind."""
     max_source_load: float = 0
     """Active clients and queued operations of the source."""
 
@@ -93,12 +96,16 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
 def limit_words(name: str, value: float) -> str:
     """Return a limit with its unit."""
-    return f"{value:,.0f} {UNITS[name]}" if value else "no limit"
+    return f"{value:,g} {UNITS[name]}" if value else "no limit"
 
 
 def configured_limits(settings: CopySettings) -> dict[str, float]:
     """Return the limits of the configuration by their keys; durations in seconds."""
-    return {"max_rate": settings.max_rate, "max_source_load": settings.max_source_load}
+    return {
+        "max_rate": settings.max_rate,
+        "max_replication_lag": settings.max_replication_lag.total_seconds(),
+        "max_source_load": settings.max_source_load,
+    }
 
 
 def read(connection: Connection) -> Control:

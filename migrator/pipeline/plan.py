@@ -139,9 +139,16 @@ def cut(reader: SourceReader, found: SourceCollection, settings: Settings, mode:
         lower, ordinal = upper, ordinal + 1
 
 
+SMALLEST_PACED = 100
+"""Documents of a chunk of a copy whose rate is limited; smaller chunks would cost more than they smooth."""
+
+
 def chunk_documents(settings: Settings, average_bytes: float) -> int:
     """Return how many documents make a chunk."""
-    return max(1, min(settings.copy.chunk_documents, int(settings.copy.chunk_bytes / max(average_bytes, 1.0))))
+    limits = [settings.copy.chunk_documents, int(settings.copy.chunk_bytes / max(average_bytes, 1.0))]
+    if settings.copy.max_rate:
+        limits.append(max(settings.copy.max_rate, SMALLEST_PACED))
+    return max(1, min(limits))
 
 
 def load_mode(target: Connection, collection: Collection) -> LoadMode:
@@ -223,6 +230,8 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
         for one in chosen
     )
     estimated = round(seconds / workers(settings.copy))
+    if settings.copy.max_rate:
+        estimated = max(estimated, round(sum(one.documents for one in chosen) / settings.copy.max_rate))
     return BackfillPlan(
         collections=collections,
         unknown_collections=unknown,

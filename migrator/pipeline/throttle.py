@@ -5,21 +5,35 @@ on this machine or in a cluster, and a wait holds neither a transaction nor a cu
 """
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeAlias
 
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.pipeline import control
 from migrator.pipeline.control import READ_EVERY_S, Control, Limits
 from migrator.pipeline.sessions import Sessions, SourceSessions, retry_transient
-from migrator.pipeline.source_load import source_load
+from migrator.pipeline.source_load import replication_lag, source_load
 from migrator.telemetry import has_display, waiting
 
 SAID_EVERY_S: Final = 10.0
 """Seconds after which the reason of a wait is said again."""
 LONGEST_S: Final = 1.0
 """The longest wait after which the caller asks again: what is set may have changed."""
+
+
+WORDS: Final[Mapping[str, str]] = {
+    "max_replication_lag": "replication lag {:,.0f} s, limit {:,g} s",
+    "max_source_load": "load of the source {:,.0f} clients, limit {:,.0f}",
+}
+Measures: TypeAlias = Mapping[str, Callable[[], float]]
+"""Name of a limit → what measures the source for it."""
+
+
+def measured(limits: Limits) -> dict[str, float]:
+    """Return the limits in force that the source is measured for."""
+    return {name: limit for name in WORDS if (limit := getattr(limits, name))}
 
 
 class Pace:
@@ -47,23 +61,23 @@ class Throttle:
         self,
         settings: Settings,
         read_control: Callable[[], Control],
-        load: Callable[[], float],
+        measures: Measures,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Measure each configured limit once; raise the tool's error for what cannot be measured."""
+        """Measure the source once for each limit in force; raise the tool's error for what cannot be measured."""
         self._settings = settings
         self._read_control = read_control
-        self._load = load
+        self._measures = measures
         self._clock = clock
         self._pace = Pace()
-        self._control = Control()
+        self._control = read_control()
         self._busy = ""
         """Why the source is too busy; empty: it is not."""
         self._read_at = self._said_at = float("-inf")
         self._said = ""
-        if settings.copy.max_source_load:
-            load()
+        for name in measured(self.limits):
+            measures[name]()
 
     @property
     def limits(self) -> Limits:
@@ -93,15 +107,15 @@ class Throttle:
         if self._control.pause is not None:
             return "pause", f"paused {self._control.pause.words}: migrator control resume", LONGEST_S
         if self._busy:
-            return "load", self._busy, LONGEST_S
+            return "busy", self._busy, LONGEST_S
         return "rate", f"limit of {rate:,.0f} documents a second", seconds
 
     def _too_busy(self) -> str:
-        limit = self.limits.max_source_load
-        if not limit:
-            return ""
-        found = self._load()
-        return f"load of the source {found:,.0f} clients, limit {limit:,.0f}" if found > limit else ""
+        for name, limit in measured(self.limits).items():
+            found = self._measures[name]()
+            if found > limit:
+                return WORDS[name].format(found, limit)
+        return ""
 
     def _say(self, kind: str, reason: str, now: float) -> None:
         """Say why: at once when the kind of the reason changes. The rate is said on a terminal only, where bars are."""
@@ -114,8 +128,9 @@ class Throttle:
 
 def require_measurable(sessions: SourceSessions, limits: Limits) -> None:
     """Raise the tool's error if a limit cannot be measured."""
-    if limits.max_source_load:
-        source_load(sessions)
+    measures = _measures(sessions)
+    for name in measured(limits):
+        measures[name]()
 
 
 def throttle_of(sessions: Sessions, *, refresh: Callable[[Sessions], None]) -> Throttle:
@@ -129,13 +144,14 @@ def throttle_of(sessions: Sessions, *, refresh: Callable[[Sessions], None]) -> T
 
         return retry_transient(settings, once)
 
-    return Throttle(settings, read_control, _load_of(sessions))
+    return Throttle(settings, read_control, _measures(sessions))
 
 
 def throttle_without_target(sessions: SourceSessions) -> Throttle:
     """Return the throttle of a command that has no target: the limits of the configuration hold."""
-    return Throttle(sessions.settings, Control, _load_of(sessions))
+    return Throttle(sessions.settings, Control, _measures(sessions))
 
 
-def _load_of(sessions: SourceSessions) -> Callable[[], float]:
-    return lambda: retry_transient(sessions.settings, lambda: source_load(sessions))
+def _measures(sessions: SourceSessions) -> Measures:
+    found = {"max_replication_lag": replication_lag, "max_source_load": source_load}
+    return {name: partial(retry_transient, sessions.settings, partial(ask, sessions)) for name, ask in found.items()}

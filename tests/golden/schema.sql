@@ -145,6 +145,30 @@ COMMENT ON COLUMN migration.chunks.worker IS 'process that copied it';
 
 COMMENT ON COLUMN migration.chunks.checksum IS 'SHA-256 over this row and its notes, as the tool wrote them; null: pending, or of an older version';
 
+CREATE TABLE migration.control (
+    name text NOT NULL,
+    value double precision,
+    who text NOT NULL,
+    reason text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT ck_control_name CHECK ((name = ANY (ARRAY['pause'::text, 'postpone-cutover'::text, 'max_rate'::text, 'max_replication_lag'::text, 'max_source_load'::text]))),
+    CONSTRAINT ck_control_value CHECK (((value IS NULL) = (name = ANY (ARRAY['pause'::text, 'postpone-cutover'::text]))))
+);
+
+ALTER TABLE migration.control OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.control IS 'What operators set while a migration runs: a pause, a postponed cutover, limits of the copy.';
+
+COMMENT ON COLUMN migration.control.name IS 'pause, postpone-cutover, or the key of [copy] in whose place the value is';
+
+COMMENT ON COLUMN migration.control.value IS 'documents a second, seconds, or clients; 0: no limit; null: not a limit';
+
+COMMENT ON COLUMN migration.control.who IS 'who set it';
+
+COMMENT ON COLUMN migration.control.reason IS 'why it was set; may be empty';
+
+COMMENT ON COLUMN migration.control.at IS 'when it was set';
+
 CREATE TABLE migration.cutover_steps (
     cutover_id uuid NOT NULL,
     ordinal integer NOT NULL,
@@ -1556,6 +1580,9 @@ ALTER TABLE ONLY scheduler.graph_job_events ALTER COLUMN id SET DEFAULT nextval(
 
 ALTER TABLE ONLY migration.chunks
     ADD CONSTRAINT pk_chunks PRIMARY KEY (plan_id, collection, ordinal);
+
+ALTER TABLE ONLY migration.control
+    ADD CONSTRAINT pk_control PRIMARY KEY (name);
 
 ALTER TABLE ONLY migration.cutover_steps
     ADD CONSTRAINT pk_cutover_steps PRIMARY KEY (cutover_id, step);

@@ -50,6 +50,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "schema current",
         "schema check",
         "cutover plan",
+        "control show",
+        "control pause --dry-run",
         "cutover status",
         "rollback plan",
         "cutover run --dry-run",

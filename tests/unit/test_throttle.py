@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from migrator.config import CopySettings, Settings
 from migrator.errors import DeniedError
-from migrator.pipeline import submission
 from migrator.pipeline.control import LIMITS, PAUSE, POSTPONE, Control, Entry
-from migrator.pipeline.source_load import load_in
+from migrator.pipeline.source_load import lag_in, load_in
 from migrator.pipeline.submission import Submission
 from migrator.pipeline.throttle import SAID_EVERY_S, Pace, Throttle
 
@@ -22,21 +21,21 @@ AT = datetime(2026, 11, 23, 6, 0, tzinfo=UTC)
 class Scene:
     """A throttle whose clock, control and source are the test's."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **copy: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **copy: Any) -> None:  # noqa: ANN401 - keys of [copy]
         self.now = 0.0
-        self.load = 0.0
+        self.load = self.lag = 0.0
         self.entries: dict[str, Entry] = {}
         self.said: list[str] = []
         monkeypatch.setattr("migrator.pipeline.throttle.waiting", self.said.append)
         self.throttle = Throttle(
-            Settings(copy=CopySettings(**copy)), lambda: Control(entries=self.entries), self._load, clock=self._clock
+            Settings(copy=CopySettings(**copy)),
+            lambda: Control(entries=dict(self.entries)),
+            {"max_source_load": lambda: self.load, "max_replication_lag": lambda: self.lag},
+            clock=self._clock,
         )
 
     def _clock(self) -> float:
         return self.now
-
-    def _load(self) -> float:
-        return self.load
 
     def put(self, name: str, value: float | None = None, who: str = "anna", reason: str = "") -> None:
         self.entries[name] = Entry(name=name, value=value, who=who, reason=reason, at=AT)
@@ -95,8 +94,7 @@ def test_a_pause_holds_everything_and_says_who_and_why(monkeypatch: pytest.Monke
     assert set(scene.said) == {"paused by anna since 2026-11-23 06:00:00 UTC (nightly batch): migrator control resume"}
     assert len(scene.said) == 60 / SAID_EVERY_S
     del scene.entries[PAUSE]
-    assert scene.throttle.wait_s(1_000) > 0  # what is set is read every two seconds
-    scene.now += 2
+    scene.now += 2  # what is set is read so often
     assert scene.throttle.wait_s(1_000) == 0
 
 
@@ -121,8 +119,8 @@ def test_what_cannot_be_measured_is_refused_before_anything_begins() -> None:
         raise DeniedError("the right is missing")
 
     with pytest.raises(DeniedError, match="the right is missing"):
-        Throttle(Settings(copy=CopySettings(max_source_load=1)), Control, denied)
-    Throttle(Settings(), Control, denied)
+        Throttle(Settings(copy=CopySettings(max_source_load=1)), Control, {"max_source_load": denied})
+    Throttle(Settings(), Control, {"max_source_load": denied})
 
 
 def test_the_load_of_mongodb_is_clients_and_the_queue() -> None:
@@ -131,9 +129,31 @@ def test_the_load_of_mongodb_is_clients_and_the_queue() -> None:
     assert load_in(status) == 7
 
 
+def test_replication_lag_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, max_replication_lag=timedelta(seconds=10), max_source_load=40)
+    scene.lag = 14.4
+    assert scene.throttle.wait_s(1) > 0
+    assert scene.said == ["replication lag 14 s, limit 10 s"]
+    scene.put("max_replication_lag", 15.0)
+    scene.now += 2
+    assert scene.throttle.wait_s(1) == 0
+
+
+def test_the_lag_of_a_replica_set_is_that_of_its_slowest_secondary() -> None:
+    # MongoDB manual, replSetGetStatus and replSetGetConfig
+    def member(name: str, state: int, seconds: int) -> dict[str, Any]:
+        return {"name": name, "state": state, "optimeDate": AT - timedelta(seconds=seconds)}
+
+    members = [member("a", 1, 0), member("b", 2, 3), member("c", 2, 7), member("late", 2, 3_600), member("down", 8, 99)]
+    config = {"members": [{"host": one["name"]} for one in members]}
+    config["members"][3]["secondaryDelaySecs"] = 3_600
+    assert lag_in({"members": members}, config) == 7
+    assert lag_in({"members": members[:1] + members[3:]}, config) is None
+
+
 def test_every_limit_is_a_key_of_the_configuration_and_is_in_force_when_set() -> None:
     assert set(LIMITS) <= set(CopySettings.__struct_fields__)
-    entries = {name: Entry(name=name, value=7, who="anna", reason="", at=AT) for name in LIMITS}
+    entries: dict[str, Entry] = {name: Entry(name=name, value=7, who="anna", reason="", at=AT) for name in LIMITS}
     found = Control(entries=entries).limits(CopySettings())
     assert {name: getattr(found, name) for name in LIMITS} == dict.fromkeys(LIMITS, 7)
 
@@ -157,7 +177,7 @@ def sleeping(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def sleep(seconds: float) -> None:
         scene.now += seconds
 
-    monkeypatch.setattr(submission.time, "sleep", sleep)
+    monkeypatch.setattr("migrator.pipeline.submission.time.sleep", sleep)
     yield
 
 
@@ -178,5 +198,3 @@ def test_a_job_may_be_done_by_another_thread_unless_it_is_submitted() -> None:
     assert jobs.withdraw(lambda job: job == 5) == 5
     assert 5 not in {job for job, _ in running}
     assert jobs.withdraw(lambda _: True) is None
-
-

@@ -10,7 +10,7 @@ import pytest
     ("word", "said"),
     [
         ("backfil", "no command backfil; did you mean backfill?"),
-        ("xyzzy", "no command xyzzy; known: backfill, config, cutover, demo, doctor, inspect, "),
+        ("xyzzy", "no command xyzzy; known: backfill, config, control, cutover, demo, doctor, inspect, "),
         ("--nope", "No such option"),
     ],
 )

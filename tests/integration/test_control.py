@@ -1,0 +1,246 @@
+"""``migrator control``: what is set while a copy, a parity check, a tail or a cutover runs."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pymongo.database import Database
+
+from migrator import fault_points
+from migrator.config import Settings
+from migrator.connections.postgres import open_target
+from migrator.cutover.gates import GateOptions
+from migrator.cutover.status import cutover_status
+from migrator.embedded.mongo import MongoServer
+from migrator.errors import RefusedError
+from migrator.parity.check import check_parity
+from migrator.pipeline import control, throttle
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.executors import SPARE_JOBS
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail.loop import Tail
+from migrator.schema.decisions import Approval
+from tests.copying import number, run, run_of, settings_for, write_config
+from tests.cutting_over import gate, own_scene
+
+ANNA = Approval("anna", "nightly batch")
+DOCUMENTS = 20
+PENDING = "SELECT count(*) FROM migration.chunks WHERE state = 'pending'"
+AT_A_TIME = 1 + SPARE_JOBS
+
+Listener = Callable[[str], None]
+
+
+@pytest.fixture
+def settings(mongo_database: Database[Any], scheduler_dsn: str) -> Settings:
+    mongo_database["runs"].insert_many([run_of(_id=f"r{one:02}") for one in range(DOCUMENTS)])
+    return settings_for(mongo_database, scheduler_dsn, chunk=2)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is set be read at each look, and nothing wait for long."""
+    for place in (control, throttle):
+        monkeypatch.setattr(place, "READ_EVERY_S", 0.001)
+    monkeypatch.setattr(throttle, "LONGEST_S", 0.001)
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Callable[[Listener], None]:
+    """Name what is called at each named point of this process."""
+    return lambda listener: monkeypatch.setattr(fault_points, "_listen", listener)
+
+
+def put(settings: Settings, name: str, value: float | None = None) -> None:
+    with open_target(settings, autocommit=True) as target:
+        control.put(target, {name: value}, ANNA)
+
+
+def remove(settings: Settings, name: str) -> None:
+    with open_target(settings, autocommit=True) as target:
+        assert control.remove(target, [name], ANNA) == [name]
+
+
+def test_a_copy_is_paused_while_it_runs_and_resumed(
+    settings: Settings, scheduler_dsn: str, listening: Callable[[Listener], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited: list[int] = []
+
+    def passed(point: str) -> None:
+        if point == fault_points.AFTER_CHUNKS_SUBMITTED:
+            put(settings, control.PAUSE)
+        if point == fault_points.THROTTLED:
+            waited.append(number(scheduler_dsn, PENDING))
+            if waited[-1] == DOCUMENTS / 2 - AT_A_TIME:  # what was submitted has ended
+                remove(settings, control.PAUSE)
+
+    listening(passed)
+    done = backfill(settings, Scope())
+    assert (done.complete, done.documents) == (True, DOCUMENTS)
+    assert min(waited) == DOCUMENTS / 2 - AT_A_TIME
+    assert "waiting: paused by anna since " in capsys.readouterr().err
+
+
+def test_a_paused_copy_can_be_interrupted_and_is_finished_later(
+    settings: Settings, scheduler_dsn: str, listening: Callable[[Listener], None]
+) -> None:
+    def passed(point: str) -> None:
+        if point == fault_points.THROTTLED:
+            raise KeyboardInterrupt
+
+    put(settings, control.PAUSE)
+    listening(passed)
+    assert backfill(settings, Scope()).complete is False
+    assert number(scheduler_dsn, PENDING) == DOCUMENTS / 2
+    listening(lambda _: None)
+    remove(settings, control.PAUSE)
+    assert backfill(settings, Scope()).documents == DOCUMENTS
+
+
+def test_parity_check_and_tail_wait_too_and_a_check_under_the_fence_does_not(
+    settings: Settings,
+    mongo_database: Database[Any],
+    listening: Callable[[Listener], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    backfill(settings, Scope())
+    passed: list[str] = []
+
+    def resume(point: str) -> None:
+        if point in (fault_points.THROTTLED, fault_points.TAIL_PAUSED):
+            passed.append(point)
+            remove(settings, control.PAUSE)
+
+    listening(resume)
+    put(settings, control.PAUSE)
+    assert not check_parity(settings, Scope(), throttled=False).differs
+    assert passed == []
+    assert not check_parity(settings, Scope()).differs
+    assert passed == [fault_points.THROTTLED]
+    put(settings, control.PAUSE)
+    mongo_database["runs"].insert_one(run_of(_id="later"))
+    with Tail(settings, can_be_paused=True) as tail:
+        assert tail.run("caught-up").written == 1
+    assert passed == [fault_points.THROTTLED, fault_points.TAIL_PAUSED]
+    assert "the oplog keeps all changes from here until it is full" in capsys.readouterr().err
+
+
+def test_the_commands_say_what_is_in_force_and_record_who_and_why(
+    settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, settings)
+    who = ("--who", "anna", "--reason", "nightly batch")
+
+    def call(*arguments: str) -> tuple[int, list[str]]:
+        status, out, err = run(*arguments, "--config", str(config), cwd=tmp_path)
+        assert "Traceback" not in err
+        return status, (out or err).splitlines()
+
+    assert call("control", "show")[1] == [
+        "not paused",
+        "max_rate: no limit, of the configuration",
+        "max_replication_lag: no limit, of the configuration",
+        "max_source_load: no limit, of the configuration",
+        "cutover not postponed",
+    ]
+    assert call("control", "pause", "--dry-run", *who)[1] == ["would set pause; nothing was written"]
+    status, said = call("control", "set", "max_rate=500", "max_source_load=9000", *who)
+    assert (status, said[1].partition(" since ")[0]) == (0, "max_rate: 500 documents a second, set by anna")
+    status, said = call("control", "set", "max_replication_lag=10s", *who)
+    assert (status, said) == (
+        2,
+        ["migrator: copy.max_replication_lag cannot be measured: the replica set rs0 has no secondary that answers"],
+    )
+    assert call("control", "set", "max_rat=1")[1] == ["migrator: unknown limit max_rat; did you mean max_rate?"]
+    assert call("control", "set", "max_replication_lag=10")[0] == 2
+    assert call("control", "pause", *who)[1][0].startswith("paused by anna since ")
+    found = call("status")[1]
+    assert found[0].startswith("max_rate: 500 documents a second, set by anna since ")
+    assert found[1].startswith("max_source_load: 9,000 active clients and queued operations, set by anna since ")
+    assert found[2].startswith("PAUSED by anna since ")
+    assert found[2].endswith(" (nightly batch): migrator control resume ends it")
+    assert call("control", "resume")[1][0] == "not paused"
+    shown = json.loads("\n".join(call("control", "clear", "--json")[1]))
+    assert shown == {
+        "limits": {name: {"set": None, "value": 0.0} for name in control.LIMITS},
+        "pause": None,
+        "postpone_cutover": None,
+    }
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.decisions WHERE kind = 'control'") == 6
+
+
+def test_a_limit_that_cannot_be_measured_is_refused_before_anything_is_written(
+    settings: Settings, scheduler_dsn: str
+) -> None:
+    with open_target(settings, autocommit=True) as target:
+        control.put(target, {"max_replication_lag": 10.0}, ANNA)
+    with pytest.raises(RefusedError, match="has no secondary that answers"):
+        backfill(settings, Scope())
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer(auth=True, fast=True) as started:
+        yield started
+
+
+def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
+    server: MongoServer, scheduler_dsn: str, listening: Callable[[Listener], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with own_scene(server, scheduler_dsn) as scene:
+        points: list[str] = []
+
+        def interrupt(point: str) -> None:
+            if point == fault_points.CUTOVER_POSTPONED:
+                raise KeyboardInterrupt
+
+        def passed(point: str) -> None:
+            points.append(point)
+            if point == f"{fault_points.CUTOVER_PREFIX}preflight.done":
+                put(scene.settings, control.POSTPONE)  # once more, when the first steps are done
+            if point == fault_points.CUTOVER_POSTPONED:
+                with scene.foreign() as foreign:
+                    foreign["runs"].insert_one(run_of(_id=f"late-{len(points)}"))
+                remove(scene.settings, control.POSTPONE)
+
+        put(scene.settings, control.POSTPONE)
+        held, words = gate(scene.settings, scene.conditions, "control")
+        assert (held, words.partition(" since ")[0]) == (None, "postponed by anna")
+        listening(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scene.switch()
+        assert cutover_status(scene.settings).cutover is None
+        listening(passed)
+        done = scene.switch()
+        assert done.cutover.state == "cut-over"
+        assert done.compared >= 2  # what was written while it waited
+        steps = [one.removeprefix(fault_points.CUTOVER_PREFIX) for one in points]
+        assert steps.count(fault_points.CUTOVER_POSTPONED) == 2
+        assert steps.index(fault_points.CUTOVER_POSTPONED) < steps.index("preflight.begun")
+        last = len(steps) - 1 - steps[::-1].index(fault_points.CUTOVER_POSTPONED)
+        assert steps.index("catch-up.begun") < last < steps.index("fence.begun")
+        assert "waiting: the cutover is postponed by anna since " in capsys.readouterr().err
+
+
+def test_a_paused_migration_is_not_cut_over_and_a_cutover_under_way_is_not_paused(
+    settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, settings)
+    put(settings, control.PAUSE)
+    held, words = gate(settings, GateOptions(config=config), "control")
+    assert held is False
+    assert words.endswith("(nightly batch): call migrator control resume")
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute(
+            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version)"
+            " VALUES (gen_random_uuid(), 'here', 'running', '', '', '')"
+        )
+    status, _, err = run("control", "pause", "--config", str(config), cwd=tmp_path)
+    assert (status, err) == (
+        2,
+        "migrator: a cutover is under way, or was interrupted: migrator cutover status names what to call\n",
+    )
