@@ -206,6 +206,22 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Export MongoDB at the cutover, so that rollback level 3 is possible."""
 
 
+class HookSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[hooks]``: commands that are called at named points, as lists of words; empty: none is called."""
+
+    timeout: Wait = timedelta(minutes=1)
+    """How long a hook may take; then it is ended, and has failed."""
+    backfill_started: list[str] = field(default_factory=list)
+    backfill_ended: list[str] = field(default_factory=list)
+    parity_ended: list[str] = field(default_factory=list)
+    cutover_before_fence: list[str] = field(default_factory=list)
+    cutover_fenced: list[str] = field(default_factory=list)
+    cutover_switched: list[str] = field(default_factory=list)
+    cutover_ended: list[str] = field(default_factory=list)
+    cutover_failed: list[str] = field(default_factory=list)
+    rollback_ended: list[str] = field(default_factory=list)
+
+
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[report]``: where reports go, and how much they list."""
 
@@ -233,6 +249,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     copy: CopySettings = field(default_factory=CopySettings)
     tail: TailSettings = field(default_factory=TailSettings)
     cutover: CutoverSettings = field(default_factory=CutoverSettings)
+    hooks: HookSettings = field(default_factory=HookSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 

@@ -17,6 +17,7 @@ from migrator.config import (
     postgres_dsn,
     source_uri,
 )
+from migrator.pipeline import hooks
 from migrator.sources import profile_of
 
 OVERRIDES = f"{PREFIX}PERSISTENCE__SCHEDULER"
@@ -46,6 +47,7 @@ def check_command(config: str | None, *, as_json: bool) -> None:
     """
     settings = load(config)
     profile = profile_of(settings.source)
+    hooks.require_programs(settings)
     told = {"configuration": config or DEFAULT_PATH, "source": f"{profile.name}, version {profile.version}"}
     for name, resolve in _secrets(settings).items():
         resolve(settings)

@@ -30,7 +30,7 @@ from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recheck, recorded_check
 from migrator.parity.check import check_parity
-from migrator.pipeline import control, locks
+from migrator.pipeline import control, hooks, locks
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
@@ -63,6 +63,7 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
     Raises ``RefusedError`` if a gate is not met, another cutover runs, or the write pause would be too long. Then
     everything is as it was before. A failure after the point of no return is raised, and the next call continues.
     """
+    hooks.require_programs(settings)
     try:
         with exclusive_sessions(settings) as sessions:
             found = latest(sessions.target)
@@ -79,7 +80,12 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
                 decisions.record(sessions.target, decisions.CUTOVER_AGAIN, by, cutover=str(found.id))
             else:
                 journal = _pass_point(sessions, conditions, by)
-            _run_steps_after(sessions, journal)
+            try:
+                _run_steps_after(sessions, journal)
+            except BaseException as error:
+                _call_failed(settings, journal, error)
+                raise
+            _call_hook(settings, hooks.CUTOVER_ENDED, journal)
             return _result(journal, resumed=resumed)
     finally:
         close_cached()
@@ -149,10 +155,11 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
         _run_steps_before(sessions, journal, conditions, found, number)
         with journal.step(POINT_OF_NO_RETURN) as detail:
             detail["documents"] = journal.cutover.detail.get("compared")
-    except BaseException:
+    except BaseException as error:
         if not _is_point_passed(journal):
             _undo(sessions, journal)
             say("cutover: undone: the fence is lifted, and everything is as it was before", level="warning")
+        _call_failed(sessions.settings, journal, error)
         raise
     return journal
 
@@ -206,6 +213,7 @@ def _run_steps_before(
             while _wait_while_postponed(sessions, lambda: _keep_up(sessions, tail)):  # it was so meanwhile
                 detail["events"] += _keep_up(sessions, tail)
                 _met_gates(sessions, conditions)
+        _call_hook(settings, hooks.CUTOVER_BEFORE_FENCE, journal)
         with journal.step("fence") as detail:
             kind = fence.survey_source(sessions.source).kind
             assert kind is not None  # noqa: S101 - a gate has seen to it
@@ -220,6 +228,7 @@ def _run_steps_before(
             detail["kind"] = kind
         position = committed_time(sessions.source)
         journal.note(position={"t": position.time, "i": position.inc})
+        _call_hook(settings, hooks.CUTOVER_FENCED, journal, at_most_s=pause.left())
         with journal.step("drain") as detail:
             pause.check()
             detail["events"] = _catch_up(sessions, tail, position, pause)
@@ -248,7 +257,28 @@ def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
         if not journal.done(name):
             with journal.step(name) as detail:
                 act(sessions, journal, detail)
+            if name == "open-target":
+                _call_hook(sessions.settings, hooks.CUTOVER_SWITCHED, journal)
     journal.end("cut-over")
+
+
+def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: float | None = None) -> None:
+    """Call a hook with the state of the cutover; note in the journal that it failed."""
+    if not getattr(settings.hooks, point):
+        return
+    found = journal.cutover
+    told = {name: found.detail.get(name) for name in ("epoch", "pause_s", "pause_limit_s", "lag_s", "compared", "who")}
+    state = {"cutover": found.state, "steps": {one.step: one.state for one in journal.steps()}, **told}
+    failed = hooks.call(settings, point, state, identity=found.id, at_most_s=at_most_s)
+    if failed:
+        journal.note(**{f"hook_{point}": failed})
+
+
+def _call_failed(settings: Settings, journal: Journal, error: BaseException) -> None:
+    """Call the hook of a cutover that failed; the target may be unreachable."""
+    why = str(error) if isinstance(error, MigratorError) else type(error).__name__
+    state = {"cutover": journal.cutover.state, "error": why}
+    hooks.call(settings, hooks.CUTOVER_FAILED, state, identity=journal.cutover.id)
 
 
 def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.steps import LEVEL_KEY, POINT_OF_NO_RETURN, REOPEN_STEP, RESTORE_STEP
 from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.pipeline import hooks
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
@@ -95,6 +96,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
 
 def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) -> RollbackResult:
     """Roll back; raises ``RefusedError`` if the window is closed, or if a backup was changed."""
+    hooks.require_programs(settings)
     try:
         with exclusive_sessions(settings) as sessions:
             found = latest(sessions.target)
@@ -112,6 +114,8 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
                 backup.verified_manifest(backup_folder(settings, found))  # before anything is changed
             decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(found.id), level=level)
             done = _run(sessions, Journal(sessions.target, found), level)
+            state = {"level": level, "documents": done.documents, "lost": done.lost}
+            hooks.call(settings, hooks.ROLLBACK_ENDED, state, identity=found.id)
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:
         close_cached()

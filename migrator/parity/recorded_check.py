@@ -23,7 +23,7 @@ from migrator.parity.check import LOCKS_TABLES, check_parity
 from migrator.parity.compare import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
 from migrator.parity.model import ParityOutcome
-from migrator.pipeline import checksums, ledger
+from migrator.pipeline import checksums, hooks, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.plan import Scope
@@ -67,6 +67,21 @@ def check_and_record(
     in PostgreSQL has no position of a change stream, and no cutover that could ask for the record. ``dry_run``: nothing
     is put on record.
     """
+    if dry_run:
+        return _check_and_record(settings, must=must, lock_source=lock_source, dry_run=True)
+    hooks.require_programs(settings)
+    outcome = _check_and_record(settings, must=must, lock_source=lock_source, dry_run=False)
+    state = {
+        "clean": is_clean(outcome),
+        "complete": is_complete(outcome),
+        "documents": sum(one.documents for one in outcome.collections if not one.collection.startswith("(")),
+        "quarantined": sum(one.quarantined for one in outcome.collections),
+    }
+    hooks.call(settings, hooks.PARITY_ENDED, state)
+    return outcome
+
+
+def _check_and_record(settings: Settings, *, must: bool, lock_source: bool, dry_run: bool) -> ParityOutcome:
     if settings.source.in_postgres or dry_run:
         return check_parity(settings, Scope(), lock_source=lock_source)
     if lock_source:

@@ -9,7 +9,7 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
-from migrator.pipeline import deferred_ddl, ledger
+from migrator.pipeline import deferred_ddl, hooks, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
@@ -86,6 +86,9 @@ def _copied(
 ) -> BackfillResult:
     settings, profile = sessions.settings, sessions.profile
     throttle = throttle_of(sessions, refresh=keep_backfill_lock)
+    if not dry_run:
+        hooks.require_programs(settings)
+        hooks.call(settings, hooks.BACKFILL_STARTED, {"source": sessions.reader.database})
     begun = retry_transient(
         settings, lambda: _start(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     )
@@ -109,7 +112,14 @@ def _copied(
         retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
         retry_transient(settings, lambda: _restore_deferred(sessions, plan))
-    return retry_transient(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
+    result = retry_transient(
+        settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run)
+    )
+    if not dry_run:
+        counts = ("complete", "resumed", "documents", "rows", "written", "quarantined")
+        state = {name: getattr(result, name) for name in counts}
+        hooks.call(settings, hooks.BACKFILL_ENDED, state, identity=plan.id)
+    return result
 
 
 class _Start(msgspec.Struct, frozen=True):

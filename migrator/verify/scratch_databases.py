@@ -20,11 +20,12 @@ from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 from pymongo.errors import OperationFailure
 
-from migrator.config import Settings, postgres_dsn
+from migrator.config import CopySettings, HookSettings, Settings, postgres_dsn
 from migrator.connections.advisory_locks import advisory_lock, held_keys
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, open_source, translate_errors
 from migrator.connections.postgres import Connection, open_login
 from migrator.connections.postgres import translate_errors as translate_target_errors
+from migrator.durations import NONE
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_cached
 from migrator.values.identity import stable_hash64
@@ -59,7 +60,8 @@ class ScratchDatabases:
         return msgspec.structs.replace(
             given,
             mongo=_mongo_settings(given, self.name),
-            copy=msgspec.structs.replace(given.copy, workers=1, executor="local"),
+            copy=_unthrottled(msgspec.structs.replace(given.copy, workers=1, executor="local")),
+            hooks=HookSettings(),
         )
 
     @contextmanager
@@ -218,6 +220,11 @@ def _drop_source(source: MongoDatabase, name: str) -> None:
             database.drop_collection(collection)
 
 
+def _unthrottled(copy: CopySettings) -> CopySettings:
+    """Return the settings of a copy without its limits, which are for what the application uses."""
+    return msgspec.structs.replace(copy, max_rate=0, max_replication_lag=NONE, max_source_load=0)
+
+
 def _mongo_settings(settings: Settings, name: str) -> Any:  # noqa: ANN401 - the settings of MongoDB
     return msgspec.structs.replace(settings.mongo, database=name)
 
@@ -226,7 +233,7 @@ def _settings_of(settings: Settings, database: str) -> Settings:
     """Return the settings that lead to another database of the target."""
     dsn = make_conninfo(postgres_dsn(settings), dbname=database)
     postgres = msgspec.structs.replace(settings.postgres, dsn=dsn, dsn_env=None, dsn_file=None)
-    return msgspec.structs.replace(settings, postgres=postgres)
+    return msgspec.structs.replace(settings, postgres=postgres, hooks=HookSettings())
 
 
 def _new_name(prefix: str) -> str:

@@ -1,30 +1,34 @@
 """``migrator control``: what is set while a copy, a parity check, a tail or a cutover runs."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from pymongo.database import Database
 
 from migrator import fault_points
-from migrator.config import Settings
+from migrator.config import HookSettings, Settings
 from migrator.connections.postgres import open_target
+from migrator.cutover import config_file, fence, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
-from migrator.pipeline import control, throttle
+from migrator.parity.recorded_check import check_and_record
+from migrator.pipeline import control, hooks, throttle
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.executors import SPARE_JOBS
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.decisions import Approval
 from tests.copying import number, run, run_of, settings_for, write_config
-from tests.cutting_over import gate, own_scene
+from tests.cutting_over import Scene, gate, own_scene
 
 ANNA = Approval("anna", "nightly batch")
 DOCUMENTS = 20
@@ -182,6 +186,53 @@ def test_a_limit_that_cannot_be_measured_is_refused_before_anything_is_written(
     assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
 
 
+TELL = """
+import pathlib, sys
+with pathlib.Path(sys.argv[1]).open("a") as file:
+    file.write(sys.stdin.read() + chr(10))
+if sys.argv[2:]:
+    sys.exit(sys.argv[2])
+"""
+"""Appends what it reads to a file, and fails if it is given a reason."""
+
+
+def with_hooks(settings: Settings, commands: dict[str, list[str]]) -> Settings:
+    return msgspec.structs.replace(settings, hooks=msgspec.structs.replace(HookSettings(), **commands))
+
+
+def heard(file: Path) -> list[str]:
+    """Return the points at which hooks were called."""
+    return [json.loads(line)["point"] for line in file.read_text().splitlines()]
+
+
+def assert_nothing_was_cut_over(scene: Scene) -> None:
+    assert config_file.named_backend(scene.config) == "mongo"
+    assert not fence.is_source_fenced(scene.database, "write-block", ())
+    found = cutover_status(scene.settings).cutover
+    assert found is not None
+    assert found.state == "aborted"
+
+
+def test_hooks_of_a_copy_and_a_parity_check(settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    tell = [sys.executable, "-c", TELL, str(told)]
+    refusing = with_hooks(settings, {"backfill_started": [*tell, "not now"]})
+    with pytest.raises(
+        RefusedError, match=r"^the hook backfill_started ended with status 1 \(not now\): nothing was begun$"
+    ):
+        backfill(refusing, Scope())
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
+    calling = with_hooks(settings, dict.fromkeys(hooks.POINTS, tell))
+    assert backfill(calling, Scope(), dry_run=True).documents == DOCUMENTS
+    assert heard(told) == ["backfill_started"]
+    assert backfill(calling, Scope()).complete
+    check_and_record(calling)
+    assert heard(told)[1:] == ["backfill_started", "backfill_ended", "parity_ended"]
+    states = [json.loads(line)["state"] for line in told.read_text().splitlines()]
+    assert (states[-2]["documents"], states[-2]["complete"]) == (DOCUMENTS, True)
+    assert states[-1] == {"clean": True, "complete": True, "documents": DOCUMENTS, "quarantined": 0}
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
     with MongoServer(auth=True, fast=True) as started:
@@ -192,6 +243,10 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
     server: MongoServer, scheduler_dsn: str, listening: Callable[[Listener], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with own_scene(server, scheduler_dsn) as scene:
+        told = scene.folder / "told"
+        tell = [sys.executable, "-c", TELL, str(told)]
+        every = dict.fromkeys(hooks.POINTS, tell)
+        scene.settings = with_hooks(scene.settings, every | {"cutover_before_fence": [*tell, "no"]})
         points: list[str] = []
 
         def interrupt(point: str) -> None:
@@ -214,8 +269,23 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
         with pytest.raises(KeyboardInterrupt):
             scene.switch()
         assert cutover_status(scene.settings).cutover is None
+        assert not told.exists()
+        listening(lambda _: None)
+        remove(scene.settings, control.POSTPONE)
+        with pytest.raises(RefusedError, match=r"^the hook cutover_before_fence ended with status 1 \(no\): nothing"):
+            scene.switch()
+        assert heard(told) == ["cutover_before_fence", "cutover_failed"]
+        assert_nothing_was_cut_over(scene)
+
+        put(scene.settings, control.POSTPONE)
+        scene.settings = with_hooks(scene.settings, every | {"cutover_fenced": [*tell, "no"]})
         listening(passed)
         done = scene.switch()
+        assert heard(told)[2:] == ["cutover_before_fence", "cutover_fenced", "cutover_switched", "cutover_ended"]
+        last = json.loads(told.read_text().splitlines()[-1])
+        assert (last["id"], last["state"]["cutover"]) == (str(done.cutover.id), "cut-over")
+        assert last["state"]["steps"]["point-of-no-return"] == "done"
+        assert done.cutover.detail["hook_cutover_fenced"] == "ended with status 1 (no)"
         assert done.cutover.state == "cut-over"
         assert done.compared >= 2  # what was written while it waited
         steps = [one.removeprefix(fault_points.CUTOVER_PREFIX) for one in points]
@@ -224,6 +294,8 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
         last = len(steps) - 1 - steps[::-1].index(fault_points.CUTOVER_POSTPONED)
         assert steps.index("catch-up.begun") < last < steps.index("fence.begun")
         assert "waiting: the cutover is postponed by anna since " in capsys.readouterr().err
+        rollback.run(scene.settings, scene.config, 1)
+        assert heard(told)[-1] == "rollback_ended"
 
 
 def test_a_paused_migration_is_not_cut_over_and_a_cutover_under_way_is_not_paused(

@@ -1,0 +1,135 @@
+"""Hooks: commands of the operator, called at named points with the state as JSON on standard input (``[hooks]``)."""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import IO, Any, Final
+
+from migrator.config import HookSettings, Settings
+from migrator.connections.identity import environment_name
+from migrator.errors import ConfigurationError, RefusedError
+from migrator.telemetry import redact, redact_all, say
+
+BACKFILL_STARTED: Final = "backfill_started"
+BACKFILL_ENDED: Final = "backfill_ended"
+PARITY_ENDED: Final = "parity_ended"
+CUTOVER_BEFORE_FENCE: Final = "cutover_before_fence"
+CUTOVER_FENCED: Final = "cutover_fenced"
+CUTOVER_SWITCHED: Final = "cutover_switched"
+CUTOVER_ENDED: Final = "cutover_ended"
+CUTOVER_FAILED: Final = "cutover_failed"
+ROLLBACK_ENDED: Final = "rollback_ended"
+POINTS: Final = tuple(name for name in HookSettings.__struct_fields__ if name != "timeout")
+PERMITTING: Final = frozenset({BACKFILL_STARTED, CUTOVER_BEFORE_FENCE})
+"""Points before something begins: a hook that fails there prevents it."""
+
+PR_SET_PDEATHSIG: Final = 1
+LAST_BYTES: Final = 2_000
+"""How much of what a hook wrote is read for its last line."""
+
+
+def require_programs(settings: Settings) -> None:
+    """Raise ``ConfigurationError`` for a hook whose program does not exist or cannot be executed."""
+    for point in POINTS:
+        command = getattr(settings.hooks, point)
+        if command and shutil.which(command[0]) is None:
+            raise ConfigurationError(f"hooks.{point}: there is no program {command[0]} that can be executed")
+
+
+def call(
+    settings: Settings, point: str, state: Mapping[str, Any], *, identity: object = None, at_most_s: float | None = None
+) -> str:
+    """Call the hook of a point, if there is one; return why it failed, empty if it did not.
+
+    ``identity``: the id of the plan or of the cutover. ``at_most_s``: a limit below ``hooks.timeout``. A failure at a
+    point of ``PERMITTING`` is raised as ``RefusedError``; any other is a warning, and the command continues.
+    """
+    command: list[str] = getattr(settings.hooks, point)
+    if not command:
+        return ""
+    limit = settings.hooks.timeout.total_seconds()
+    limit = limit if at_most_s is None else max(0.0, min(limit, at_most_s))
+    told = {
+        "point": point,
+        "environment": environment_name(settings),
+        "id": None if identity is None else str(identity),
+        "instant": datetime.now(UTC).isoformat(),
+        "state": dict(state),
+    }
+    why = _run(command, json.dumps(redact_all(told), default=str), limit, _environment(settings))
+    if not why:
+        say(f"hook {point}: done", level="debug")
+        return ""
+    if point in PERMITTING:
+        raise RefusedError(f"the hook {point} {why}: nothing was begun")
+    say(f"the hook {point} {why}; the command continues", level="warning")
+    return why
+
+
+def _run(command: list[str], document: str, limit: float, environment: Mapping[str, str]) -> str:
+    """Run a command to its end; return why it failed. It ends with this process, however this one ends (Linux)."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - the operator's own command, without a shell
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_end_with_parent(),  # noqa: PLW1509 - one system call, whose function is found before
+            )
+        except OSError as error:
+            return f"cannot be started ({error.strerror or type(error).__name__})"
+        try:
+            child.communicate(document.encode(), timeout=limit)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            return f"took longer than {limit:.3g} s and was ended"
+        except BaseException:
+            _kill(child)
+            raise
+        if child.returncode == 0:
+            return ""
+        ended = f"signal {-child.returncode}" if child.returncode < 0 else f"status {child.returncode}"
+        return f"ended with {ended}{_last_line(output)}"
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    """End a hook, and what it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    if child.stdin is not None:
+        with suppress(OSError):
+            child.stdin.close()
+
+
+def _last_line(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - LAST_BYTES))
+    lines = output.read().decode("utf-8", "replace").split("\n")
+    said = [one for line in lines if (one := line.strip())]
+    return f" ({redact(said[-1])})" if said else ""
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """Return what lets a child end when this process is killed; None where the kernel has no such call."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is None:
+        return None
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Return this process's environment without what names the servers and may hold passwords."""
+    secret = {settings.mongo.uri_env, settings.source.uri_env, settings.postgres.dsn_env}
+    secret |= {"MIGRATOR_MONGO__URI", "MIGRATOR_SOURCE__URI", "MIGRATOR_POSTGRES__DSN"}
+    return {name: value for name, value in os.environ.items() if name not in secret}
