@@ -264,7 +264,7 @@ def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
 
 def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: float | None = None) -> None:
     """Call a hook with the state of the cutover; note in the journal that it failed."""
-    if not getattr(settings.hooks, point):
+    if not hooks.commands(settings.hooks)[point]:
         return
     found = journal.cutover
     told = {name: found.detail.get(name) for name in ("epoch", "pause_s", "pause_limit_s", "lag_s", "compared", "who")}

@@ -26,7 +26,6 @@ CUTOVER_SWITCHED: Final = "cutover_switched"
 CUTOVER_ENDED: Final = "cutover_ended"
 CUTOVER_FAILED: Final = "cutover_failed"
 ROLLBACK_ENDED: Final = "rollback_ended"
-POINTS: Final = tuple(name for name in HookSettings.__struct_fields__ if name != "timeout")
 PERMITTING: Final = frozenset({BACKFILL_STARTED, CUTOVER_BEFORE_FENCE})
 """Points before something begins: a hook that fails there prevents it."""
 
@@ -35,10 +34,27 @@ LAST_BYTES: Final = 2_000
 """How much of what a hook wrote is read for its last line."""
 
 
+def commands(hooks: HookSettings) -> dict[str, list[str]]:
+    """Return point → the command that is called there; empty: none is."""
+    return {
+        BACKFILL_STARTED: hooks.backfill_started,
+        BACKFILL_ENDED: hooks.backfill_ended,
+        PARITY_ENDED: hooks.parity_ended,
+        CUTOVER_BEFORE_FENCE: hooks.cutover_before_fence,
+        CUTOVER_FENCED: hooks.cutover_fenced,
+        CUTOVER_SWITCHED: hooks.cutover_switched,
+        CUTOVER_ENDED: hooks.cutover_ended,
+        CUTOVER_FAILED: hooks.cutover_failed,
+        ROLLBACK_ENDED: hooks.rollback_ended,
+    }
+
+
+POINTS: Final = tuple(commands(HookSettings()))
+
+
 def require_programs(settings: Settings) -> None:
     """Raise ``ConfigurationError`` for a hook whose program does not exist or cannot be executed."""
-    for point in POINTS:
-        command = getattr(settings.hooks, point)
+    for point, command in commands(settings.hooks).items():
         if command and shutil.which(command[0]) is None:
             raise ConfigurationError(f"hooks.{point}: there is no program {command[0]} that can be executed")
 
@@ -51,7 +67,7 @@ def call(
     ``identity``: the id of the plan or of the cutover. ``at_most_s``: a limit below ``hooks.timeout``. A failure at a
     point of ``PERMITTING`` is raised as ``RefusedError``; any other is a warning, and the command continues.
     """
-    command: list[str] = getattr(settings.hooks, point)
+    command = commands(settings.hooks)[point]
     if not command:
         return ""
     limit = settings.hooks.timeout.total_seconds()

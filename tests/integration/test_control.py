@@ -270,8 +270,17 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
             scene.switch()
         assert cutover_status(scene.settings).cutover is None
         assert not told.exists()
+
+        def pause(point: str) -> None:
+            if point == fault_points.CUTOVER_POSTPONED:
+                put(scene.settings, control.PAUSE)
+                remove(scene.settings, control.POSTPONE)
+
+        listening(pause)
+        with pytest.raises(RefusedError, match="the cutover is refused: control: paused by anna"):
+            scene.switch()  # the gates are evaluated again
+        remove(scene.settings, control.PAUSE)
         listening(lambda _: None)
-        remove(scene.settings, control.POSTPONE)
         with pytest.raises(RefusedError, match=r"^the hook cutover_before_fence ended with status 1 \(no\): nothing"):
             scene.switch()
         assert heard(told) == ["cutover_before_fence", "cutover_failed"]
