@@ -243,15 +243,16 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
     server: MongoServer, scheduler_dsn: str, listening: Callable[[Listener], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with own_scene(server, scheduler_dsn) as scene:
-        told = scene.folder / "told"
-        tell = [sys.executable, "-c", TELL, str(told)]
-        every = dict.fromkeys(hooks.POINTS, tell)
-        scene.settings = with_hooks(scene.settings, every | {"cutover_before_fence": [*tell, "no"]})
         points: list[str] = []
 
         def interrupt(point: str) -> None:
             if point == fault_points.CUTOVER_POSTPONED:
                 raise KeyboardInterrupt
+
+        def pause(point: str) -> None:
+            if point == fault_points.CUTOVER_POSTPONED:
+                put(scene.settings, control.PAUSE)
+                remove(scene.settings, control.POSTPONE)
 
         def passed(point: str) -> None:
             points.append(point)
@@ -268,33 +269,15 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
         listening(interrupt)
         with pytest.raises(KeyboardInterrupt):
             scene.switch()
-        assert cutover_status(scene.settings).cutover is None
-        assert not told.exists()
-
-        def pause(point: str) -> None:
-            if point == fault_points.CUTOVER_POSTPONED:
-                put(scene.settings, control.PAUSE)
-                remove(scene.settings, control.POSTPONE)
-
         listening(pause)
         with pytest.raises(RefusedError, match="the cutover is refused: control: paused by anna"):
             scene.switch()  # the gates are evaluated again
-        remove(scene.settings, control.PAUSE)
-        listening(lambda _: None)
-        with pytest.raises(RefusedError, match=r"^the hook cutover_before_fence ended with status 1 \(no\): nothing"):
-            scene.switch()
-        assert heard(told) == ["cutover_before_fence", "cutover_failed"]
-        assert_nothing_was_cut_over(scene)
+        assert cutover_status(scene.settings).cutover is None
 
+        remove(scene.settings, control.PAUSE)
         put(scene.settings, control.POSTPONE)
-        scene.settings = with_hooks(scene.settings, every | {"cutover_fenced": [*tell, "no"]})
         listening(passed)
         done = scene.switch()
-        assert heard(told)[2:] == ["cutover_before_fence", "cutover_fenced", "cutover_switched", "cutover_ended"]
-        last = json.loads(told.read_text().splitlines()[-1])
-        assert (last["id"], last["state"]["cutover"]) == (str(done.cutover.id), "cut-over")
-        assert last["state"]["steps"]["point-of-no-return"] == "done"
-        assert done.cutover.detail["hook_cutover_fenced"] == "ended with status 1 (no)"
         assert done.cutover.state == "cut-over"
         assert done.compared >= 2  # what was written while it waited
         steps = [one.removeprefix(fault_points.CUTOVER_PREFIX) for one in points]
@@ -303,6 +286,26 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
         last = len(steps) - 1 - steps[::-1].index(fault_points.CUTOVER_POSTPONED)
         assert steps.index("catch-up.begun") < last < steps.index("fence.begun")
         assert "waiting: the cutover is postponed by anna since " in capsys.readouterr().err
+
+
+def test_hooks_of_a_cutover_and_a_rollback(server: MongoServer, scheduler_dsn: str) -> None:
+    with own_scene(server, scheduler_dsn) as scene:
+        told = scene.folder / "told"
+        tell = [sys.executable, "-c", TELL, str(told)]
+        every = dict.fromkeys(hooks.POINTS, tell)
+        scene.settings = with_hooks(scene.settings, every | {"cutover_before_fence": [*tell, "no"]})
+        with pytest.raises(RefusedError, match=r"^the hook cutover_before_fence ended with status 1 \(no\): nothing"):
+            scene.switch()
+        assert heard(told) == ["cutover_before_fence", "cutover_failed"]
+        assert_nothing_was_cut_over(scene)
+
+        scene.settings = with_hooks(scene.settings, every | {"cutover_fenced": [*tell, "no"]})
+        done = scene.switch()
+        assert heard(told)[2:] == ["cutover_before_fence", "cutover_fenced", "cutover_switched", "cutover_ended"]
+        last = json.loads(told.read_text().splitlines()[-1])
+        assert (last["id"], last["state"]["cutover"]) == (str(done.cutover.id), "cut-over")
+        assert last["state"]["steps"]["point-of-no-return"] == "done"
+        assert done.cutover.detail["hook_cutover_fenced"] == "ended with status 1 (no)"
         rollback.run(scene.settings, scene.config, 1)
         assert heard(told)[-1] == "rollback_ended"
 
