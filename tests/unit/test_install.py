@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
@@ -60,25 +63,103 @@ def instructions(text: str) -> list[tuple[str, str]]:
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line.strip())]
 
 
-def test_the_container_holds_the_tool_alone_for_an_ordinary_user() -> None:
-    found = instructions(CONTAINERFILE)
-    names = [name for name, _ in found]
-    assert set(names) <= {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD", "ARG"}
-    images = [rest.split()[0] for name, rest in found if name == "FROM"]
-    assert len(images) == 2, "what is needed to build stays behind"
+KNOWN_INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD", "ARG"}
+DOWNLOADS = r"https?://|\bcurl\b|\bwget\b|\bgit\b"
+INDEXES = r"--(extra-)?index-url|--trusted-host|--find-links"
+
+
+def container_faults(text: str) -> set[str]:
+    """Return what is wrong with a container file: it must hold the tool alone, for an ordinary user."""
+    found = instructions(text)
+    stages = [number for number, (name, _) in enumerate(found) if name == "FROM"]
+    last = found[stages[-1] :]
     tried = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line}
-    assert all(re.fullmatch(r"docker\.io/library/python:(\S+)-slim", one)[1] in tried for one in images)  # type: ignore[index]
-    last = found[len(names) - 1 - names[::-1].index("FROM") :]
-    (user,) = [rest for name, rest in last if name == "USER"]
-    assert int(user) > 0
-    assert f"--uid {user} " in " ".join(rest for name, rest in last if name == "RUN")
-    for name, rest in last:
-        if name in {"ENTRYPOINT", "CMD"}:
-            assert isinstance(json.loads(rest), list), "the form without a shell, which would take the signals"
-    copied = [rest.split()[:-1] for name, rest in found if name == "COPY" and "--from" not in rest]
-    assert [one for group in copied for one in group if not (ROOT / one).exists()] == []
-    assert "[" not in " ".join(rest for name, rest in found if name == "RUN").replace("[a-z0-9._-]", ""), "no extra"
-    assert [rest for name, rest in found if name == "ARG"] == ["SPEEDUPS=no"], "the native codec only if asked for"
+    bases = {f"docker.io/library/python:{version}-slim" for version in tried}
+    ran, ran_last = (" ".join(rest for name, rest in part if name == "RUN") for part in (found, last))
+    copied = [one for name, rest in found if name == "COPY" and "--from" not in rest for one in rest.split()[:-1]]
+    user = " ".join(rest for name, rest in last if name == "USER")
+    wrong = {
+        "instruction": not {name for name, _ in found} <= KNOWN_INSTRUCTIONS,
+        "stages": len(stages) != 2 or "apt-get" in ran_last,
+        "base image": not {found[number][1].split()[0] for number in stages} <= bases,
+        "user": not (user.isdigit() and int(user) > 0 and f"--uid {user} " in ran_last),
+        "shell": not all(is_list(rest) for name, rest in last if name in {"ENTRYPOINT", "CMD"}),
+        "download": re.search(DOWNLOADS, ran) is not None,
+        "index": re.search(INDEXES, ran) is not None,
+        "extra": "[" in ran.replace("[a-z0-9._-]", ""),
+        "constraints": "--constraint constraints.txt" not in ran,
+        "files": not all((ROOT / one).exists() for one in copied),
+        "codec": [rest for name, rest in found if name == "ARG"] != ["SPEEDUPS=no"],  # only if asked for
+    }
+    return {name for name, is_so in wrong.items() if is_so}
+
+
+def is_list(text: str) -> bool:
+    """Tell whether a program is named without a shell, which would take the signals."""
+    try:
+        return isinstance(json.loads(text), list)
+    except ValueError:
+        return False
+
+
+def test_the_container_holds_the_tool_alone_for_an_ordinary_user() -> None:
+    assert container_faults(CONTAINERFILE) == set()
+
+
+@pytest.mark.parametrize(
+    ("there", "planted", "named"),
+    [
+        ("USER 10001", "USER root", "user"),
+        ("USER 10001", "", "user"),
+        ("USER 10001", "USER 10002", "user"),
+        ("python:3.13-slim\nRUN", "python:latest\nRUN", "base image"),
+        ("WORKDIR /work", "ADD https://example.org/x /work/", "instruction"),
+        ("WORKDIR /work", "RUN curl -O example.org/x", "download"),
+        ("WORKDIR /work", "RUN apt-get update", "stages"),
+        ("/wheels/*.whl", "/wheels/*.whl[embedded]", "extra"),
+        ("--only-binary=:all:", "--extra-index-url example.org", "index"),
+        ("--constraint constraints.txt", "", "constraints"),
+        ('ENTRYPOINT ["migrator"]', "ENTRYPOINT migrator", "shell"),
+        ("COPY speedups", "COPY absent", "files"),
+        ("SPEEDUPS=no", "SPEEDUPS=yes", "codec"),
+    ],
+)
+def test_a_fault_of_the_container_is_found(there: str, planted: str, named: str) -> None:
+    assert there in CONTAINERFILE
+    assert container_faults(CONTAINERFILE.replace(there, planted)) == {named}
+
+
+@pytest.mark.parametrize(
+    ("works", "user", "status", "said"),
+    [
+        (None, 10001, 0, "no builder of images works here: the image is not built"),
+        ("info", 10001, 0, "docker is installed and does not work here"),
+        ("pull", 10001, 0, "docker cannot get docker.io/library/python:3.13-slim here"),
+        ("build", 10001, 1, ""),
+        ("", 0, 1, "the image runs as root"),
+        ("", 10001, 0, "docker has built the image, and it runs as user 10001"),
+    ],
+)
+def test_the_image_is_built_where_a_builder_works(
+    works: str | None, user: int, status: int, said: str, tmp_path: Path
+) -> None:
+    """``works``: the command of the builder that fails; None: there is no builder."""
+    for tool in ("bash", "dirname", "sed", "head", "timeout"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+    if works is not None:
+        calls = tmp_path / "docker"
+        calls.write_text(
+            f'#!/bin/bash\necho "$*" >> {tmp_path}/calls\n[ "$1" != "{works}" ] || exit 1\n'
+            f'[ "$1 $4" != "run id" ] || echo {user}\n'
+        )
+        calls.chmod(0o755)
+    script = [str(ROOT / ".ci" / "container")]
+    done = subprocess.run(script, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stdout + done.stderr) == (status, True)
+    if status == 0 and works == "":
+        built, _, version = (tmp_path / "calls").read_text().splitlines()[2:]
+        assert built == "build --file docs/Containerfile --tag localhost/migrator-ci ."
+        assert version == "run --rm --entrypoint migrator localhost/migrator-ci --version"
 
 
 def test_the_container_takes_the_versions_of_the_lock() -> None:
