@@ -5,6 +5,7 @@ constraint, and MongoDB has none, so the store and every mapping hold a value to
 """
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -63,6 +64,7 @@ _BITS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _BOUNDS: Final = {"schedules.priority": (0, 100), "triggers.interval_ms": (1, 2**63 - 1)}
 
 
+@cache
 def bounds_of(column: str) -> tuple[int, int]:
     """Return the smallest and the largest number that ``table.column``, a column of numbers, accepts."""
     if column in _BOUNDS:
