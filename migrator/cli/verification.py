@@ -24,6 +24,7 @@ from migrator.config import DEFAULT_PATH
 from migrator.errors import UsageError
 from migrator.report import wording
 from migrator.verify.areas import WRITING_AREAS
+from migrator.verify.checks.load import LoadSize
 from migrator.verify.fresh_start import FreshStart, needs_source
 from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_into
 
@@ -58,6 +59,33 @@ from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_i
     help="Make N random calls on both backends in lockstep; needs --scratch-on-source.",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the random calls, to repeat them.")
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Also make the load test: processes work on jobs that are due at once, and a value above its ceiling fails.",
+)
+@click.option(
+    "--load-jobs",
+    type=click.IntRange(1, 1_000_000),
+    default=LoadSize().jobs,
+    show_default=True,
+    metavar="N",
+    help="Jobs of the load test; with fewer it is unverified.",
+)
+@click.option(
+    "--load-processes",
+    type=click.IntRange(1, 256),
+    default=LoadSize().processes,
+    show_default=True,
+    metavar="N",
+    help="Processes of the load test; with fewer it is unverified.",
+)
+@click.option(
+    "--load-ceiling",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="Another ceiling of the load test; repeatable. A name that does not exist prints those that do.",
+)
 @click.option(
     "--sensitivity",
     is_flag=True,

@@ -35,6 +35,7 @@ from migrator.verify.behaviour.scratch_tenants import Components
 
 if TYPE_CHECKING:
     from migrator.pipeline.sessions import SourceSessions
+    from migrator.verify.checks.load import LoadSize
 
 
 class Context:
@@ -56,6 +57,8 @@ class Context:
         """Where the scheduler is driven."""
         self.operations, self.seed = 0, 0
         """How many random calls are made on both backends, and their seed."""
+        self.load: LoadSize | None = None
+        """The load that processes work on; None: the load test is not made."""
         self.components = Components()
         """The store, client and process that are driven: a mutation replaces some of the tool's own."""
         self.on_record = False

@@ -3,7 +3,7 @@
 from typing import Final
 
 from migrator.verify.check import CheckSpec
-from migrator.verify.checks import behaviour, cutover, ledger, parity, performance, schema, semantics, sensitivity
+from migrator.verify.checks import behaviour, cutover, ledger, load, parity, performance, schema, semantics, sensitivity
 
 _DATA_AND_BEHAVIOUR: Final = (
     *schema.CHECKS,
@@ -19,6 +19,7 @@ EVERY_CHECK: Final[tuple[CheckSpec, ...]] = (
     *_DATA_AND_BEHAVIOUR,
     *cutover.CHECKS,
     *performance.CHECKS,
+    *load.CHECKS,
     *sensitivity.checks(_DATA_AND_BEHAVIOUR),
 )
 """Area by area, in the order of the report."""

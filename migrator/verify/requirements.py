@@ -42,6 +42,8 @@ WORDS: Final[dict[str, str]] = {
     **{f"1-S{number}": f"graph_job_events column {name}" for number, name in enumerate(_EVENTS, 11)},
     "1-S17": "index job, created desc",
     "2-X11": "job statistics counters",
+    "3-P1": "10,000+ jobs",
+    "3-P5": "5\N{EN DASH}10 instances safe",
     "4-B1": "rollback level 1: switch back",
     "4-B2": "level 2: schema downgrade",
     **{f"4-V{number}": f"post check: {name}" for number, name in enumerate(_AFTER, 1)},

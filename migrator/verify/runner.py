@@ -33,6 +33,7 @@ from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
+from migrator.verify.checks.load import LoadSize, ceilings_of
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
@@ -104,6 +105,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Number of random calls on both backends in lockstep."""
     seed: int | None = None
     """Seed of the random calls. If omitted, each run takes another one, which the report names."""
+    load: bool = False
+    """Make the load test; a value above its ceiling fails."""
+    load_jobs: int = LoadSize().jobs
+    load_processes: int = LoadSize().processes
+    load_ceiling: tuple[str, ...] = ()
+    """``NAME=NUMBER``: another ceiling than that of ``checks.load.CEILINGS``."""
     sensitivity: bool = False
     """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
     scratch_on_source: bool = False
@@ -222,9 +229,20 @@ def _resolved(request: Request) -> Request:
     if request.behaviour and request.no_behaviour:
         raise UsageError("--behaviour and --no-behaviour contradict each other")
     _require_scratch(request)
+    _require_load(request)
     if not request.no_behaviour:
         return request
     return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING_AREAS))))
+
+
+def _require_load(request: Request) -> None:
+    """Raise ``UsageError`` for a load test without ``--load``, or with it for one that other options leave out."""
+    asked = (request.load_jobs, request.load_processes, request.load_ceiling)
+    if not request.load and asked != (LoadSize().jobs, LoadSize().processes, ()):
+        raise UsageError("--load-jobs, --load-processes and --load-ceiling belong to --load")
+    if request.load and (request.no_behaviour or not _is_wanted("performance", request)):
+        raise UsageError("--load is a test of the area performance, which the other options leave out")
+    ceilings_of(request.load_ceiling)
 
 
 def _require_scratch(request: Request) -> None:
@@ -242,6 +260,9 @@ def _require_scratch(request: Request) -> None:
 
 def _set_backends(context: Context, request: Request) -> None:
     """Tell the context where the scheduler is driven, and how often at random; a fresh start has PostgreSQL only."""
+    if request.load:
+        ceilings = ceilings_of(request.load_ceiling)
+        context.load = LoadSize(jobs=request.load_jobs, processes=request.load_processes, ceilings=ceilings)
     context.seed = secrets.randbelow(1_000_000) if request.seed is None else request.seed
     if request.fresh is None:
         context.backends = ("postgres", "mongo") if request.backend == "both" else (request.backend,)
@@ -389,6 +410,7 @@ def verify_into(
     ``fresh_start.decide`` does.
     """
     _require_known(request)
+    _require_load(request)
     key = None if sign_key is None else integrity.read_private_key(sign_key)
     if start is None:
         _require_scratch(request)
