@@ -174,6 +174,8 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How often the leader looks for old runs; zero: never."""
     retention_from: date | None = None
     """The first day (UTC) on which the leader removes them; unset: it only says what it would remove."""
+    retention_archive: str | None = None
+    """Folder of the files into which runs are written before they are removed; unset: they are not archived."""
     audit: bool = True
 
 

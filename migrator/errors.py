@@ -7,6 +7,7 @@ MigratorError                exit status 16: the tool failed
 ├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
 │   ├── DeniedError          16: a server denies a right; verify leaves unverified what needs it
 │   └── LockedError          16: another session holds a lock, and was waited for in vain
+├── ArchiveError             16: removed runs could not be archived, so they are where they were
 ├── UnexpectedError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
@@ -78,6 +79,10 @@ class DeniedError(UnreachableError):
 
 class LockedError(UnreachableError):
     """A table, or a lock of the tool's, is held by another session, and was waited for in vain."""
+
+
+class ArchiveError(MigratorError):
+    """A file of an archive cannot be written, or does not read back as what was written."""
 
 
 class UnexpectedError(MigratorError):

@@ -38,6 +38,7 @@ AFTER_REVERSE_DROP = "after_reverse_drop"
 THROTTLED = "throttled"
 CUTOVER_POSTPONED = "cutover_postponed"
 TAIL_PAUSED = "tail_paused"
+AFTER_ARCHIVE = "after_archive"
 CUTOVER_PREFIX = "cutover."
 """Each step of a cutover or rollback passes ``cutover.<step>.begun`` and ``cutover.<step>.done``, its last moment."""
 

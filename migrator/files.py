@@ -40,6 +40,15 @@ def write_private(path: Path, content: bytes, *, exclusive: bool = False) -> Non
         file.write(content)
 
 
+def flush_folder(folder: Path) -> None:
+    """Flush a folder, so that a new name in it survives a power cut; raises ``OSError``."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def readable_by_all(path: Path) -> bool:
     """Tell whether every user of this machine may read a file; a file that cannot be looked at is not."""
     try:

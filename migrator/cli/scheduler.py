@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import cast
 
 import click
@@ -10,10 +11,11 @@ from migrator.cli.options import DurationType, common_options, finish, load, sho
 from migrator.config import LARGEST
 from migrator.durations import NONE
 from migrator.errors import UsageError
+from migrator.scheduler.archive import check_folder
 from migrator.scheduler.health import status_lines, status_of
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
-from migrator.scheduler.retention import RetentionRule, apply_all, is_allowed
+from migrator.scheduler.retention import RetentionRule, apply_all, archive_of, is_allowed
 from migrator.store import open_scheduler_store
 
 
@@ -76,12 +78,20 @@ def status_command(config: str | None, *, as_json: bool) -> None:
     help="Runs younger than this are kept in any case (default: as configured, or 30d).",
 )
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@click.option(
+    "--archive",
+    type=click.Path(),
+    metavar="DIR",
+    help="Write the runs with their logs into files of this folder, and check these, before the runs are removed"
+    " (default: as configured).",
+)
 @common_options
 def retention_command(
     config: str | None,
     tenant: tuple[str, ...],
     keep: int | None,
     age: timedelta | None,
+    archive: str | None,
     *,
     dry_run: bool,
     yes: bool,
@@ -90,7 +100,8 @@ def retention_command(
     """Remove old runs with their logs: those that are neither among the newest of their schedule nor young.
 
     Nothing is removed without --yes, unless retention_from in [scheduler] names a day that has come. The command says
-    what it would remove then, and ends with status 2 where that is any run.
+    what it would remove then, and ends with status 2 where that is any run. Where a run cannot be archived, it is not
+    removed, and the status is 16.
     """
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other: give one of them")
@@ -101,15 +112,21 @@ def retention_command(
         keep=own.retention_keep if keep is None else keep,
         young=own.retention_age if age is None else age,
     )
+    folder = archive_of(own) if archive is None else Path(archive)
+    if folder is not None:
+        check_folder(folder)
     with closing(open_scheduler_store(settings)) as store:
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
-        removed = apply_all(store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed)
+        removed = apply_all(
+            store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed, archive=folder
+        )
     found = [
         {
             "tenant": one.tenant,
             "removed": one.total,
             "by_schedule": {str(key) if key else "none": count for key, count in one.by_schedule.items()},
             "dry_run": one.dry_run,
+            "archives": one.archives,
         }
         for one in removed
     ]

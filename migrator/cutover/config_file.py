@@ -19,6 +19,7 @@ from tomlkit.items import String
 
 from migrator.config import PREFIX
 from migrator.errors import ConfigurationError, MigratorError, RefusedError
+from migrator.files import flush_folder
 from migrator.store.protocols import Backend
 
 SECTION, KEY = "persistence", "scheduler"
@@ -137,7 +138,7 @@ def _replace(file: Path, text: str, *, like: Path) -> None:
     new = _write_sibling(file, text, like=like)
     try:
         new.replace(file)
-        _flush_folder(file.parent)
+        flush_folder(file.parent)
     except BaseException:
         new.unlink(missing_ok=True)
         raise
@@ -160,12 +161,3 @@ def _write_sibling(file: Path, text: str, *, like: Path) -> Path:
         new.unlink(missing_ok=True)
         raise
     return new
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush the folder, so that the new name survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,23 +4,28 @@ Nothing is removed unless a person asked for it: with ``migrator scheduler reten
 with a day from which on the leader removes (``retention_from``). Before that day it only says what it would remove.
 
 In batches, each a transaction of its own, with the summaries of the schedules it touched and an entry of the audit
-trail: it can be stopped at any point and called again.
+trail: it can be stopped at any point and called again. With an archive the runs of a batch are written to a file, which
+is checked, before they are deleted in the same transaction (``migrator.scheduler.archive``).
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
+from migrator import fault_points
 from migrator.config import SchedulerSettings
 from migrator.durations import format_duration
-from migrator.errors import UsageError
+from migrator.errors import ArchiveError, UsageError
+from migrator.scheduler.archive import ArchiveFile, write_archive
 from migrator.scheduler.lifecycle import Event, audit_entry
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import served_tenants
+from migrator.telemetry import say
 
 REMOVED: Final = "scheduler:retention.removed"
 """Action of the audit entries; no lifecycle event of the source."""
@@ -67,14 +72,27 @@ def plan_words(settings: SchedulerSettings) -> str:
         return "retention is off: removes no run (retention_every in [scheduler] is zero)"
     if since is None:
         return "retention logs what it would remove, and removes nothing: retention_from in [scheduler] is not set"
-    words = rule_of(settings).words
-    return f"retention removes runs from {since.isoformat()} on, if this process leads: {words}"
+    words, archive = rule_of(settings).words, settings.retention_archive
+    first = "" if archive is None else f", and archives them in {archive} first"
+    return f"retention removes runs from {since.isoformat()} on, if this process leads: {words}{first}"
+
+
+def archive_of(settings: SchedulerSettings) -> Path | None:
+    """Return the folder of the archive that ``[scheduler]`` names."""
+    return None if settings.retention_archive is None else Path(settings.retention_archive)
 
 
 def carry_out(settings: SchedulerSettings, store: Store) -> str:
-    """Remove what the rule does not keep, or only count it where no day has come; return what was done."""
+    """Remove what the rule does not keep, or only count it where no day has come; return what was done.
+
+    Where runs cannot be archived, it says so; the leader tries it again at its next turn.
+    """
     allowed, rule, since = is_allowed(settings, store.now()), rule_of(settings), settings.retention_from
-    removed = apply_all(store, rule, dry_run=not allowed)
+    try:
+        removed = apply_all(store, rule, dry_run=not allowed, archive=archive_of(settings))
+    except ArchiveError as error:
+        say(f"run: {error}", level="warning")
+        return "retention stopped; runs that are not archived stay"
     count = f"{sum(one.total for one in removed):,} runs that are {rule.words}"
     if allowed:
         return f"retention removed {count}"
@@ -89,6 +107,8 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     by_schedule: Mapping[UUID | None, int]
     """None for runs without a schedule."""
     dry_run: bool
+    archives: tuple[ArchiveFile, ...] = ()
+    """Where the removed runs are."""
 
     @property
     def total(self) -> int:
@@ -97,11 +117,22 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply(
-    store: Store, tenant: str, rule: RetentionRule, *, dry_run: bool = False, now: datetime | None = None
+    store: Store,
+    tenant: str,
+    rule: RetentionRule,
+    *,
+    dry_run: bool = False,
+    archive: Path | None = None,
+    now: datetime | None = None,
 ) -> Removal:
-    """Remove the old runs of a tenant, or with ``dry_run`` say which it would be; raises ``UsageError``."""
+    """Remove the old runs of a tenant, or with ``dry_run`` say which it would be; raises ``UsageError``.
+
+    ``archive`` is the folder into which they are written first; raises ``ArchiveError`` where that fails. The runs of
+    the batches before, which the log names, are removed then.
+    """
     rule.check()
     removed: Counter[UUID | None] = Counter()
+    archives: list[ArchiveFile] = []
     before: datetime | None = None
     while True:
         with store.session(tenant, now=now) as session:
@@ -110,11 +141,14 @@ def apply(
             if dry_run:
                 removed.update(session.statistics.removable(rule.keep, before))
                 break
-            found = _batch(session, rule, before)
+            found, file = _batch(session, rule, before, archive)
         removed.update(found)
+        if file is not None:
+            archives.append(file)
+            say(f"retention: archived {file.runs:,} runs with {file.logs:,} lines of their logs in {file.path}")
         if not found:
             break
-    return Removal(tenant=tenant, by_schedule=dict(removed), dry_run=dry_run)
+    return Removal(tenant=tenant, by_schedule=dict(removed), dry_run=dry_run, archives=tuple(archives))
 
 
 def apply_all(
@@ -123,24 +157,30 @@ def apply_all(
     *,
     tenants: Sequence[str] | None = None,
     dry_run: bool = False,
+    archive: Path | None = None,
     now: datetime | None = None,
 ) -> list[Removal]:
     """Do so for these tenants, or for all but ``*`` and those of verifications."""
     if tenants is None:
         tenants = served_tenants(store.queue)
-    return [apply(store, tenant, rule, dry_run=dry_run, now=now) for tenant in tenants]
+    return [apply(store, tenant, rule, dry_run=dry_run, archive=archive, now=now) for tenant in tenants]
 
 
-def _batch(session: Session, rule: RetentionRule, before: datetime) -> Counter[UUID | None]:
-    old = session.runs.beyond(rule.keep, before, rule.batch)
+def _batch(
+    session: Session, rule: RetentionRule, before: datetime, archive: Path | None
+) -> tuple[Counter[UUID | None], ArchiveFile | None]:
+    old, file = session.runs.beyond(rule.keep, before, rule.batch), None
+    if old and archive is not None:
+        old = session.runs.held([run.id for run in old])
+        file = write_archive(archive, session, old) if old else None
+        fault_points.reach(fault_points.AFTER_ARCHIVE)
     found = Counter(run.schedule_id for run in old)
     if not old or not session.runs.remove([run.id for run in old]):
-        return Counter()
+        return Counter(), None
     for schedule_id in sorted(one for one in found if one is not None):
         if session.schedules.get(schedule_id) is not None or session.runs.of_schedule(schedule_id, 1):
             session.run_summaries.recompute(schedule_id)
-    event = Event(
-        name=REMOVED, tenant_id=session.tenant, at=session.now, details={"runs": str(len(old)), "keep": str(rule.keep)}
-    )
+    details = {"runs": str(len(old)), "keep": str(rule.keep)} | ({} if file is None else {"archive": file.path})
+    event = Event(name=REMOVED, tenant_id=session.tenant, at=session.now, details=details)
     session.audit.append(audit_entry(event))
-    return found
+    return found, file

@@ -335,6 +335,14 @@ class Runs(Protocol):
         schedule. Runs without a schedule count as those of one schedule.
         """
 
+    def held(self, run_ids: Sequence[UUID]) -> Sequence[Run]:
+        """Return those of these runs that ended, oldest first; no other session writes them before this one ends.
+
+        No other session appends lines of their logs either. On MongoDB this session's ``remove`` of a run that another
+        one writes raises ``OvertakenError``, a line that another one appends stays, and ``extra`` has what no column
+        holds. Raises ``StoreError`` for a document that cannot be read whole.
+        """
+
     def remove(self, run_ids: Sequence[UUID]) -> int:
         """Delete runs that ended, with their logs; skip live and unknown ones. Return how many.
 
@@ -363,6 +371,12 @@ class ExecutionLogs(Protocol):
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         """Return a run's lines in time order."""
+
+    def of_runs(self, run_ids: Sequence[UUID]) -> Sequence[ExecutionLog]:
+        """Return all lines of these runs, by run, then in time order: exactly those that ``Runs.remove`` deletes.
+
+        ``extra`` is as in ``Runs.held``. Raises ``StoreError`` if one of them cannot be read as a row.
+        """
 
 
 class RunSummaries(Protocol):

@@ -34,7 +34,7 @@ READS: Mapping[str, frozenset[str]] = {
     "graph_jobs": frozenset({"get", "list", "events"}),
     "policy_jobs": frozenset({"get", "by_run_id", "list"}),
     "impact_snapshots": frozenset({"get", "of_run"}),
-    "execution_logs": frozenset({"of_run"}),
+    "execution_logs": frozenset({"of_run", "of_runs"}),
     "run_summaries": frozenset({"get"}),
     "audit": frozenset({"list"}),
     "handlers": frozenset({"get", "list"}),

@@ -73,7 +73,11 @@ OUT_OF_SCOPE: Final = tuple(
         ("3-K1", "known limit: dependencies", "Not offered: no schedule waits for another one."),
         ("3-K2", "known limit: windows", "Not offered: a trigger has a start and an end, and no hours of service."),
         ("3-K3", "known limit: quotas", "Not offered: a schedule has a limit of concurrent runs, a tenant has none."),
-        ("3-K4", "known limit: archive", "Not offered: retention removes old runs and does not archive them."),
+        (
+            "3-K4",
+            "known limit: archive",
+            "Solved: retention can write old runs into an archive before it removes them.",
+        ),
         ("3-K5", "known limit: complex cron", "Solved: a cron text is kept as it is and evaluated by its own dialect."),
         (
             "3-N1",

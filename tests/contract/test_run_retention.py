@@ -82,6 +82,27 @@ def test_ended_runs_are_removed_with_their_logs(store: SessionStore, tenant: str
         assert session.runs.get(theirs.id) is not None
 
 
+def test_held_are_those_that_ended_with_every_line_of_their_logs(store: SessionStore, tenant: str) -> None:
+    with store.session(tenant, now=NOW) as session:
+        later, live, first = (
+            session.runs.create(run(tenant, state=state, created_at=NOW - SECOND * age))
+            for state, age in (("error", 1), ("running", 2), ("completed", 3))
+        )
+        lines = [line(tenant, run_id=first.id, logged_at=NOW - SECOND * n) for n in range(1001)]
+        lines.append(line(tenant, run_id=live.id))
+        session.execution_logs.append(lines)
+    asked = [later.id, live.id, first.id]
+    with store.session(tenant, now=NOW) as session:
+        assert ids(session.runs.held(asked)) == [first.id, later.id]
+        expected = sorted(lines, key=lambda one: (one.run_id, one.logged_at))
+        assert [bare(one) for one in session.execution_logs.of_runs(asked)] == expected
+        assert session.execution_logs.of_runs([later.id]) == []
+    elsewhere = fresh()
+    with store.session(elsewhere, now=NOW) as session:
+        assert not session.runs.held(asked)
+        assert not session.execution_logs.of_runs(asked)
+
+
 def test_snapshots_and_retries_stay_without_the_run(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row = session.runs.create(run(tenant, state="error"))

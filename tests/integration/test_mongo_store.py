@@ -1,17 +1,23 @@
 """The store on MongoDB where it is not as every store: documents of other applications, transactions, indexes."""
 
+import os
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from bson import encode
 from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PersistenceSettings
-from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
+from migrator.errors import ArchiveError, ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.records import AuditEntry
+from migrator.scheduler.archive import read_archive
+from migrator.scheduler.retention import RetentionRule, apply
 from migrator.sources.stellaops.ids import schedule_id
 from migrator.store.mongo import store as mongo_store
 from migrator.store.mongo.indexes import PLAIN, UNIQUE, ensure_indexes
@@ -334,3 +340,45 @@ def test_policy_jobs_that_another_session_takes_are_passed_over(mongo_database: 
         with store.session("a", now=NOW) as session:
             owners = {one.id: one.lease_owner for one in session.policy_jobs.list("dispatching", 9)}
     assert [owners[job.id] for job in jobs] == ["w", "one", "two", "three"]
+
+
+def test_what_another_application_wrote_is_archived_and_what_cannot_be_read_stays(
+    mongo_database: Base, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The runs of another application have texts as ids; one line of a log is none that a row could be made of."""
+    ended: dict[str, Any] = {"state": "completed", "scheduleId": ..., "retryOf": ..., "strange": {"kept": Int64(1)}}
+    mongo_database["runs"].insert_many([fresh("runs", _id=name, id=name, **ended) for name in ("one", "two")])
+    lines = mongo_database["execution_logs"]
+    lines.insert_many(
+        [fresh("execution_logs", _id=f"line {name}", runId=name, level="info", odd=name) for name in ("one", "two")]
+    )
+    lines.insert_one(fresh("execution_logs", _id="odd", runId="two", level=7))
+    before = {name: [*mongo_database[name].find(sort=[("_id", 1)])] for name in ("runs", "execution_logs")}
+    rule = RetentionRule(keep=0, young=timedelta(0))
+    with opened(mongo_database) as store:
+        with pytest.raises(ArchiveError, match="1 of the lines of these runs cannot be read as rows"):
+            apply(store, TENANT, rule, archive=tmp_path)
+        assert {name: [*mongo_database[name].find(sort=[("_id", 1)])] for name in before} == before
+        assert [*tmp_path.iterdir()] == []
+        lines.delete_one({"_id": "odd"})
+        doubled = encode(fresh("execution_logs", _id="doubled", runId="one", level="info", xdd=1, xde=2))
+        lines.insert_one(RawBSONDocument(doubled.replace(b"\x10xde\x00", b"\x10xdd\x00")))
+        with pytest.raises(ArchiveError, match="a document with a duplicate key or a deprecated type"):
+            apply(store, TENANT, rule, archive=tmp_path)
+        assert mongo_database["runs"].count_documents({}) == 2
+        lines.delete_one({"_id": "doubled"})
+        late = fresh("execution_logs", _id="late", runId="one", level="info")
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(os, "fsync", lambda _: lines.replace_one({"_id": "late"}, late, upsert=True))
+            assert apply(store, TENANT, rule, archive=tmp_path).total == 2
+    (file,) = tmp_path.iterdir()
+    found = [*read_archive(file)]
+    assert sorted((one.run.source_id, *(line.source_id for line in one.logs)) for one in found) == [
+        ("one", "line one"),
+        ("two", "line two"),
+    ]
+    assert [one.run.extra for one in found] == [b'{"+strange":{"kept":{"$long":1}}}'] * 2
+    left = {f'{{"+odd":"{name}","runId":"{name}"}}'.encode() for name in ("one", "two")}
+    assert {line.extra for one in found for line in one.logs} == left
+    assert mongo_database["runs"].count_documents({}) == 0
+    assert [one["_id"] for one in lines.find()] == ["late"]  # it came too late to be archived, and is not lost

@@ -1,16 +1,25 @@
 """``migrator scheduler metrics`` and ``migrator scheduler retention`` on a real server."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.errors import UsageError
+from migrator.scheduler import retention
+from migrator.scheduler.archive import read_archive
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.protocols import RunQuery
 from tests.contract.rows import run, schedule
+from tests.copying import run as run_process
+from tests.gates import FOLDER
 from tests.store_postgres import opened
 
 
@@ -113,6 +122,67 @@ def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monke
     assert removed("--keep", "4") == "would remove 1 runs in total"
     monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_KEEP")
     assert removed() == "would remove 0 runs in total"
+
+
+def test_retention_archives_what_it_removes(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old_runs(store, "a", 5)
+    asked = ["scheduler", "retention", "--keep", "2"]
+    with pytest.raises(UsageError, match="none is not a folder"):
+        call(*asked, "--archive", str(tmp_path / "none"), "--dry-run")
+    assert call(*asked, "--archive", str(tmp_path), "--dry-run")[0] == 0
+    assert [*tmp_path.iterdir()] == []
+    removed = json.loads(call(*asked, "--archive", str(tmp_path), "--yes", "--json")[1])
+    (file,) = tmp_path.iterdir()
+    assert removed[0]["archives"] == [{"path": str(file), "runs": 3, "logs": 0}]
+    assert len([*read_archive(file)]) == 3
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_ARCHIVE", str(tmp_path))
+    assert call(*asked[:2], "--keep", "1", "--yes")[1].endswith("removed 1 runs in total\n")
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_no_line_of_a_log_is_added_to_a_run_while_it_is_archived(
+    store: PostgresStore, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old_runs(store, "a", 1)
+    key_share = "SELECT 1 FROM scheduler.runs FOR KEY SHARE NOWAIT"  # what an insert of a line asks for
+    refused: list[psycopg.Error] = []
+
+    def asks(_handle: int) -> None:
+        with psycopg.connect(scheduler_dsn) as connection, pytest.raises(psycopg.errors.LockNotAvailable) as raised:
+            connection.execute(key_share)
+        refused.append(raised.value)
+
+    monkeypatch.setattr(os, "fsync", asks)
+    rule = retention.RetentionRule(keep=0)
+    assert retention.apply(store, "a", rule, archive=tmp_path).total == 1
+    assert refused
+
+
+def test_killed_between_the_archive_and_the_removal(store: PostgresStore, scheduler_dsn: str, tmp_path: Path) -> None:
+    """The rows are there, and so is the file; the next call writes another one."""
+    old_runs(store, "a", 3)
+    environment = {
+        "MIGRATOR_POSTGRES__DSN": scheduler_dsn,
+        "MIGRATOR_PERSISTENCE__SCHEDULER": "postgres",
+        "MIGRATOR_FAULT_POINTS": "listener:passed",
+        "PYTHONPATH": str(FOLDER),
+        "KILL_AT": "after_archive",
+        "KILL_COUNT": "1",
+        "KILL_TALLY": str(tmp_path / "tally"),
+    }
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    asked = ["scheduler", "retention", "--keep", "0", "--yes", "--archive", str(folder)]
+    status, said, _ = run_process(*asked, environment=environment)
+    assert (status, said) == (-signal.SIGKILL, "")
+    with store.session("a") as session:
+        runs = session.runs.list(RunQuery(descending=False)).runs
+    assert len(runs) == 3
+    assert call(*asked)[1].endswith("removed 3 runs in total\n")
+    files = sorted(folder.iterdir())
+    assert [[one.run for one in read_archive(file)] for file in files] == [[*runs], [*runs]]
 
 
 @pytest.mark.proves("0-T2.12.5", "3-O2")

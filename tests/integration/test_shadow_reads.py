@@ -25,7 +25,7 @@ from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings
 WRITES = {
     "schedules": {"upsert", "change_status", "change", "soft_delete"},
     "triggers": {"held", "upsert", "move", "delete_of_schedule"},
-    "runs": {"create", "update", "cancel", "cancel_of_schedule", "remove"},
+    "runs": {"held", "create", "update", "cancel", "cancel_of_schedule", "remove"},
     "graph_jobs": {"insert", "try_replace", "append_event"},
     "policy_jobs": {"insert", "try_replace", "lease"},
     "impact_snapshots": {"insert"},

@@ -14,8 +14,8 @@ import msgspec
 from bson.errors import BSONError
 from pymongo import UpdateOne
 
-from migrator.errors import ConflictError, NotFoundError, UsageError
-from migrator.records import Record, Schedule, SourcedRecord
+from migrator.errors import ConflictError, NotFoundError, StoreError, UsageError
+from migrator.records import EMPTY, Record, Schedule, SourcedRecord
 from migrator.sources.profile import Context, Document, Rejected, Skipped
 from migrator.sources.stellaops import names
 from migrator.store.mongo.indexes import OF_STATE
@@ -23,7 +23,7 @@ from migrator.store.mongo.places import PLACES, Place, document_of
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
-from migrator.values import jsonb
+from migrator.values import jsonb, remainder
 from migrator.values.identity import source_id
 
 R = TypeVar("R", bound=Record)
@@ -43,6 +43,20 @@ class StoredDocument(msgspec.Struct, Generic[R]):
     document: Document
     raw: bytes
     place: Place
+
+
+def whole(stored: StoredDocument[R]) -> R:
+    """Return the row as the copy would store it: with the fields that no column holds in its remainder.
+
+    Raises ``StoreError`` for a document that does not survive BSON decoding (a duplicate key, a deprecated type).
+    """
+    if documents.encode(stored.document) != stored.raw:
+        raise StoreError(
+            f"{stored.place.name}: a document with a duplicate key or a deprecated type cannot be read whole"
+        )
+    collection, rows = stored.place.collection, (stored.row,)
+    left = remainder.difference(collection.without_derived(stored.document), collection.encode(rows))
+    return stored.row if left == EMPTY else cast("R", collection.attach(rows, left)[0])
 
 
 _CONTEXT = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)

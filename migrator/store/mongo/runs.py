@@ -4,7 +4,7 @@ A run number is one more than a schedule ever had, also after retention deleted 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,14 +12,14 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
-from migrator.errors import ConflictError
+from migrator.errors import ConflictError, StoreError
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document, Rejected
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import transitions, validation
 from migrator.store.mongo.priority import restated, with_priority
-from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, Repository, StoredDocument
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, Repository, StoredDocument, whole
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.values import jsonb
@@ -229,12 +229,13 @@ class MongoRuns(Repository[Run]):
         where = {"_id": {"$in": old}}
         return self._rows(where, limit, sort=OLDEST) if old else []
 
+    def held(self, run_ids: Sequence[UUID]) -> Sequence[Run]:
+        ended = [one for one in _of_ids(self, self._tenant, run_ids) if one.row.state not in LIVE]
+        return sorted(map(whole, ended), key=lambda row: (row.created_at, row.id))
+
     def remove(self, run_ids: Sequence[UUID]) -> int:
-        keys: list[Any] = []
-        for run_id in dict.fromkeys(run_ids):
-            stored = self._find(run_id)
-            if stored is not None and stored.row.state not in LIVE:
-                keys += [stored.document["_id"], f"{names.RUN_PREFIX}{run_id.hex}"]
+        ended = (one for one in _of_ids(self, self._tenant, run_ids) if one.row.state not in LIVE)
+        keys = _spellings_of(ended)
         mine: Document = {"tenantId": self._tenant}
         self._transaction.delete(names.EXECUTION_LOGS, mine | {"runId": {"$in": keys}})
         self._transaction.change(names.IMPACT_SNAPSHOTS, mine | {"runId": {"$in": keys}}, {"$unset": {"runId": ""}})
@@ -270,6 +271,15 @@ def _created(document: Document, before: datetime) -> bool:
         return instant(document.get("createdAt"), "createdAt") < before
     except Rejected:
         return False
+
+
+def _of_ids(runs: Repository[Run], tenant: str, run_ids: Sequence[UUID]) -> Iterable[StoredDocument[Run]]:
+    return runs.found([(tenant, run_id) for run_id in dict.fromkeys(run_ids)], shared=False).values()
+
+
+def _spellings_of(runs: Iterable[StoredDocument[Run]]) -> list[Any]:
+    """Return how documents may name these runs."""
+    return [key for one in runs for key in (one.document["_id"], f"{names.RUN_PREFIX}{one.row.id.hex}")]
 
 
 class MongoRunSummaries(Repository[RunSummary]):
@@ -341,6 +351,16 @@ class MongoExecutionLogs(Repository[ExecutionLog]):
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         validation.check_page(limit)
         return self._rows({"runId": self._refers(Run, run_id)}, limit, sort=(("loggedAt", 1), ("_id", 1)))
+
+    def of_runs(self, run_ids: Sequence[UUID]) -> Sequence[ExecutionLog]:
+        wanted = set(run_ids)
+        keys = _spellings_of(_of_ids(self._of(Run), self._tenant, run_ids))
+        where = {"tenantId": self._tenant, "runId": {"$in": keys}}
+        found = [self.stored(raw) for raw in self._transaction.find(self.name, where)]
+        rows = [whole(one) for one in found if one is not None and one.row.run_id in wanted]
+        if len(rows) < len(found):
+            raise StoreError(f"{len(found) - len(rows):,} of the lines of these runs cannot be read as rows")
+        return sorted(rows, key=lambda row: (row.run_id, row.logged_at, row.id))
 
 
 _FIRST = datetime.min.replace(tzinfo=UTC)

@@ -184,6 +184,12 @@ class PostgresRuns(Repository[Run]):
         query = sql.SQL(_BEYOND).format(columns=self._table.columns)
         return self._many(query, (self._tenant, keep, before, LIVE, limit))
 
+    def held(self, run_ids: Sequence[UUID]) -> Sequence[Run]:
+        return self._select(
+            "WHERE id = ANY(%s) AND tenant_id = %s AND NOT state = ANY(%s) ORDER BY created_at, id FOR UPDATE",
+            (list(run_ids), self._tenant, LIVE),
+        )
+
     def remove(self, run_ids: Sequence[UUID]) -> int:
         return self._connection.execute(
             "DELETE FROM scheduler.runs WHERE id = ANY(%s) AND tenant_id = %s AND NOT state = ANY(%s)",
@@ -250,6 +256,11 @@ class PostgresExecutionLogs(Repository[ExecutionLog]):
         validation.check_page(limit)
         return self._select(
             "WHERE run_id = %s AND tenant_id = %s ORDER BY logged_at, id LIMIT %s", (run_id, self._tenant, limit)
+        )
+
+    def of_runs(self, run_ids: Sequence[UUID]) -> Sequence[ExecutionLog]:
+        return self._select(
+            "WHERE run_id = ANY(%s) AND tenant_id = %s ORDER BY run_id, logged_at, id", (list(run_ids), self._tenant)
         )
 
 

@@ -159,6 +159,10 @@ class MemoryRuns(Table[Run]):
                 found.append(run)
         return sorted(found, key=lambda run: (run.created_at, run.id))[:limit]
 
+    def held(self, run_ids: Sequence[UUID]) -> Sequence[Run]:
+        ended = [run for run in self._all() if run.id in run_ids and states.is_terminal(states.RUN, run.state)]
+        return sorted(ended, key=lambda run: (run.created_at, run.id))
+
     def remove(self, run_ids: Sequence[UUID]) -> int:
         ended = {run.id for run in self._all() if states.is_terminal(states.RUN, run.state)} & set(run_ids)
         for run_id in ended:

@@ -44,6 +44,10 @@ class MemoryExecutionLogs(Table[ExecutionLog]):
         found = [row for row in self._all() if row.run_id == run_id]
         return sorted(found, key=lambda row: (row.logged_at, row.id))[:limit]
 
+    def of_runs(self, run_ids: Sequence[UUID]) -> Sequence[ExecutionLog]:
+        found = [row for row in self._all() if row.run_id in run_ids]
+        return sorted(found, key=lambda row: (row.run_id, row.logged_at, row.id))
+
 
 class MemoryAudit(Table[AuditEntry]):
     """``protocols.Audit``."""
