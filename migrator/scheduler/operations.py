@@ -378,7 +378,7 @@ class Jobs:
             raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
         if len(found) > 1:
             several = listed_words([Target(schedule=one) for one in found], NAMED_ALIKE)
-            raise UsageError(f"{len(found):,} jobs are called {text}: {several}; name one by its id")
+            raise UsageError(f"{len(found):,} jobs are called {text}: {several}; name one by its id, or add --tenant")
         return Target(schedule=found[0])
 
     def _run(self, tenant: str, identity: UUID) -> Target | None:
