@@ -306,7 +306,7 @@ def test_no_key_names_a_unit_and_every_length_of_time_has_limits() -> None:
     names = [key for keys in values.values() for key in keys]
     assert not [name for name in names if re.search(r"_(ms|s|seconds|minutes|hours|days)$", name)]
     lengths = [(section, key) for section, keys in values.items() for key in keys if isinstance(keys[key], timedelta)]
-    assert len(lengths) == 21
+    assert len(lengths) >= 21
     for section, key in lengths:
         with pytest.raises(ConfigurationError, match=f"setting at {section}.{key}: expected a duration of at most"):
             load_settings({section: {key: timedelta(days=40_000)}}, {})
