@@ -199,6 +199,8 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_clock_skew: WaitOrNone = timedelta(seconds=5)
     stability: Annotated[timedelta, _range(NONE, YEAR)] = timedelta(days=1)
     """How long both sides must have run at the same time without an error, where a parallel run is recorded."""
+    slot_tolerance: Annotated[timedelta, _range(LEAST, timedelta(hours=1))] = timedelta(seconds=30)
+    """How far from a slot a run of the old side may have begun in a parallel run, if it does not name the slot."""
     window: Annotated[timedelta, _range(NONE, YEAR)] = timedelta(days=2)
     """How long the rollback stays open, unless somebody decides to close it earlier."""
     tolerated_writers: list[str] = field(default_factory=list)

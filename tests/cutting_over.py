@@ -36,8 +36,8 @@ APPLICATION = "application"
 ACME = Path(__file__).parent / "fixtures_data" / "mappings" / "acme.toml"
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
-COMPARABLE = msgspec.structs.replace(load_profile("stellaops"), names_slots=True)
-"""A source whose parallel run can be compared; no shipped one is."""
+COMPARABLE = load_profile("stellaops")
+"""A source whose parallel run can be compared."""
 
 
 class Scene:

@@ -31,7 +31,7 @@ from migrator.cli.options import (
 from migrator.cli.parity import NOT_RECORDED, parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
-from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
+from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status, waivers
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions, gate_lines, unmet
@@ -41,8 +41,9 @@ from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
+from migrator.cutover.waivers import Waiver
 from migrator.durations import NONE, format_duration
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, UsageError
 from migrator.exit_status import Allowance, mask
 from migrator.parity.recorded_check import check_and_record
 from migrator.report import cutover as moved
@@ -115,22 +116,43 @@ def compare_command(config: str | None, allow_quarantined: Allowance, *, dry_run
 @cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")
 @named_approval_options
 @click.option("--end", "ended", is_flag=True, help="End the parallel run: every handler runs on PostgreSQL.")
-@dry_run_option
+@click.option(
+    "--waive",
+    "waived",
+    multiple=True,
+    metavar="SCHEDULE",
+    help="Require no completed run of this schedule, by id or name; repeatable.",
+)
+@click.option(
+    "--unwaive", "unwaived", multiple=True, metavar="SCHEDULE", help="Withdraw the waiver of this schedule; repeatable."
+)
 @common_options
 def parallel_command(
-    config: str | None, who: str | None, reason: str | None, *, ended: bool, dry_run: bool, as_json: bool
+    config: str | None,
+    who: str | None,
+    reason: str | None,
+    waived: tuple[str, ...],
+    unwaived: tuple[str, ...],
+    *,
+    ended: bool,
+    as_json: bool,
 ) -> None:
     """Record that both schedulers run in parallel. Then five more gates, computed from the runs, must hold.
 
-    Refused (2), before anything is written, for a source whose runs do not name the slot for which they fired: their
-    slots cannot be compared. In this version that is every source.
+    Refused (2), before anything is written, for a source of which nothing says for which slot a schedule fired.
+    migrator source list --json names those that can be compared (parallel_run).
 
     Processes on PostgreSQL read the record before their next claim. From then on they call only handlers marked
     idempotent, and record the runs of the others without calling a handler. The cutover ends the parallel run too.
+
+    --waive is for schedules that do not fire while both run: the gate "all jobs succeeded" does not wait for them.
     """
+    if sum((ended, bool(waived), bool(unwaived))) > 1:
+        raise UsageError("--end, --waive and --unwaive are three decisions: call the command for each")
     by = named_approval(who, reason, "a parallel run")
     settings = load(config)
     profile = profile_of(settings.source)
+    standing: tuple[Waiver, ...] = ()
     with target_connection(settings) as target:
         if dry_run and ended:
             parallel.require_begun(target)
@@ -138,17 +160,25 @@ def parallel_command(
             parallel.require_possible(target, profile)
         elif ended:
             parallel.end(target, by.who, by.reason)
+        elif waived or unwaived:
+            standing = waivers.waive(target, waived, by) if waived else waivers.withdraw(target, unwaived, by)
         else:
             parallel.begin(target, profile, by.who, by.reason)
-    stability, verb = format_duration(settings.cutover.stability), "would be recorded" if dry_run else "recorded"
-    lines = [f"{verb}: every handler runs on PostgreSQL"]
-    if not ended:
+            standing = waivers.waivers(target)
+    stability = format_duration(settings.cutover.stability)
+    lines = ["recorded: every handler runs on PostgreSQL"]
+    if waived or unwaived:
+        lines = [
+            f"recorded: {len(standing):,} schedules need no completed run",
+            *(f"  {one.words}" for one in standing),
+        ]
+    elif not ended:
         lines = [
             f"{verb}: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
             f"the cutover requires {stability} without an error",
         ]
-    lines += ["nothing was written"] * dry_run
-    show({"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}, lines, as_json=as_json)
+    recorded = {"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}
+    show(recorded | {"waived": standing}, lines, as_json=as_json)
 
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")

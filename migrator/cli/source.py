@@ -39,7 +39,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
             "tail": MONGODB in profile.servers,
             "cutover": not write_back(profile).faults,
             "rollback": not write_back(profile).faults,
-            "parallel_run": profile.names_slots,
+            "parallel_run": bool(profile.slots),
             "collections": [one.name for one in profile.collections],
         }
         for name, profile in found

@@ -19,6 +19,7 @@ from migrator.cutover.journal import FAILED as STEP_FAILED
 from migrator.cutover.journal import Cutover, Step, latest, steps
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, window_end
+from migrator.cutover.waivers import standing
 from migrator.errors import RefusedError
 from migrator.result import (
     FAILED,
@@ -424,6 +425,8 @@ def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
     settings = facts.settings.cutover
     said = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
     said += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]
+    before = [one for one in recorded(facts.target) if one.at < facts.cutover.began_at]
+    said += [f"a completed run in the parallel run: schedule {one.words}" for one in standing(before)]
     if settings.tolerated_writers:
         said.append(f"users whom the fence does not stop, known not to write: {', '.join(settings.tolerated_writers)}")
     kept = facts.done("backup")

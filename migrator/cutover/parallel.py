@@ -6,65 +6,33 @@ the others (``scheduler.executor``): it compares their slots, and calls no handl
 rows.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
-import msgspec
-
 from migrator import states
-from migrator.connections.postgres import Connection, fetch_value
+from migrator.config import CutoverSettings
+from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.cutover.journal import database_time
 from migrator.cutover.server_gates import Gate
 from migrator.durations import format_duration
+from migrator.cutover.slots import Comparison, OldSlots, compare, infer
+from migrator.cutover.waivers import waivers
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
+from migrator.records import Trigger
 from migrator.schema import decisions
 from migrator.schema.decisions import Approval
 from migrator.sources import comparable_in_parallel
-from migrator.sources.profile import Profile
+from migrator.sources.profile import MONGODB, Profile
 from migrator.store.postgres import epoch, parallel_run
 
-DECISION_BEGIN: Final = "parallel run begun"
-"""The kind of the decision (``migration.decisions``) that both sides run.
+NO_TOLERANCE: Final = timedelta(0)
 
-Processes read a lock row (``store.postgres.parallel_run``), which is written in the same transaction.
-"""
-DECISION_END: Final = "parallel run ended"
-"""The kind of the decision that ends the parallel run."""
-
-Slot = tuple[UUID, datetime]
-"""A schedule, and the time for which it fired."""
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides fired in a period."""
-
-    matched: int
-    missing: tuple[Slot, ...]
-    """The old side fired, the new one did not."""
-    extra: tuple[Slot, ...]
-    """The new side fired, the old one did not."""
-    duplicate: tuple[Slot, ...]
-    """One side fired it more than once."""
-
-    @property
-    def clean(self) -> bool:
-        """Whether both sides fired the same slots, each once."""
-        return not (self.missing or self.extra or self.duplicate)
-
-
-def compare(old: Iterable[Slot], new: Iterable[Slot]) -> Comparison:
-    """Compare the slots of first attempts of both sides. Pure."""
-    before, after = Counter(old), Counter(new)
-    return Comparison(
-        matched=sum(1 for slot in before if before[slot] == after[slot] == 1),
-        missing=tuple(sorted(slot for slot in before if slot not in after)),
-        extra=tuple(sorted(slot for slot in after if slot not in before)),
-        duplicate=tuple(sorted({slot for side in (before, after) for slot in side if side[slot] > 1})),
-    )
+_OF_TRIGGERS: Final = ("cron", "interval", "one_time")
+"""Causes of runs that have a slot."""
 
 
 def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
@@ -74,12 +42,16 @@ def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
 
 def require_comparable(profile: Profile) -> None:
     """Raise ``RefusedError`` for a source whose parallel run could never satisfy the gate ``history recorded``."""
-    if not profile.names_slots:
-        known = ", ".join(comparable_in_parallel()) or "no source of this version"
-        raise RefusedError(
-            f"a parallel run of profile {profile.name} cannot be compared: its runs do not name the slot they were"
-            f" fired for; can be compared: {known}. Call migrator cutover plan, and cut over without a parallel run"
-        )
+    if profile.slots:
+        return
+    why = "nothing in its documents says for which slot a schedule fired"
+    if MONGODB not in profile.servers:
+        why = "its tables have no tail, so that what the old scheduler fires is not known here"
+    known = ", ".join(comparable_in_parallel())
+    raise RefusedError(
+        f"a parallel run of profile {profile.name} cannot be compared: {why}; can be compared: {known}. Call migrator"
+        " cutover plan, and cut over without a parallel run"
+    )
 
 
 def require_possible(target: Connection, profile: Profile) -> None:
@@ -109,7 +81,7 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
     """
     require_possible(target, profile)
     with target.transaction():
-        since = decisions.record(target, DECISION_BEGIN, Approval(who, reason))
+        since = decisions.record(target, decisions.PARALLEL_BEGUN, Approval(who, reason))
         parallel_run.begin(target, since)
     return since
 
@@ -119,20 +91,59 @@ def end(target: Connection, who: str, reason: str) -> None:
     with target.transaction():
         if not parallel_run.end(target):
             raise RefusedError("no parallel run is recorded")
-        decisions.record(target, DECISION_END, Approval(who, reason))
+        decisions.record(target, decisions.PARALLEL_ENDED, Approval(who, reason))
 
 
-def compare_fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
-    """Compare the slots of a period: rows that came from the source, and rows that were created on PostgreSQL."""
-    rows: list[tuple[Any, ...]] = target.execute(
-        "SELECT source IS NULL, schedule_id, scheduled_at FROM scheduler.runs WHERE scheduled_at >= %s"
-        " AND scheduled_at < %s AND coalesce(attempt, 1) = 1 AND schedule_id IS NOT NULL",
+def compare_fired(
+    target: Connection, began: datetime, ended: datetime, tolerance: timedelta = NO_TOLERANCE
+) -> Comparison:
+    """Compare the slots of a period: what came from the source, and runs that were created on PostgreSQL.
+
+    ``tolerance``: how far a run of the old side may have begun from the slot that is inferred for it.
+    """
+    old = _old_slots(target, began, ended, tolerance)
+    new = target.execute(
+        "SELECT schedule_id, scheduled_at FROM scheduler.runs WHERE source IS NULL AND scheduled_at >= %s"
+        " AND scheduled_at < %s AND coalesce(attempt, 1) = 1 AND schedule_id IS NOT NULL AND state <> 'skipped'",
         (began, ended),
     ).fetchall()
-    return compare(
-        [(row[1], row[2]) for row in rows if not row[0]],
-        [(row[1], row[2]) for row in rows if row[0]],
+    return compare(old.slots, new, inferred=old.inferred, unmatched=old.unmatched)
+
+
+_OLD_RUNS: LiteralString = """
+SELECT schedule_id, scheduled_at, coalesce(started_at, created_at) FROM scheduler.runs
+WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 1 AND retry_of IS NULL
+    AND state <> 'skipped' AND (scheduled_at >= %(began)s AND scheduled_at < %(ended)s
+        OR scheduled_at IS NULL AND coalesce(cause, 'cron') = ANY (%(caused)s)
+            AND coalesce(started_at, created_at) >= %(began)s - %(tolerance)s
+            AND coalesce(started_at, created_at) < %(ended)s + %(tolerance)s)
+"""
+
+
+def _old_slots(target: Connection, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
+    """Return what the old side fired in a period. Runs that a person or an event caused have no slot."""
+    period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}
+    rows: list[tuple[UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
+    acted = [(schedule, at) for schedule, slot, at in rows if slot is None and at is not None]
+    inferred, unmatched = infer(acted, _triggers(target, {schedule for schedule, _ in acted}), tolerance)
+    return OldSlots(
+        slots=tuple((schedule, slot) for schedule, slot, _ in rows if slot is not None),
+        inferred=tuple(one for one in inferred if began <= one[1] < ended),
+        unmatched=tuple(one for one in unmatched if began <= one[1] < ended),
     )
+
+
+def _triggers(target: Connection, schedules: Iterable[UUID]) -> dict[UUID, list[Trigger]]:
+    found: dict[UUID, list[Trigger]] = defaultdict(list)
+    for one in fetch_structs(
+        target,
+        Trigger,
+        "SELECT id, tenant_id, schedule_id, kind, cron_expression, cron_dialect, timezone, interval_ms, anchor, run_at,"
+        " start_at, end_at, next_fire_at, last_fire_at FROM scheduler.triggers WHERE schedule_id = ANY(%s)",
+        ([*schedules],),
+    ):
+        found[one.schedule_id].append(one)
+    return found
 
 
 def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
@@ -146,7 +157,7 @@ def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     return [
         _stable_gate(target, began, moment, window),
         _success_gate(target, began),
-        _history_gate(target, began, moment, sessions.profile),
+        _history_gate(target, began, moment, sessions.profile, sessions.settings.cutover),
         _error_gate(target, moment - window),
         _summary_gate(target),
     ]
@@ -165,28 +176,38 @@ def _stable_gate(target: Connection, began: datetime, now: datetime, window: tim
 
 
 def _success_gate(target: Connection, began: datetime) -> Gate:
-    """Require that every schedule that may run has completed a run of the new side."""
-    row = target.execute(
-        "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
-        " runs.schedule_id = schedules.id AND runs.source IS NULL AND runs.state = 'completed'"
-        " AND runs.created_at >= %s)) FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL"
-        " AND status = ANY(%s)",
+    """Require that every schedule that may run has completed a run of the new side, or was waived."""
+    rows = target.execute(
+        "SELECT id, NOT EXISTS (SELECT FROM scheduler.runs WHERE runs.schedule_id = schedules.id"
+        " AND runs.source IS NULL AND runs.state = 'completed' AND runs.created_at >= %s) FROM scheduler.schedules"
+        " WHERE enabled AND deleted_at IS NULL AND status = ANY(%s)",
         (began, [*states.SCHEDULE_FIRING]),
-    ).fetchone()
-    whole, without = row or (0, 0)
-    words = f"{without:,} of {whole:,} schedules have no completed run of the new side"
-    return Gate(name="all jobs succeeded", passed=without == 0, words=words)
+    ).fetchall()
+    without = {identity for identity, lacks in rows if lacks}
+    waived = [one for one in waivers(target) if one.schedule_id in without]
+    left = len(without) - len(waived)
+    words = f"{left:,} of {len(rows):,} schedules have no completed run of the new side"
+    if waived:
+        words += f"; {len(waived):,} waived: {', '.join(one.words for one in waived)}"
+    return Gate(name="all jobs succeeded", passed=left == 0, words=words)
 
 
-def _history_gate(target: Connection, began: datetime, now: datetime, profile: Profile) -> Gate:
-    """Require that the new side recorded what the old side fired, and nothing else."""
-    if not profile.names_slots:  # begun by an older version, which did not refuse it
+def _history_gate(
+    target: Connection, began: datetime, now: datetime, profile: Profile, settings: CutoverSettings
+) -> Gate:
+    """Require that the new side recorded what the old side fired, and nothing else.
+
+    Slots of the last moments are not judged: one of the sides may still be about to fire them.
+    """
+    if not profile.slots:  # begun by an older version, which did not refuse it
         words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
         return Gate(name="history recorded", passed=False, words=words)
-    found = compare_fired(target, began, now)
+    tolerance = settings.slot_tolerance
+    found = compare_fired(target, began, now - tolerance, tolerance)
     words = (
-        f"{found.matched:,} slots matched, {len(found.missing):,} missing, {len(found.extra):,} extra,"
-        f" {len(found.duplicate):,} duplicate"
+        f"{found.matched:,} slots matched, {found.inferred:,} of them inferred (within {format_duration(settings.slot_tolerance)}),"
+        f" {len(found.missing):,} missing, {len(found.extra):,} extra, {len(found.duplicate):,} duplicate,"
+        f" {len(found.unmatched):,} runs of the old side without a slot"
     )
     return Gate(name="history recorded", passed=found.clean and found.matched > 0, words=words)
 

@@ -16,6 +16,11 @@ REPAIR: Final = "parity repair"
 DOWNGRADE: Final = "schema downgrade"
 DROP: Final = "quarantine drop"
 CONTROL: Final = "control"
+PARALLEL_BEGUN: Final = "parallel run begun"
+"""Processes read a lock row (``store.postgres.parallel_run``), which is written in the same transaction."""
+PARALLEL_ENDED: Final = "parallel run ended"
+WAIVED: Final = "schedule waived in the parallel run"
+WAIVER_WITHDRAWN: Final = "waiver of a schedule withdrawn"
 
 
 class Approval(msgspec.Struct, frozen=True):

@@ -64,8 +64,8 @@ def installed_sources() -> Iterator[tuple[str, Profile]]:
 
 
 def comparable_in_parallel() -> tuple[str, ...]:
-    """Return the profiles whose parallel run can be compared (`Profile.names_slots`)."""
-    return tuple(name for name in NAMES if load_profile(name).names_slots)
+    """Return the profiles whose parallel run can be compared (`Profile.slots`)."""
+    return tuple(name for name in NAMES if load_profile(name).slots)
 
 
 def described_profile(source: str) -> Profile:

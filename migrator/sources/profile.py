@@ -227,6 +227,12 @@ class Closing(msgspec.Struct, frozen=True, kw_only=True):
 
 MONGODB, POSTGRESQL = "mongodb", "postgresql"
 
+SlotEvidence: TypeAlias = Literal["", "runs", "moves"]
+"""``runs``: a run names its slot, or starts near it. ``moves``: the next fire of a trigger moves past the slot.
+
+Empty: nothing says what was fired, or changes of the source cannot be followed. A parallel run is refused then.
+"""
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """How one scheduler spells its documents."""
@@ -246,9 +252,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""
     read_only: str = ""
     """Why nothing is written into its documents, in words; empty: what ``write_back`` finds out decides."""
-    names_slots: bool = False
-    """Every run of the old scheduler names the slot it was fired for (``scheduled_at``), so that a parallel run can be
-    compared slot by slot. A parallel run of any other source is refused."""
+    slots: SlotEvidence = ""
+    """From what the slots are known that the old scheduler fired, so that a parallel run can be compared."""
 
     def source_of(self, collection: str) -> str:
         """Return the text of the ``source`` column, ``<profile>/<collection>``."""

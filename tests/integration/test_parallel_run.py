@@ -13,6 +13,7 @@ from migrator.cutover import parallel
 from migrator.errors import RefusedError
 from migrator.records import Handler
 from migrator.scheduler.executor import DRY_RUN
+from migrator.schema import decisions
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import epoch, parallel_run
 from tests.cutting_over import COMPARABLE
@@ -98,4 +99,4 @@ def test_what_is_on_record_is_told_apart(target: Connection, dsn: str) -> None:
     parallel.end(target, "op", "done")
     with psycopg.connect(dsn) as connection:
         kinds = connection.execute("SELECT kind FROM migration.decisions ORDER BY id").fetchall()
-    assert kinds == [(parallel.DECISION_BEGIN,), (parallel.DECISION_BEGIN,), (parallel.DECISION_END,)]
+    assert kinds == [(decisions.PARALLEL_BEGUN,), (decisions.PARALLEL_BEGUN,), (decisions.PARALLEL_ENDED,)]

@@ -57,7 +57,14 @@ def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
         documents=mapping.documents,
         servers=(MONGODB, POSTGRESQL),
         collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),
+        slots="runs" if any(map(_says_when_run, mapping.collections)) else "",
     )
+
+
+def _says_when_run(one: Mapped) -> bool:
+    """Tell whether documents of a collection are runs that name their schedule, and when they began."""
+    columns = {column for shape in one.shapes() for field in shape.every for column in field.columns}
+    return "runs.schedule_id" in columns and not columns.isdisjoint(("runs.scheduled_at", "runs.started_at"))
 
 
 def load_order(mapping: SourceMapping) -> tuple[str, ...]:

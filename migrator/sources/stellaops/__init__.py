@@ -30,6 +30,7 @@ PROFILE = Profile(
     version=1,
     documents=MAPPING.documents,
     kept_by_store=True,
+    slots="runs",
     collections=(
         *(collection_of(MAPPING, one) for one in _BEFORE_GRAPHS),
         graph.JOBS,

@@ -8,8 +8,10 @@ import psycopg
 import pytest
 from pymongo.database import Database
 
-from migrator.cutover import parallel
+from migrator.cutover import parallel, waivers
+from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.sessions import Sessions
+from migrator.schema.decisions import Approval
 from tests.copying import settings_for
 from tests.cutting_over import COMPARABLE
 from tests.store_postgres import opened, run, schedule
@@ -58,6 +60,86 @@ def test_each_entry_is_computed(sessions: Sessions, scheduler_dsn: str) -> None:
             "UPDATE scheduler.runs SET source = 'stellaops/runs', source_id = 'r2' WHERE state = 'error'"
         )
         assert red(sessions, timedelta(hours=45)) == {"history recorded"}
+
+
+SCHEDULE = (
+    "INSERT INTO scheduler.schedules (id, tenant_id, source, source_id, name, status, enabled)"
+    " VALUES (gen_random_uuid(), 'a', 'stellaops/schedules', %(name)s, %(name)s, 'scheduled', true) RETURNING id"
+)
+TRIGGER = (
+    "INSERT INTO scheduler.triggers (id, tenant_id, source, source_id, schedule_id, kind, cron_expression, cron_dialect,"
+    " timezone) VALUES (gen_random_uuid(), 'a', 'stellaops/schedules', 's', %s, 'cron', '* * * * *', 'croner', 'UTC')"
+)
+OLD_RUN = (
+    "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, schedule_id, state, cause, started_at, created_at)"
+    " VALUES (gen_random_uuid(), 'a', 'stellaops/runs', gen_random_uuid()::text, %s, 'completed', %s, %s, now())"
+)
+
+
+def gate_of(sessions: Sessions, name: str, after: timedelta = timedelta(hours=25)) -> tuple[bool | None, str]:
+    found = parallel.gates(sessions, datetime.now(UTC) + after)
+    return next((one.passed, one.words) for one in found if one.name == name)
+
+
+@pytest.mark.proves("4-K3", "4-P1")
+def test_a_slot_that_no_run_names_is_inferred_from_the_start_of_the_run(sessions: Sessions, scheduler_dsn: str) -> None:
+    parallel.begin(sessions.target, COMPARABLE, "op", "both run")
+    slot = (datetime.now(UTC) + timedelta(minutes=5)).replace(second=0, microsecond=0)
+    with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
+        (schedule,) = connection.execute(SCHEDULE, {"name": "often"}).fetchone() or ()
+        connection.execute(TRIGGER, (schedule,))
+        for late in (2, 61, 119):
+            connection.execute(OLD_RUN, (schedule, "cron", slot + timedelta(seconds=late)))
+        connection.execute(OLD_RUN, (schedule, "manual", slot + timedelta(seconds=200)))
+        passed, words = gate_of(sessions, "history recorded")
+        assert (passed, words[:60]) == (False, "0 slots matched, 0 of them inferred (within 30s), 3 missing")
+        for minute in range(3):
+            connection.execute(RUN, (None, None, "completed", slot + timedelta(minutes=minute)))
+        assert gate_of(sessions, "history recorded") == (
+            True,
+            "3 slots matched, 3 of them inferred (within 30s), 0 missing, 0 extra, 0 duplicate, 0 runs of the old side"
+            " without a slot",
+        )
+        # what both may still be about to fire is not judged
+        young = slot - datetime.now(UTC) + timedelta(seconds=100)
+        assert gate_of(sessions, "history recorded", young)[1].startswith("2 slots matched")
+        connection.execute(OLD_RUN, (schedule, None, slot + timedelta(minutes=1)))
+        assert "1 duplicate" in gate_of(sessions, "history recorded")[1]
+        connection.execute("UPDATE scheduler.triggers SET cron_expression = '*/2 * * * *'")
+        passed, words = gate_of(sessions, "history recorded")
+        assert passed is False
+        assert words.endswith("2 runs of the old side without a slot")
+
+
+@pytest.mark.proves("4-K2", "4-P1")
+def test_a_schedule_that_does_not_fire_holds_the_gate_until_it_is_waived(
+    sessions: Sessions, scheduler_dsn: str
+) -> None:
+    target, by, gate = sessions.target, Approval("ann", "it is yearly"), "all jobs succeeded"
+    with pytest.raises(RefusedError, match="no parallel run is recorded"):
+        waivers.waive(target, ["rare"], by)
+    parallel.begin(target, COMPARABLE, "op", "both run")
+    with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
+        ids = [connection.execute(SCHEDULE, {"name": name}).fetchone() for name in ("rare", "twin", "twin")]
+    assert gate_of(sessions, gate) == (False, "3 of 3 schedules have no completed run of the new side")
+    with pytest.raises(UsageError, match="no schedule has the id or the name never"):
+        waivers.waive(target, ["rare", "never"], by)
+    with pytest.raises(UsageError, match="several schedules are called twin: name one by its id"):
+        waivers.waive(target, ["twin"], by)
+    assert waivers.waivers(target) == ()
+    waivers.waive(target, ["rare", *(str(row[0]) for row in ids[1:] if row)], by)
+    passed, words = gate_of(sessions, gate)
+    assert (passed, words.count("twin (ann: it is yearly)")) == (True, 2)
+    assert words.startswith(
+        "0 of 3 schedules have no completed run of the new side; 3 waived: rare (ann: it is yearly)"
+    )
+    waivers.withdraw(target, ["rare"], by)
+    assert gate_of(sessions, gate)[0] is False
+    with pytest.raises(RefusedError, match="schedule rare is not waived"):
+        waivers.withdraw(target, ["rare"], by)
+    parallel.end(target, "op", "over")
+    parallel.begin(target, COMPARABLE, "op", "once more")
+    assert waivers.waivers(target) == ()
 
 
 NEWEST = "(SELECT id FROM scheduler.runs WHERE state = 'completed' ORDER BY created_at DESC LIMIT 1)"

@@ -1,27 +1,17 @@
-"""Both sides beside each other: slots compared, the window of stability."""
+"""Both sides of a parallel run: the window of stability, and which waivers stand."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from migrator.cutover.parallel import compare, stable_since
+from migrator.cutover.parallel import stable_since
+from migrator.cutover.waivers import standing
+from migrator.schema import decisions
+from migrator.schema.decisions import RecordedDecision
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ONE, OTHER = UUID(int=1), UUID(int=2)
-
-
-def test_slots_are_matched_missing_extra_or_duplicate() -> None:
-    later = NOON + timedelta(minutes=1)
-    found = compare(
-        [(ONE, NOON), (ONE, later), (OTHER, NOON)], [(ONE, NOON), (OTHER, NOON), (OTHER, NOON), (OTHER, later)]
-    )
-    assert found.matched == 1
-    assert found.missing == ((ONE, later),)
-    assert found.extra == ((OTHER, later),)
-    assert found.duplicate == ((OTHER, NOON),)
-    assert not found.clean
-    assert compare([(ONE, NOON)], [(ONE, NOON)]).clean
 
 
 @pytest.mark.proves("4-P3")
@@ -30,3 +20,18 @@ def test_an_error_begins_the_window_anew() -> None:
     assert stable_since(NOON, []) == NOON
     assert stable_since(NOON, hours[:1]) == NOON
     assert stable_since(NOON, hours) == hours[2]
+
+
+def decision(kind: str, schedule: UUID | None = None, who: str = "ann") -> RecordedDecision:
+    detail = {} if schedule is None else {"schedule": str(schedule), "name": f"job {schedule.int}"}
+    return RecordedDecision(kind=kind, who=who, reason="yearly", at=NOON, tool_version="1", detail=detail)
+
+
+def test_a_waiver_stands_until_it_is_withdrawn_or_the_parallel_run_ends() -> None:
+    waived = [decision(decisions.WAIVED, ONE), decision(decisions.WAIVED, OTHER), decision(decisions.REPAIR)]
+    assert [one.words for one in standing(waived)] == ["job 1 (ann: yearly)", "job 2 (ann: yearly)"]
+    again = [*waived, decision(decisions.WAIVED, ONE, "bob"), decision(decisions.PARALLEL_BEGUN)]
+    assert [one.who for one in standing(again)] == ["bob", "ann"]
+    assert [one.schedule_id for one in standing([*waived, decision(decisions.WAIVER_WITHDRAWN, ONE)])] == [OTHER]
+    for end in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
+        assert standing([*waived, decision(end)]) == ()

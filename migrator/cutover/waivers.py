@@ -1,0 +1,99 @@
+"""Waivers of a parallel run: schedules that need no completed run of the new side, by whose decision, and why.
+
+They are for schedules that do not fire while both sides run. A waiver is a recorded decision. It stands until it is
+withdrawn, until the parallel run is ended, or until the cutover.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from migrator.connections.postgres import Connection
+from migrator.errors import RefusedError, UsageError
+from migrator.schema import decisions
+from migrator.schema.decisions import Approval, RecordedDecision
+from migrator.store.postgres import parallel_run
+
+_FOUND = (
+    "SELECT id, tenant_id, coalesce(name, '') FROM scheduler.schedules"
+    " WHERE (id::text = lower(%(named)s) OR name = %(named)s OR source_id = %(named)s) AND deleted_at IS NULL"
+    " ORDER BY tenant_id, id LIMIT 3"
+)
+
+
+class Waiver(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that needs no completed run of the new side."""
+
+    schedule_id: UUID
+    name: str
+    who: str
+    reason: str
+    at: datetime
+
+    @property
+    def words(self) -> str:
+        """The schedule, by its name if it has one, who waived it, and why."""
+        return f"{self.name or self.schedule_id} ({self.who}: {self.reason})"
+
+
+def standing(recorded: Iterable[RecordedDecision]) -> tuple[Waiver, ...]:
+    """Return the waivers that stand after these decisions, which are in their order. Pure."""
+    found: dict[UUID, Waiver] = {}
+    for one in recorded:
+        if one.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
+            found.clear()
+        elif one.kind == decisions.WAIVED:
+            schedule = UUID(one.detail["schedule"])
+            found[schedule] = Waiver(
+                schedule_id=schedule, name=one.detail["name"], who=one.who, reason=one.reason, at=one.at
+            )
+        elif one.kind == decisions.WAIVER_WITHDRAWN:
+            found.pop(UUID(one.detail["schedule"]), None)
+    return tuple(found.values())
+
+
+def waivers(target: Connection) -> tuple[Waiver, ...]:
+    """Return the waivers that stand."""
+    return standing(decisions.recorded(target))
+
+
+def waive(target: Connection, named: Sequence[str], by: Approval) -> tuple[Waiver, ...]:
+    """Waive schedules, by id or name; return the waivers that stand then.
+
+    Raises ``RefusedError`` if no parallel run is recorded, and ``UsageError`` for a schedule that does not exist, or a
+    name that several have; nothing is recorded then.
+    """
+    return _decide(target, named, by, decisions.WAIVED)
+
+
+def withdraw(target: Connection, named: Sequence[str], by: Approval) -> tuple[Waiver, ...]:
+    """Withdraw the waivers of schedules; return those that stand then.
+
+    Raises as ``waive`` does, and ``RefusedError`` for a schedule that is not waived.
+    """
+    return _decide(target, named, by, decisions.WAIVER_WITHDRAWN)
+
+
+def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str) -> tuple[Waiver, ...]:
+    if parallel_run.since(target) is None:
+        raise RefusedError("no parallel run is recorded")
+    with target.transaction():
+        known = {one.schedule_id for one in waivers(target)}
+        for text in named:
+            schedule, name = _schedule(target, text)
+            if kind == decisions.WAIVER_WITHDRAWN and schedule not in known:
+                raise RefusedError(f"schedule {text} is not waived")
+            decisions.record(target, kind, by, schedule=str(schedule), name=name)
+    return waivers(target)
+
+
+def _schedule(target: Connection, named: str) -> tuple[UUID, str]:
+    found = target.execute(_FOUND, {"named": named.replace("\0", "")}).fetchall()
+    if not found:
+        raise UsageError(f"no schedule has the id or the name {named}")
+    if len(found) > 1:
+        ids = ", ".join(f"{identity} of tenant {tenant}" for identity, tenant, _ in found[:2])
+        raise UsageError(f"several schedules are called {named}: name one by its id ({ids}, …)")
+    return found[0][0], found[0][2]
