@@ -153,20 +153,20 @@ def parallel_command(
     settings = load(config)
     profile = profile_of(settings.source)
     standing: tuple[Waiver, ...] = ()
+    lines = ["recorded: every handler runs on PostgreSQL"]
     with target_connection(settings) as target:
-        if dry_run and ended:
-            parallel.require_begun(target)
-        elif dry_run:
-            parallel.require_possible(target, profile)
-        elif ended:
-            parallel.end(target, by.who, by.reason)
+        if ended:
+            done = parallel.end(target, settings.cutover, by)
+            lines.append(
+                f"waiting runs skipped, whose slots the old side took: {done.skipped:,};"
+                f" slots that it did not take, which fire again: {done.freed:,}"
+            )
         elif waived or unwaived:
             standing = waivers.waive(target, waived, by) if waived else waivers.withdraw(target, unwaived, by)
         else:
             parallel.begin(target, profile, by.who, by.reason)
             standing = waivers.waivers(target)
     stability = format_duration(settings.cutover.stability)
-    lines = ["recorded: every handler runs on PostgreSQL"]
     if waived or unwaived:
         lines = [
             f"recorded: {len(standing):,} schedules need no completed run",

@@ -20,7 +20,19 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
 from migrator.connections.mongo import committed_time
-from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
+from migrator.cutover import (
+    backup,
+    config_file,
+    epoch,
+    fence,
+    gates,
+    metrics,
+    outbox,
+    overdue,
+    processes,
+    reverse_sync,
+    takeover,
+)
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import Cutover, Journal, Step, database_time, exclusive_sessions, latest
 from migrator.cutover.plan import expected_pause
@@ -38,7 +50,6 @@ from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema import decisions
 from migrator.schema.decisions import UNNAMED, Approval
-from migrator.store.postgres import parallel_run
 from migrator.telemetry import say, waiting
 
 _EPOCH: Final = "epoch"
@@ -285,11 +296,14 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
     """Close MongoDB, fire what is overdue, change the file, open PostgreSQL: in this order, each idempotent."""
     number = journal.cutover.detail[_EPOCH]
     epoch.close_source(sessions, number)
+    # From now on every handler runs here. It comes first: what is overdue fires as in any cutover.
+    ended = takeover.finish(sessions.target, sessions.settings.cutover.slot_tolerance)
+    if ended is not None:
+        detail |= {"runs_skipped": ended.skipped, "slots_freed": ended.freed}
     stands = epoch.target_epoch(sessions)
     if stands is None or stands.backend != "postgres":
         detail["overdue"] = overdue.fire_late(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
     config_file.set_backend(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
-    parallel_run.end(sessions.target)  # from now on, every handler runs here only
     epoch.set_target(sessions, number, "postgres")
     if "pause_s" not in journal.cutover.detail:
         began = next((one.began_at for one in journal.steps() if one.step == "fence"), None)

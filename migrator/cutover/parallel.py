@@ -6,33 +6,26 @@ the others (``scheduler.executor``): it compares their slots, and calls no handl
 rows.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
-from uuid import UUID
 
 from migrator import states
 from migrator.config import CutoverSettings
-from migrator.connections.postgres import Connection, fetch_structs, fetch_value
+from migrator.connections.postgres import Connection, fetch_value
+from migrator.cutover.fired_slots import compare_fired
 from migrator.cutover.journal import database_time
 from migrator.cutover.server_gates import Gate
-from migrator.durations import format_duration
-from migrator.cutover.slots import Comparison, OldSlots, compare, infer
+from migrator.cutover.takeover import Takeover, finish
 from migrator.cutover.waivers import waivers
+from migrator.durations import format_duration
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
-from migrator.records import Trigger
 from migrator.schema import decisions
 from migrator.schema.decisions import Approval
 from migrator.sources import comparable_in_parallel
 from migrator.sources.profile import MONGODB, Profile
 from migrator.store.postgres import epoch, parallel_run
-
-NO_TOLERANCE: Final = timedelta(0)
-
-_OF_TRIGGERS: Final = ("cron", "interval", "one_time")
-"""Causes of runs that have a slot."""
 
 
 def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
@@ -86,64 +79,17 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
     return since
 
 
-def end(target: Connection, who: str, reason: str) -> None:
-    """Record that the parallel run has ended: every handler runs here, and its gates do not apply any more."""
-    with target.transaction():
-        if not parallel_run.end(target):
-            raise RefusedError("no parallel run is recorded")
-        decisions.record(target, decisions.PARALLEL_ENDED, Approval(who, reason))
+def end(target: Connection, settings: CutoverSettings, by: Approval) -> Takeover:
+    """Record that the parallel run has ended: every handler runs here, and its gates do not apply any more.
 
-
-def compare_fired(
-    target: Connection, began: datetime, ended: datetime, tolerance: timedelta = NO_TOLERANCE
-) -> Comparison:
-    """Compare the slots of a period: what came from the source, and runs that were created on PostgreSQL.
-
-    ``tolerance``: how far a run of the old side may have begun from the slot that is inferred for it.
+    Raises ``RefusedError`` if none is recorded.
     """
-    old = _old_slots(target, began, ended, tolerance)
-    new = target.execute(
-        "SELECT schedule_id, scheduled_at FROM scheduler.runs WHERE source IS NULL AND scheduled_at >= %s"
-        " AND scheduled_at < %s AND coalesce(attempt, 1) = 1 AND schedule_id IS NOT NULL AND state <> 'skipped'",
-        (began, ended),
-    ).fetchall()
-    return compare(old.slots, new, inferred=old.inferred, unmatched=old.unmatched)
-
-
-_OLD_RUNS: LiteralString = """
-SELECT schedule_id, scheduled_at, coalesce(started_at, created_at) FROM scheduler.runs
-WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 1 AND retry_of IS NULL
-    AND state <> 'skipped' AND (scheduled_at >= %(began)s AND scheduled_at < %(ended)s
-        OR scheduled_at IS NULL AND coalesce(cause, 'cron') = ANY (%(caused)s)
-            AND coalesce(started_at, created_at) >= %(began)s - %(tolerance)s
-            AND coalesce(started_at, created_at) < %(ended)s + %(tolerance)s)
-"""
-
-
-def _old_slots(target: Connection, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
-    """Return what the old side fired in a period. Runs that a person or an event caused have no slot."""
-    period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}
-    rows: list[tuple[UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
-    acted = [(schedule, at) for schedule, slot, at in rows if slot is None and at is not None]
-    inferred, unmatched = infer(acted, _triggers(target, {schedule for schedule, _ in acted}), tolerance)
-    return OldSlots(
-        slots=tuple((schedule, slot) for schedule, slot, _ in rows if slot is not None),
-        inferred=tuple(one for one in inferred if began <= one[1] < ended),
-        unmatched=tuple(one for one in unmatched if began <= one[1] < ended),
-    )
-
-
-def _triggers(target: Connection, schedules: Iterable[UUID]) -> dict[UUID, list[Trigger]]:
-    found: dict[UUID, list[Trigger]] = defaultdict(list)
-    for one in fetch_structs(
-        target,
-        Trigger,
-        "SELECT id, tenant_id, schedule_id, kind, cron_expression, cron_dialect, timezone, interval_ms, anchor, run_at,"
-        " start_at, end_at, next_fire_at, last_fire_at FROM scheduler.triggers WHERE schedule_id = ANY(%s)",
-        ([*schedules],),
-    ):
-        found[one.schedule_id].append(one)
-    return found
+    with target.transaction():
+        done = finish(target, settings.slot_tolerance)
+        if done is None:
+            raise RefusedError("no parallel run is recorded")
+        decisions.record(target, decisions.PARALLEL_ENDED, by)
+    return done
 
 
 def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
@@ -205,7 +151,7 @@ def _history_gate(
     tolerance = settings.slot_tolerance
     found = compare_fired(target, began, now - tolerance, tolerance)
     words = (
-        f"{found.matched:,} slots matched, {found.inferred:,} of them inferred (within {format_duration(settings.slot_tolerance)}),"
+        f"{found.matched:,} slots matched, {found.inferred:,} of them inferred (within {format_duration(tolerance)}),"
         f" {len(found.missing):,} missing, {len(found.extra):,} extra, {len(found.duplicate):,} duplicate,"
         f" {len(found.unmatched):,} runs of the old side without a slot"
     )
@@ -224,7 +170,9 @@ def _error_gate(target: Connection, since: datetime) -> Gate:
 
 
 _ENDED: Final = [state for state in states.RUN if states.is_terminal(states.RUN, state)]
-_OURS: Final = "r.source IS NULL AND greatest(r.finished_at, r.updated_at, r.created_at) <= s.updated_at"
+_OURS: Final = (
+    "s.source IS NULL AND r.source IS NULL AND greatest(r.finished_at, r.updated_at, r.created_at) <= s.updated_at"
+)
 _OF_SUMMARY: Final = "r.schedule_id = s.schedule_id AND r.tenant_id = s.tenant_id"
 _LAST: Final = (
     "SELECT FROM scheduler.runs AS l WHERE l.schedule_id = s.schedule_id AND l.tenant_id = s.tenant_id"
@@ -249,8 +197,9 @@ FROM scheduler.run_summaries AS s
 """  # noqa: S608 - names of this module's own
 """The number of summaries, and of those that differ from the runs: in counts, in the last run, in its order or state.
 
-A summary is as of its ``updated_at``. Runs of the old side arrive after they ended. So a count is between the number of
-runs that had ended here by then and the number of all runs that exist now.
+A summary that came from the source counts runs of the old side alone. A summary is as of its ``updated_at``. Runs of
+the old side arrive after they ended. So a count is between the number of runs that had ended here by then and the
+number of all runs that exist now.
 """
 
 

@@ -8,15 +8,17 @@ are recorded and can be compared with what the other side fired.
 import traceback
 from collections.abc import Callable, Sequence
 from threading import Lock, Thread
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
+from migrator.errors import MigratorError
 from migrator.log import logger
 from migrator.scheduler import handlers
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.handlers import Context, ExternalSystem, Function, Registry, Request
+from migrator.scheduler.parallel_run import source_writes
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
@@ -208,12 +210,8 @@ DRY_RUN: Final = b'{"dry_run":true}'
 """The result of a run whose handler was not called."""
 
 
-@runtime_checkable
-class ParallelRunStore(Protocol):
-    """A store of the new side, during a parallel run. The old side runs everything: its store is not one of these."""
-
-    def is_parallel_run(self) -> bool:
-        """Tell whether another scheduler runs the same jobs now."""
+class RunReleasedError(MigratorError):
+    """The executor does not take the run now: it is to be released, and claimed again."""
 
 
 class ParallelRunExecutor:
@@ -229,7 +227,7 @@ class ParallelRunExecutor:
 
     def look(self, store: Store) -> None:
         """Ask the store whether a parallel run is in progress; the answer holds until the next call."""
-        parallel = isinstance(store, ParallelRunStore) and store.is_parallel_run()
+        parallel = source_writes(store)
         if parallel != (self._parallel_store is not None):
             said = "only handlers marked idempotent run" if parallel else "every handler runs"
             logger().info(
@@ -238,9 +236,15 @@ class ParallelRunExecutor:
         self._parallel_store = store if parallel else None
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
-        """Execute the run, or end it as completed."""
+        """Execute the run, or end it as completed.
+
+        Raises ``RunReleasedError`` if the parallel run has ended since ``look``. Whether the run was claimed before or
+        after that is not known, and only what was claimed before may end without its handler.
+        """
         if self._parallel_store is None or _may_run_twice(self._parallel_store, claim):
             return self._inner.submit(claim, reports)
+        if not source_writes(self._parallel_store):
+            raise RunReleasedError("the parallel run has ended: the run is claimed again")
         reports.said(claim, "info", "dry run: the other scheduler runs it")
         reports.ended(claim, Outcome(state="completed", result=DRY_RUN))
         return None

@@ -23,6 +23,7 @@ from migrator.records import ExecutionLog, Run
 from migrator.scheduler import completion, firing, lifecycle
 from migrator.scheduler.completion import stops_when_exhausted
 from migrator.scheduler.lifecycle import Event, EventSink
+from migrator.scheduler.parallel_run import source_writes
 from migrator.states import RUN_FAILED
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import Session, Store
@@ -108,7 +109,7 @@ class Recorder:
         """End schedules whose last slot was skipped."""
         for tenant, own in _by_tenant(runs, lambda run: run.tenant_id).items():
             schedules = sorted({run.schedule_id for run in own if run.schedule_id is not None})
-            self._write(tenant, partial(_end_schedules, schedules=schedules))
+            self._write(tenant, partial(self._end_schedules, schedules=schedules))
 
     def external(self, claim: Claim, task_id: str) -> None:
         """Record what a run is called in another system, if it is still this claim's."""
@@ -133,10 +134,11 @@ class Recorder:
     def _ended(self, session: Session, runs: Sequence[EndedRun]) -> Sequence[Event]:
         session.execution_logs.append([row for one in runs for row in _logs(one.claim.run, one.lines)])
         events = self._record(session, [event for one in runs for event in _events(one, session.now)])
+        leave = source_writes(self._store)
         for schedule_id in sorted({one.claim.run.schedule_id for one in runs if one.claim.run.schedule_id is not None}):
             own = [one for one in runs if one.claim.run.schedule_id == schedule_id]
             schedule = session.schedules.get(schedule_id)
-            if schedule is None or schedule.tenant_id != session.tenant:
+            if schedule is None or schedule.tenant_id != session.tenant or (leave and schedule.source is not None):
                 continue
             session.run_summaries.recompute(schedule_id)
             for one in own:
@@ -147,6 +149,14 @@ class Recorder:
                 completion.end_schedule(session, schedule_id)
         return events
 
+    def _end_schedules(self, session: Session, schedules: Sequence[UUID]) -> Sequence[Event]:
+        leave = source_writes(self._store)
+        for schedule_id in schedules:
+            schedule = session.schedules.get(schedule_id) if leave else None
+            if schedule is None or schedule.source is None:
+                completion.end_schedule(session, schedule_id)
+        return ()
+
     def _record(self, session: Session, events: Sequence[Event]) -> Sequence[Event]:
         if self._audit:
             for event in events:
@@ -156,12 +166,6 @@ class Recorder:
 
 def _append(session: Session, rows: Sequence[ExecutionLog]) -> Sequence[Event]:
     session.execution_logs.append(rows)
-    return ()
-
-
-def _end_schedules(session: Session, schedules: Sequence[UUID]) -> Sequence[Event]:
-    for schedule_id in schedules:
-        completion.end_schedule(session, schedule_id)
     return ()
 
 

@@ -17,6 +17,7 @@ from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import completion, firing, worker
 from migrator.scheduler.completion import expired_outcome, finish_of
 from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.parallel_run import source_writes
 from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
 from migrator.scheduler.worker import Scope
 from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
@@ -81,7 +82,7 @@ class Sweeper:
         if dead:
             logger().warning("declared dead", workers=[str(worker) for worker in dead])
         ended, retried = self._reclaim(own)
-        completed = self._each_tenant(partial(self._end_schedules, covered=self._covered(own)))
+        completed = self._each_tenant(partial(self._end_schedules, covered=self._covered(own, changed=True)))
         return Swept(dead=len(dead), ended=ended, retried=retried, completed=completed)
 
     def reclaim(self) -> tuple[int, int]:
@@ -122,12 +123,19 @@ class Sweeper:
         """Return this scheduler's processes, or None for all that exist."""
         return None if self._scope is None else worker.own_workers(self._store)
 
-    def _covered(self, own: Sequence[WorkerRecord] | None) -> Callable[[Schedule], bool]:
-        """Return what tells whether the leader, or another process that is alive, works for a schedule."""
-        if own is None or self._scope is None:
-            return lambda _: True
-        scopes = [self._scope, *(worker.worker_scope(one) for one in own if one.status in WORKER_LIVE)]
-        return lambda schedule: any(scope.covers(schedule) for scope in scopes)
+    def _covered(self, own: Sequence[WorkerRecord] | None, *, changed: bool = False) -> Callable[[Schedule], bool]:
+        """Return what tells whether the leader, or another process that is alive, works for a schedule.
+
+        ``changed``: its row is changed, which another scheduler writes as well in a parallel run if it has a source.
+        """
+        leave = changed and source_writes(self._store)
+        scopes = None
+        if own is not None and self._scope is not None:
+            scopes = [self._scope, *(worker.worker_scope(one) for one in own if one.status in WORKER_LIVE)]
+        return lambda schedule: (
+            not (leave and schedule.source is not None)
+            and (scopes is None or any(scope.covers(schedule) for scope in scopes))
+        )
 
     def _each_tenant(self, step: Callable[[Session], int]) -> int:
         done, self.interrupted = 0, False

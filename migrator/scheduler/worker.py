@@ -24,7 +24,7 @@ from migrator.log import logger
 from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import lifecycle
 from migrator.scheduler.completion import Outcome, finish_of, timeout_of, timeout_outcome
-from migrator.scheduler.executor import Executor, failure_outcome
+from migrator.scheduler.executor import Executor, RunReleasedError, failure_outcome
 from migrator.scheduler.firing import plan
 from migrator.scheduler.lifecycle import EventSink
 from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
@@ -378,6 +378,10 @@ class WorkerCore:
         self.said(claim, "info", f"attempt {claim.run.attempt or 1} began")
         try:
             task_id = self._executor.submit(claim, self)
+        except RunReleasedError:
+            self._store.queue.release([claim], self._now())
+            self._remove(claim, write=False)
+            return
         except Exception as error:  # noqa: BLE001 - whatever keeps a run from being executed is its error
             self.ended(claim, failure_outcome(error))
             return

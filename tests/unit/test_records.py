@@ -40,6 +40,8 @@ TYPES = {
     "jsonb": "jsonb",
 }
 TABLES = read_tables("scheduler")
+WITHOUT_RECORD = {"parallel_triggers"}
+"""Tables that hold no data of a source, and nothing that is kept."""
 SPELLED = {"True": "true", "False": "false", repr(EMPTY): "'{}'::jsonb"}
 WITHOUT_EXTRA = {GraphJob, GraphJobEvent}
 NOON = datetime(2025, 11, 2, 12, tzinfo=UTC)
@@ -75,7 +77,7 @@ def column_type(annotation: Any) -> tuple[str, bool]:  # noqa: ANN401 - what a t
 
 def test_every_table_has_one_record() -> None:
     assert len(ALL) == 13
-    assert {record.table for record in ALL} == set(TABLES)
+    assert {record.table for record in ALL} == TABLES.keys() - WITHOUT_RECORD
 
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)

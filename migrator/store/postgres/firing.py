@@ -1,7 +1,7 @@
 """Firing in PostgreSQL: one transaction that locks due triggers, inserts their runs and advances them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
@@ -13,7 +13,7 @@ from migrator.connections.postgres import Connection
 from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store import transitions, validation
-from migrator.store.postgres import queue_statements
+from migrator.store.postgres import parallel_run, queue_statements
 from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.rows import global_schedule, table
 from migrator.store.postgres.runs import take_numbers
@@ -21,21 +21,22 @@ from migrator.store.queue import FirePlan
 
 _Key: TypeAlias = tuple[object, ...]
 
-_KNOWN = """
+_KNOWN = f"""
 SELECT g.position,
     EXISTS (SELECT FROM scheduler.runs AS r WHERE r.id = g.id AND r.tenant_id = g.tenant),
     EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
         AND (r.scheduled_at = g.scheduled_at AND r.attempt = g.attempt)),
     EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
         AND r.dedupe_key = g.dedupe_key),
-    (SELECT s.tenant_id FROM scheduler.schedules AS s
+    (SELECT CASE WHEN {parallel_run.SERVED.format("s")} THEN s.tenant_id END FROM scheduler.schedules AS s
         WHERE s.id = g.schedule_id AND s.tenant_id = ANY (ARRAY[g.tenant, '*'::text])
         ORDER BY s.tenant_id = '*' LIMIT 1)
 FROM json_to_recordset($1::json) AS g(
     position int, id uuid, tenant text, trigger_id uuid, scheduled_at timestamptz, attempt int, dedupe_key text,
     schedule_id uuid
 ) ORDER BY g.position
-"""
+"""  # noqa: S608 - our own text
+"""The tenant of a schedule that a source writes as well, in a parallel run, is null: its runs have no number."""
 
 _COLUMNS = ", ".join(table(Run).names)
 _INSERT = (
@@ -167,17 +168,13 @@ class Firing:
 
     def fire(self, due: Sequence[Key]) -> list[Run]:
         """Fire these triggers; return the runs inserted."""
-        triggers, schedules = table(Trigger), table(Schedule)
-        width = len(triggers.names) + 1
         before: dict[Key, Schedule] = {}
         after: dict[Key, Schedule] = {}
-        given = (self._now, [identity for identity, _ in due], [tenant for _, tenant in due])
         advanced: list[Trigger] = []
-        for row in fetch_rows(self._connection, queue_statements.locked(), given):
-            trigger, stored = triggers.read(row[1:width]), schedules.read(row[width:])
+        for live, trigger, stored in self._locked(due):
             key = (stored.id, stored.tenant_id)
             before.setdefault(key, stored)
-            self._live.setdefault(key, row[0])
+            self._live.setdefault(key, live)
             if key in self._uncounted:
                 self._count()  # this plan needs their number
             schedule = after.get(key, stored)
@@ -200,6 +197,14 @@ class Firing:
         self._advance(advanced)
         self._move((before[key], schedule) for key, schedule in after.items())
         return inserted
+
+    def _locked(self, due: Sequence[Key]) -> Iterator[tuple[int, Trigger, Schedule]]:
+        """Yield the number of live runs, the trigger and the schedule of each locked trigger that is still due."""
+        triggers, schedules = table(Trigger), table(Schedule)
+        width = len(triggers.names) + 1
+        given = (self._now, [identity for identity, _ in due], [tenant for _, tenant in due])
+        for row in fetch_rows(self._connection, queue_statements.locked(), given):
+            yield row[0], triggers.read(row[1:width]), schedules.read(row[width:])
 
     def _count(self) -> None:
         """Count the runs that will be inserted as live runs of the schedules that fired."""

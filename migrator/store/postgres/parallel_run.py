@@ -22,6 +22,12 @@ SINCE: Final = "since"
 IN_PROGRESS: Final = f"SELECT (metadata ->> '{SINCE}')::timestamptz FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
 """One lookup in a unique index."""
 
+SERVED: Final = f"({{0}}.source IS NULL OR NOT EXISTS (SELECT FROM scheduler.locks WHERE key = '{KEY}'))"
+"""Whether a row may be changed here: it was created here, or no other scheduler writes it. Takes the row's alias."""
+
+HOLD: Final = f"SELECT 1 FROM scheduler.locks WHERE key = '{KEY}' FOR SHARE"  # noqa: S608 - our own text
+"""A row if both sides run, who do so until the transaction has ended."""
+
 _BEGIN: Final = f"""
 INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, fence, metadata)
 VALUES (%(id)s, '{GLOBAL}', '{KEY}', %(lock_id)s, 1, jsonb_build_object('{SINCE}', %(at)s::timestamptz))
@@ -40,6 +46,18 @@ def begin(connection: Connection, at: datetime) -> None:
     connection.execute(_BEGIN, {"id": uuid4(), "lock_id": lock_id(KEY), "at": at})
 
 
-def end(connection: Connection) -> bool:
-    """Record that one side runs alone; false if that was so."""
-    return connection.execute(f"DELETE FROM scheduler.locks WHERE key = '{KEY}'").rowcount == 1  # noqa: S608 - our own text
+def end(connection: Connection) -> datetime | None:
+    """Record that one side runs alone; return since when both ran, or None if they did not.
+
+    It waits for transactions that fire as in a parallel run. What the triggers of the source fired here is forgotten
+    with ``forget``.
+    """
+    row = connection.execute(
+        f"DELETE FROM scheduler.locks WHERE key = '{KEY}' RETURNING (metadata ->> '{SINCE}')::timestamptz"  # noqa: S608 - our own text
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def forget(connection: Connection) -> None:
+    """Remove what the triggers of the source fired here."""
+    connection.execute("DELETE FROM scheduler.parallel_triggers")

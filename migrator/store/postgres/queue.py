@@ -11,9 +11,10 @@ from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.store import validation
-from migrator.store.postgres import queue_statements
+from migrator.store.postgres import parallel_run, queue_statements
 from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
 from migrator.store.postgres.firing import Firing, insert_runs
+from migrator.store.postgres.parallel_firing import ParallelFiring
 from migrator.store.postgres.rows import table
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 
@@ -39,14 +40,22 @@ class PostgresQueue:
     ) -> Sequence[Run]:
         validation.check_page(limit)
         named = checked_time(now)
+        place, served_only = queue_statements.named_filters(
+            2, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
+        )
         statement = queue_statements.due(
             limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
         )
 
         def fire(connection: Connection) -> list[Run]:
             at = named or self._pool.clock(connection)
-            due = fetch_rows(connection, statement, [at, *_given(tenants, queues, handlers)])
-            return Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
+            given = [at, *_given(tenants, queues, handlers)]
+            due = fetch_rows(connection, statement, given)
+            runs = Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
+            if fetch_rows(connection, parallel_run.HOLD, ()):
+                of_source = ParallelFiring(connection, at, plan)
+                runs += of_source.fire(of_source.due(limit, given, tenants=place, served_only=served_only))
+            return runs
 
         return self._pool.transact(fire)
 

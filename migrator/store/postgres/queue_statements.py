@@ -8,6 +8,7 @@ from functools import cache
 
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
+from migrator.store.postgres import parallel_run
 from migrator.store.postgres.rows import literals, table
 from migrator.store.queue import SCRATCH
 
@@ -36,7 +37,7 @@ def _schedule(identity: str, tenant: str) -> str:
     return f"LEFT JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE {where} OFFSET 0) AS s ON true"
 
 
-def _of_schedule(state: str) -> str:
+def _of_schedule(state: str, more: str = "") -> str:
     """Return the subquery that counts the runs of the schedule ``s`` in a state.
 
     They are read in the order of the index on open runs. Without an order, old statistics let the planner choose an
@@ -45,10 +46,15 @@ def _of_schedule(state: str) -> str:
     return f"""(
         SELECT count(*) FROM (
             SELECT FROM scheduler.runs AS o
-            WHERE o.state = '{state}' AND o.schedule_id = s.id AND o.schedule_tenant_id = s.tenant_id
+            WHERE o.state = '{state}' AND o.schedule_id = s.id AND o.schedule_tenant_id = s.tenant_id {more}
             ORDER BY {SINCE.format("o")}, o.id
         ) AS counted
     )"""
+
+
+def open_runs(more: str = "") -> str:
+    """Return the expression for the number of queued and running runs ``o`` of the schedule ``s``."""
+    return f"{_of_schedule('queued', more)} + {_of_schedule('running', more)}"
 
 
 # The runs of a schedule are those of its tenant; of a schedule of the tenant *, those of all tenants, which share its
@@ -99,7 +105,7 @@ _OWNER = {"r": "schedule_tenant_id", "t": "tenant_id"}
 """Alias of runs and of triggers to their column with the schedule's tenant."""
 
 
-def _named(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) -> tuple[int | None, str]:
+def named_filters(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) -> tuple[int | None, str]:
     """Return the number of the parameter that names tenants, and the condition on the schedule; "" if there is none.
 
     The parameters are, from ``first`` on, each if it is used: tenants, queues, names of handlers and their types. The
@@ -117,8 +123,8 @@ def _named(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) 
 
 @cache
 def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
-    """Return the statement: now, worker, lease, then as ``_named`` → the columns of runs, then of their schedules."""
-    tenants, served_only = _named(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
+    """Return the statement: now, worker, lease, then as ``named_filters`` → columns of runs and of their schedules."""
+    tenants, served_only = named_filters(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     runs, schedules = table(Run), table(Schedule)
     alone = "false" if served_only else "r.schedule_id IS NULL"
     may_run = f"s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused'{served_only}"
@@ -131,7 +137,8 @@ def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_h
         "r",
         _QUEUED,
         columns,
-        f"{served('r', tenants)} AND CASE WHEN s.id IS NULL THEN {alone} ELSE {may_run} AND {_ROOM} END",
+        f"{served('r', tenants)} AND {parallel_run.SERVED.format('r')}"
+        f" AND CASE WHEN s.id IS NULL THEN {alone} ELSE {may_run} AND {_ROOM} END",
         SINCE.format("r"),
         limit,
     )
@@ -160,21 +167,22 @@ ORDER BY t.priority DESC, {SINCE.format("t")}, t.id
 
 
 # IS TRUE, so that schedules are looked up by their ids, and no index on active ones is read whole.
-_MAY_FIRE = (
+MAY_FIRE = (
     f"(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY[{literals(states.SCHEDULE_FIRING)}])) IS TRUE"
 )
 
 
 @cache
 def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
-    """Return the statement that locks due triggers: now, then as ``_named`` → their ids and tenants."""
-    tenants, served_only = _named(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
+    """Return the statement that locks due triggers: now, then as ``named_filters`` → their ids and tenants."""
+    tenants, served_only = named_filters(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     ordered = _ordered(
         "scheduler.triggers",
         "t",
         _DUE,
         "t.id AS chosen_id, t.tenant_id AS chosen_tenant",
-        f"{served('t', tenants)} AND CASE WHEN s.id IS NOT NULL THEN {_MAY_FIRE}{served_only} ELSE false END",
+        f"{served('t', tenants)} AND {parallel_run.SERVED.format('t')}"
+        f" AND CASE WHEN s.id IS NOT NULL THEN {MAY_FIRE}{served_only} ELSE false END",
         "t.next_fire_at",
         limit,
     )
@@ -189,12 +197,12 @@ def locked() -> str:
     """
     triggers, schedules = table(Trigger), table(Schedule)
     return f"""
-SELECT {_of_schedule("queued")} + {_of_schedule("running")},
+SELECT {open_runs()},
     {triggers.qualified("t").as_string(None)}, {schedules.qualified("s").as_string(None)}
 FROM unnest($2::uuid[], $3::text[]) AS g(id, tenant)
 CROSS JOIN LATERAL (SELECT * FROM scheduler.triggers WHERE id = g.id AND tenant_id = g.tenant OFFSET 0) AS t
 {_schedule("t.schedule_id", "t.tenant_id")}
-WHERE t.enabled AND t.next_fire_at <= {NOW} AND {_MAY_FIRE}
+WHERE t.enabled AND t.next_fire_at <= {NOW} AND {MAY_FIRE}
 ORDER BY t.priority DESC, t.next_fire_at, t.id
 """
 

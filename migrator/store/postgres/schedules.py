@@ -12,6 +12,8 @@ from migrator import states
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Handler, Schedule, Trigger
 from migrator.store import validation
+from migrator.store.postgres import parallel_run
+from migrator.store.postgres.parallel_firing import plan_first
 from migrator.store.postgres.repository import Query, Repository
 from migrator.store.protocols import ScheduleQuery
 
@@ -273,6 +275,8 @@ class PostgresTriggers(Repository[Trigger]):
         if stored is None or stored.next_fire_at != expected:
             return False
         moved = validation.checked_record(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
+        if stored.source is not None and parallel_run.since(self._connection) is not None:
+            return plan_first(self._connection, moved, next_fire_at)
         self._replace(validation.with_stored_precision(moved, stored))
         return True
 

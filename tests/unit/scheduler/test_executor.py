@@ -7,7 +7,8 @@ import pytest
 
 from migrator.records import Handler, Run, Schedule
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, ParallelRunStore, RunListener
+from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, RunListener
+from migrator.scheduler.parallel_run import ParallelRunStore
 from migrator.store.queue import Claim
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW

@@ -1,0 +1,85 @@
+"""What both sides of a parallel run fired, as the rows say: read for a period, inferred where necessary, compared."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+from uuid import UUID
+
+from migrator.connections.postgres import Connection, fetch_structs
+from migrator.cutover.slots import Comparison, OldSlots, compare, infer
+from migrator.records import Trigger
+
+NO_TOLERANCE: Final = timedelta(0)
+
+_OF_TRIGGERS: Final = ("cron", "interval", "one_time")
+"""Causes of runs that have a slot."""
+
+_OLD_RUNS: LiteralString = """
+SELECT schedule_id, scheduled_at, coalesce(started_at, created_at) FROM scheduler.runs
+WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 1 AND retry_of IS NULL
+    AND state <> 'skipped' AND (scheduled_at >= %(began)s AND scheduled_at < %(ended)s
+        OR scheduled_at IS NULL AND coalesce(cause, 'cron') = ANY (%(caused)s)
+            AND coalesce(started_at, created_at) >= %(began)s - %(tolerance)s
+            AND coalesce(started_at, created_at) < %(ended)s + %(tolerance)s)
+"""
+_NEW_RUNS: LiteralString = """
+SELECT schedule_id, scheduled_at FROM scheduler.runs
+WHERE source IS NULL AND scheduled_at >= %(began)s AND scheduled_at < %(ended)s AND coalesce(attempt, 1) = 1
+    AND schedule_id IS NOT NULL AND state <> 'skipped'
+"""
+TIMING: LiteralString = (
+    "t.id, t.tenant_id, t.schedule_id, t.kind, t.cron_expression, t.cron_dialect, t.timezone, t.interval_ms, t.anchor,"
+    " t.run_at, t.start_at, t.end_at, t.enabled, t.next_fire_at, t.last_fire_at"
+)
+"""The columns of a trigger that say when it fires."""
+_TRIGGERS: LiteralString = f"SELECT {TIMING} FROM scheduler.triggers AS t WHERE t.schedule_id = ANY(%s)"  # noqa: S608 - our own text
+_BEGAN: LiteralString = """
+SELECT t.schedule_id, min(p.began_at) FROM scheduler.parallel_triggers AS p
+JOIN scheduler.triggers AS t ON t.id = p.id AND t.tenant_id = p.tenant_id
+WHERE p.began_at IS NOT NULL GROUP BY t.schedule_id
+"""
+
+
+def compare_fired(
+    target: Connection, began: datetime, ended: datetime, tolerance: timedelta = NO_TOLERANCE
+) -> Comparison:
+    """Compare the slots of a period: what came from the source, and runs that were created on PostgreSQL.
+
+    A schedule is compared from the first slot that a process on PostgreSQL planned for it. ``tolerance``: how far a run
+    of the old side may have begun from the slot that is inferred for it.
+    """
+    first: dict[UUID, datetime] = dict(target.execute(_BEGAN).fetchall())
+
+    def begun(slot: tuple[UUID, datetime]) -> bool:
+        return slot[1] >= first.get(slot[0], began)
+
+    old = old_slots(target, began, ended, tolerance)
+    new = target.execute(_NEW_RUNS, {"began": began, "ended": ended}).fetchall()
+    return compare(
+        filter(begun, old.slots),
+        filter(begun, new),
+        inferred=filter(begun, old.inferred),
+        unmatched=filter(begun, old.unmatched),
+    )
+
+
+def old_slots(target: Connection, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
+    """Return what the old side fired in a period. Runs that a person or an event caused have no slot."""
+    period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}
+    rows: list[tuple[UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
+    acted = [(schedule, at) for schedule, slot, at in rows if slot is None and at is not None]
+    inferred, unmatched = infer(acted, _triggers(target, {schedule for schedule, _ in acted}), tolerance)
+    return OldSlots(
+        slots=tuple((schedule, slot) for schedule, slot, _ in rows if slot is not None),
+        inferred=tuple(one for one in inferred if began <= one[1] < ended),
+        unmatched=tuple(one for one in unmatched if began <= one[1] < ended),
+    )
+
+
+def _triggers(target: Connection, schedules: Iterable[UUID]) -> dict[UUID, list[Trigger]]:
+    found: dict[UUID, list[Trigger]] = defaultdict(list)
+    for one in fetch_structs(target, Trigger, _TRIGGERS, ([*schedules],)):
+        if one.schedule_id is not None:
+            found[one.schedule_id].append(one)
+    return found
