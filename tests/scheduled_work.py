@@ -1,5 +1,6 @@
 """Handlers for tests of whole scheduler processes: what they did stands in files of the folder named in the payload."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from migrator.scheduler.handlers import Context, Registry
@@ -42,6 +43,22 @@ async def fail_once(*, folder: str, context: Context) -> str:
         raise ValueError("not yet")
     _write(folder, "done", context)
     return "repeated"
+
+
+@registry.handler("tests.scheduled_work:tick")
+def tick(
+    *,
+    folder: str = "",
+    job: str = "",
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, str] | None = None,
+    context: Context | None = None,
+) -> None:
+    """Note a call: by APScheduler, with its keywords, or by a process here, with the payload of the copied job."""
+    assert not args
+    told = kwargs or {"folder": folder, "job": job}
+    with (Path(told["folder"]) / ("old" if context is None else "new")).open("a") as file:
+        file.write(f"{told['job']} {'' if context is None else context.scheduled_at}\n")
 
 
 def _write(folder: str, name: str, context: Context) -> None:

@@ -156,7 +156,7 @@ def parallel_command(
     lines = ["recorded: every handler runs on PostgreSQL"]
     with target_connection(settings) as target:
         if ended:
-            done = parallel.end(target, settings.cutover, by)
+            done = parallel.end(target, profile, settings.cutover, by)
             lines.append(
                 f"waiting runs skipped, whose slots the old side took: {done.skipped:,};"
                 f" slots that it did not take, which fire again: {done.freed:,}"

@@ -1,17 +1,18 @@
 """What both sides of a parallel run fired, as the rows say: read for a period, inferred where necessary, compared."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
 from migrator.connections.postgres import Connection, fetch_structs
-from migrator.cutover.slots import Comparison, OldSlots, compare, infer
+from migrator.cutover.slots import Comparison, OldSlots, Slot, compare, following_slots, infer
+from migrator.pipeline.tail import planned_fires
 from migrator.records import Trigger
+from migrator.sources.profile import Profile
 
-NO_TOLERANCE: Final = timedelta(0)
-
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _OF_TRIGGERS: Final = ("cron", "interval", "one_time")
 """Causes of runs that have a slot."""
 
@@ -28,6 +29,7 @@ SELECT schedule_id, scheduled_at FROM scheduler.runs
 WHERE source IS NULL AND scheduled_at >= %(began)s AND scheduled_at < %(ended)s AND coalesce(attempt, 1) = 1
     AND schedule_id IS NOT NULL AND state <> 'skipped'
 """
+_SCHEDULES: LiteralString = "SELECT source, source_id, id FROM scheduler.schedules WHERE source = ANY(%s)"
 TIMING: LiteralString = (
     "t.id, t.tenant_id, t.schedule_id, t.kind, t.cron_expression, t.cron_dialect, t.timezone, t.interval_ms, t.anchor,"
     " t.run_at, t.start_at, t.end_at, t.enabled, t.next_fire_at, t.last_fire_at"
@@ -42,36 +44,69 @@ WHERE p.began_at IS NOT NULL GROUP BY t.schedule_id
 
 
 def compare_fired(
-    target: Connection, began: datetime, ended: datetime, tolerance: timedelta = NO_TOLERANCE
+    target: Connection, profile: Profile, began: datetime, ended: datetime, tolerance: timedelta
 ) -> Comparison:
     """Compare the slots of a period: what came from the source, and runs that were created on PostgreSQL.
 
-    A schedule is compared from the first slot that a process on PostgreSQL planned for it. ``tolerance``: how far a run
+    They are compared in whole milliseconds. A schedule is compared from the first slot that a process on PostgreSQL
+    planned for it. ``tolerance``: how far a run
     of the old side may have begun from the slot that is inferred for it.
     """
-    first: dict[UUID, datetime] = dict(target.execute(_BEGAN).fetchall())
+    began, ended = stored_slot(began) + _MILLISECOND, stored_slot(ended)
+    first: dict[UUID, datetime] = {schedule: stored_slot(at) for schedule, at in target.execute(_BEGAN).fetchall()}
 
-    def begun(slot: tuple[UUID, datetime]) -> bool:
-        return slot[1] >= first.get(slot[0], began)
+    def begun(slots: Iterable[Slot]) -> Iterator[Slot]:
+        kept = ((schedule, stored_slot(at)) for schedule, at in slots)
+        return (one for one in kept if one[1] >= first.get(one[0], began))
 
-    old = old_slots(target, began, ended, tolerance)
+    old = old_slots(target, profile, began, ended, tolerance)
     new = target.execute(_NEW_RUNS, {"began": began, "ended": ended}).fetchall()
-    return compare(
-        filter(begun, old.slots),
-        filter(begun, new),
-        inferred=filter(begun, old.inferred),
-        unmatched=filter(begun, old.unmatched),
-    )
+    return compare(begun(old.slots), begun(new), inferred=begun(old.inferred), unmatched=begun(old.unmatched))
 
 
-def old_slots(target: Connection, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
+def stored_slot(at: datetime) -> datetime:
+    """Return a slot as a run that is created here stores it: in whole milliseconds."""
+    return at.replace(microsecond=at.microsecond // 1_000 * 1_000)
+
+
+def old_slots(target: Connection, profile: Profile, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
     """Return what the old side fired in a period. Runs that a person or an event caused have no slot."""
+    if profile.slots == "moves":
+        return _inferred(target, _moves(target, profile), (), began, ended, tolerance)
     period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}
     rows: list[tuple[UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
     acted = [(schedule, at) for schedule, slot, at in rows if slot is None and at is not None]
+    named = [(schedule, slot) for schedule, slot, _ in rows if slot is not None]
+    return _inferred(target, acted, named, began, ended, tolerance)
+
+
+def _moves(target: Connection, profile: Profile) -> list[Slot]:
+    """Return the slots from which the next fires of the source moved on, as far as their schedules are stored."""
+    rows = target.execute(_SCHEDULES, ([profile.source_of(one.name) for one in profile.collections],)).fetchall()
+    schedules: dict[tuple[str, str], UUID] = {(source, named): identity for source, named, identity in rows}
+    triggers = _triggers(target, schedules.values())
+    found: list[Slot] = []
+    for one in planned_fires.taken(planned_fires.recorded(target)):
+        schedule = schedules.get((profile.source_of(one.collection), one.source_id))
+        if schedule is not None:
+            passed = {
+                slot for trigger in triggers.get(schedule, ()) for slot in following_slots(trigger, one.slot, one.until)
+            }
+            found += [(schedule, slot) for slot in (one.slot, *sorted(passed))]
+    return found
+
+
+def _inferred(
+    target: Connection,
+    acted: Sequence[Slot],
+    named: Sequence[Slot],
+    began: datetime,
+    ended: datetime,
+    tolerance: timedelta,
+) -> OldSlots:
     inferred, unmatched = infer(acted, _triggers(target, {schedule for schedule, _ in acted}), tolerance)
     return OldSlots(
-        slots=tuple((schedule, slot) for schedule, slot, _ in rows if slot is not None),
+        slots=tuple(named),
         inferred=tuple(one for one in inferred if began <= one[1] < ended),
         unmatched=tuple(one for one in unmatched if began <= one[1] < ended),
     )

@@ -12,6 +12,7 @@ from typing import Final, LiteralString
 
 from migrator import states
 from migrator.config import CutoverSettings
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover.fired_slots import compare_fired
 from migrator.cutover.journal import database_time
@@ -20,7 +21,9 @@ from migrator.cutover.takeover import Takeover, finish
 from migrator.cutover.waivers import waivers
 from migrator.durations import format_duration
 from migrator.errors import RefusedError
+from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import planned_fires
 from migrator.schema import decisions
 from migrator.schema.decisions import Approval
 from migrator.sources import comparable_in_parallel
@@ -74,18 +77,22 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
     """
     require_possible(target, profile)
     with target.transaction():
+        advisory_locks.take_in_transaction(
+            target, ROWS_KEY
+        )  # a transaction of the tail ends before, or sees the record
         since = decisions.record(target, decisions.PARALLEL_BEGUN, Approval(who, reason))
         parallel_run.begin(target, since)
+        planned_fires.begin(target, profile, since)
     return since
 
 
-def end(target: Connection, settings: CutoverSettings, by: Approval) -> Takeover:
+def end(target: Connection, profile: Profile, settings: CutoverSettings, by: Approval) -> Takeover:
     """Record that the parallel run has ended: every handler runs here, and its gates do not apply any more.
 
     Raises ``RefusedError`` if none is recorded.
     """
     with target.transaction():
-        done = finish(target, settings.slot_tolerance)
+        done = finish(target, profile, settings.slot_tolerance)
         if done is None:
             raise RefusedError("no parallel run is recorded")
         decisions.record(target, decisions.PARALLEL_ENDED, by)
@@ -149,7 +156,7 @@ def _history_gate(
         words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
         return Gate(name="history recorded", passed=False, words=words)
     tolerance = settings.slot_tolerance
-    found = compare_fired(target, began, now - tolerance, tolerance)
+    found = compare_fired(target, profile, began, now - tolerance, tolerance)
     words = (
         f"{found.matched:,} slots matched, {found.inferred:,} of them inferred (within {format_duration(tolerance)}),"
         f" {len(found.missing):,} missing, {len(found.extra):,} extra, {len(found.duplicate):,} duplicate,"

@@ -20,6 +20,8 @@ from migrator.scheduler import firing
 Slot = tuple[UUID, datetime]
 """A schedule, and the time for which it fired."""
 
+MOST: Final = 10_000
+"""Due times that one move of a next fire may pass over; of more, the rest is left out."""
 _INSTANT: Final = timedelta(microseconds=1)
 _FIRST_WINDOW: Final = timedelta(seconds=1)
 """The first distance at which due times are looked for; it is doubled up to the tolerance."""
@@ -90,6 +92,22 @@ def infer(
         else:
             unmatched.append((schedule, at))
     return slots, unmatched
+
+
+def following_slots(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
+    """Return the due times of a trigger after one instant and before another, at most ``MOST``; none if it has none."""
+    if trigger.kind not in ("cron", "interval") or firing.counted_from_completion(trigger):
+        return []
+    base = msgspec.structs.replace(trigger, max_fires=None, next_fire_at=after)
+    found: list[datetime] = []
+    try:
+        slot = firing.next_fire(base, after)
+        while slot is not None and slot < until and len(found) < MOST:
+            found.append(slot)
+            slot = firing.next_fire(base, slot)
+    except CronError:
+        return []
+    return found
 
 
 def nearest_slot(trigger: Trigger, at: datetime, tolerance: timedelta) -> datetime | None:

@@ -13,11 +13,12 @@ import msgspec
 
 from migrator import states
 from migrator.connections.postgres import Connection
-from migrator.cutover.fired_slots import TIMING, old_slots
+from migrator.cutover.fired_slots import TIMING, old_slots, stored_slot
 from migrator.cutover.journal import database_time
 from migrator.records import Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.executor import DRY_RUN
+from migrator.sources.profile import Profile
 from migrator.store.postgres import parallel_run
 
 _HANDLER: LiteralString = """
@@ -62,19 +63,19 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were removed, because the old side has not taken their slots: these fire again."""
 
 
-def finish(target: Connection, tolerance: timedelta) -> Takeover | None:
+def finish(target: Connection, profile: Profile, tolerance: timedelta) -> Takeover | None:
     """End the parallel run, in one transaction; None if there was none."""
     with target.transaction():
         began = parallel_run.end(target)
         if began is None:
             return None
-        done = _take_over(target, began, tolerance)
+        done = _take_over(target, profile, began, tolerance)
         parallel_run.forget(target)
     return done
 
 
-def _take_over(target: Connection, began: datetime, tolerance: timedelta) -> Takeover:
-    reached = _reached(target, began, tolerance)
+def _take_over(target: Connection, profile: Profile, began: datetime, tolerance: timedelta) -> Takeover:
+    reached = _reached(target, profile, began, tolerance)
     rows: list[tuple[UUID, str, UUID, datetime, str]] = target.execute(
         _UNDECIDED, {"began": began, "dry": DRY_RUN.decode()}
     ).fetchall()
@@ -91,13 +92,15 @@ def _take_over(target: Connection, began: datetime, tolerance: timedelta) -> Tak
     return Takeover(skipped=len(skipped), freed=len(freed))
 
 
-def _reached(target: Connection, began: datetime, tolerance: timedelta) -> dict[tuple[UUID, str], datetime]:
+def _reached(
+    target: Connection, profile: Profile, began: datetime, tolerance: timedelta
+) -> dict[tuple[UUID, str], datetime]:
     """Return the first slot that the old side has not taken, by id and tenant of the trigger; none: it took all.
 
     Where the source says the next fire, that is it. Else it follows the last slot that is known of the old side, and is
     planned now.
     """
-    old = old_slots(target, began, database_time(target) + tolerance, tolerance)
+    old = old_slots(target, profile, began, database_time(target) + tolerance, tolerance)
     last: dict[UUID | None, datetime] = {}
     for schedule, slot in (*old.slots, *old.inferred):
         last[schedule] = max(slot, last.get(schedule, slot))
@@ -113,5 +116,5 @@ def _reached(target: Connection, began: datetime, tolerance: timedelta) -> dict[
                 following = firing.next_fire(in_phase, last[trigger.schedule_id])
             target.execute(_PLAN, (following, trigger.id, trigger.tenant_id))
         if following is not None:
-            found[trigger.id, trigger.tenant_id] = following
+            found[trigger.id, trigger.tenant_id] = stored_slot(following)
     return found

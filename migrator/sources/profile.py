@@ -154,6 +154,14 @@ class Measure(msgspec.Struct, frozen=True):
     """The field of MongoDB without which a ``sum`` adds 0; empty: there is none, or ``sum`` adds null."""
 
 
+class NextFire(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a document holds the next fire of its trigger, which moves when the old scheduler takes a slot."""
+
+    field: str
+    seconds: bool = False
+    """A number of seconds since 1970; otherwise a date."""
+
+
 class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """One MongoDB collection of a profile."""
 
@@ -194,6 +202,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     adapt: Callable[[Rows, Rows, RunHistory], Rows] | None = None
     """(stored rows of a document, rows that the document makes now, runs of its schedule) → the rows as a document of
     this source makes them, before they are encoded by the reverse sync. Rows that nobody changed stay as they are."""
+    next_fire: NextFire | None = None
+    """For a parallel run: if the documents say no runs, their next fires say what was fired."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
     native: Callable[[Context], Any] | None = None

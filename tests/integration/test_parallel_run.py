@@ -62,7 +62,7 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
     assert dry.scheduled_at is not None  # its slot is on record, to be compared with the other side's
     assert lines(site.folder, "begun") == []
 
-    parallel.end(target, CutoverSettings(), Approval("op", "the old one is off"))
+    parallel.end(target, COMPARABLE, CutoverSettings(), Approval("op", "the old one is off"))
     again = site.put("hold")
     until(lambda: lines(site.folder, "begun"))
     (site.folder / "go").touch()
@@ -84,7 +84,7 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
 @pytest.mark.proves("4-P2")
 def test_nothing_runs_in_parallel_with_a_side_that_holds_the_data_or_is_closed(target: Connection) -> None:
     with pytest.raises(RefusedError, match="no parallel run is recorded"):
-        parallel.end(target, CutoverSettings(), Approval("op", "why"))
+        parallel.end(target, COMPARABLE, CutoverSettings(), Approval("op", "why"))
     for backend, why in (("mongo", "refuses all writers since"), ("postgres", "is the only backend")):
         epoch.write(target, Epoch(1, backend))
         with pytest.raises(RefusedError, match=f"PostgreSQL {why}"):
@@ -97,7 +97,7 @@ def test_what_is_on_record_is_told_apart(target: Connection, dsn: str) -> None:
     first = parallel.begin(target, COMPARABLE, "op", "both run")
     assert parallel_run.since(target) == first
     assert parallel.begin(target, COMPARABLE, "op", "from now on") > first
-    parallel.end(target, CutoverSettings(), Approval("op", "done"))
+    parallel.end(target, COMPARABLE, CutoverSettings(), Approval("op", "done"))
     with psycopg.connect(dsn) as connection:
         kinds = connection.execute("SELECT kind FROM migration.decisions ORDER BY id").fetchall()
     assert kinds == [(decisions.PARALLEL_BEGUN,), (decisions.PARALLEL_BEGUN,), (decisions.PARALLEL_ENDED,)]

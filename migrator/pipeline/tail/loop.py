@@ -30,7 +30,7 @@ from migrator.pipeline.sessions import (
     retry_transient,
     translate_server_errors,
 )
-from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail import backlog, planned_fires, positions
 from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
 from migrator.pipeline.tail.lookups import ensure_indexes
@@ -103,7 +103,7 @@ class TailSession:
     def _open_stream(self) -> ChangeStream:
         names = {self.sessions.name_of(one.name): one.name for one in self.sessions.profile.collections}
         try:
-            return ChangeStream(self.sessions.source, names, self.position)
+            return ChangeStream(self.sessions.source, names, self.position, self.sessions.profile)
         except AlarmError as alarm:
             self.raise_alarm(str(alarm))
             raise
@@ -149,6 +149,7 @@ class TailSession:
             done = TailTotals()
             applier = self._applier
             backlog.add_whole(self._target, batch.whole)
+            planned_fires.record(self._target, batch.planned)
             if applier is None or self.reason:
                 backlog.add(self._target, batch.touched)
             else:

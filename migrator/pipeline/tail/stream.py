@@ -22,7 +22,10 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from migrator.connections.mongo import MongoDatabase, first_line
+from migrator.pipeline.tail import planned_fires
+from migrator.pipeline.tail.planned_fires import PlannedFire
 from migrator.pipeline.tail.positions import Position, PositionLostError, position_after
+from migrator.sources.profile import Profile
 from migrator.values.identity import source_id_of
 
 LOST_CODES = (136, 234, 260, 280, 286, 40576, 40615)
@@ -44,6 +47,8 @@ class EventBatch(msgspec.Struct):
     """Collections that were dropped, renamed, or replaced by a rename: every document must be read again."""
     events: int = 0
     last_event: Timestamp | None = None
+    planned: list[PlannedFire] = msgspec.field(default_factory=list)
+    """Next fires that the events plan, in their order."""
     wall_ms: float | None = None
     """When the source wrote the last event, in milliseconds of its clock."""
     exhausted: bool = False
@@ -57,6 +62,7 @@ class EventBatch(msgspec.Struct):
             self.touched.setdefault(name, {}).update(ids)
         self.whole |= later.whole
         self.events += later.events
+        self.planned += later.planned
         self.last_event = later.last_event or self.last_event
         self.wall_ms = later.wall_ms or self.wall_ms
         self.position, self.exhausted, self.ended = later.position, later.exhausted, later.ended
@@ -65,18 +71,23 @@ class EventBatch(msgspec.Struct):
 class ChangeStream:
     """An open change stream."""
 
-    def __init__(self, source: MongoDatabase, names: Mapping[str, str], position: Position) -> None:
+    def __init__(
+        self, source: MongoDatabase, names: Mapping[str, str], position: Position, profile: Profile | None = None
+    ) -> None:
         """Open the stream at a position; ``names`` is source collection → collection of the profile.
+
+        ``profile``: also read the next fires that events plan, where its documents name them.
 
         Raises ``PositionLostError`` if the source's history does not reach back to it.
         """
         self._names = names
+        self._profile = profile
         self._position = position
         mine = {"$in": list(names)}
         ends = {"$in": ["dropDatabase", "invalidate"]}
         pipeline: list[dict[str, Any]] = [
             {"$match": {"$or": [{"ns.coll": mine}, {"to.coll": mine}, {"operationType": ends}]}},
-            {"$project": KEPT_FIELDS},
+            {"$project": KEPT_FIELDS | planned_fires.projection(profile)},
         ]
         options: dict[str, Any] = {position.start: position.value}
         raw = source.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
@@ -135,7 +146,11 @@ class ChangeStream:
         if "documentKey" in change:
             if name is not None:
                 key: RawBSONDocument = change["documentKey"]
-                batch.touched.setdefault(name, {})[source_id_of(bytes(key.raw))] = None
+                source_id = source_id_of(bytes(key.raw))
+                batch.touched.setdefault(name, {})[source_id] = None
+                planned = planned_fires.planned_fire(change, self._profile, name, source_id)
+                if planned is not None:
+                    batch.planned.append(planned)
         elif name is not None:
             batch.whole.add(name)
         if kind == "rename":

@@ -15,7 +15,7 @@ from migrator.sources.agenda import jobs, logs, workers, write_back
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Converter, Field, Mapped, SourceMapping
-from migrator.sources.profile import Closing, Reference
+from migrator.sources.profile import Closing, NextFire, Reference
 from migrator.sources.shapes import Int32
 
 NAME = "agenda"
@@ -107,8 +107,12 @@ _REFERENCES = tuple(
 # Agenda 6 makes an ObjectId of every _id.
 PROFILE = msgspec.structs.replace(
     _MAPPED,
+    slots="moves",
     collections=(
-        *(msgspec.structs.replace(one, object_ids=True, adapt=write_back.adapt) for one in _MAPPED.collections[:2]),
+        *(
+            msgspec.structs.replace(one, object_ids=True, adapt=write_back.adapt, next_fire=NextFire(field="nextRunAt"))
+            for one in _MAPPED.collections[:2]
+        ),
         msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,), new_documents=False),
     ),
     closing=(

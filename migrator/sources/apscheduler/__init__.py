@@ -10,12 +10,13 @@ A pickle is read without being unpickled: nothing of it is imported and nothing 
 from migrator.records import Schedule, Trigger, attach_extra, remainder_of
 from migrator.sources.apscheduler import jobs
 from migrator.sources.apscheduler.aggregates import MEASURES
-from migrator.sources.profile import MONGODB, POSTGRESQL, Collection, Profile
+from migrator.sources.profile import MONGODB, POSTGRESQL, Collection, NextFire, Profile
 
 PROFILE = Profile(
     name=jobs.NAME,
     version=1,
     servers=(MONGODB, POSTGRESQL),
+    slots="moves",
     read_only="a job is a pickle, which the tool reads as plain data and never writes",
     collections=(
         Collection(
@@ -27,6 +28,7 @@ PROFILE = Profile(
             measures=MEASURES,
             attach=attach_extra,
             remainder=remainder_of,
+            next_fire=NextFire(field="next_run_time", seconds=True),
             known=frozenset({"_id", "next_run_time", "job_state"}),
         ),
     ),

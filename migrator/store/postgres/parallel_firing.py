@@ -5,7 +5,8 @@ and the tail alone change them. What such a trigger fires here is in ``scheduler
 time that a process on PostgreSQL finds it. It begins with the next fire of the source, and goes on with that if the
 source changes the timing. Runs of these schedules have no number, and their summaries are those of the source.
 
-Nothing is caught up: of what is late, the old side decides what it still fires.
+Nothing is caught up: of what is late, the old side decides what it still fires. A slot is not skipped because runs of
+its schedule are live. Its run waits, and the claim keeps to the limit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -100,7 +101,8 @@ WHERE p.next_fire_at <= {queue_statements.NOW} ORDER BY t.priority DESC, p.next_
             if late and of_source.next_fire_at is not None and of_source.next_fire_at > planned:
                 planned = of_source.next_fire_at
             own = msgspec.structs.replace(of_source, next_fire_at=planned, last_fire_at=last, fire_count=count)
-            yield row[0], own, schedules.read(row[width:-3])
+            unlimited = msgspec.structs.replace(schedules.read(row[width:-3]), max_concurrency=None)
+            yield row[0], own, unlimited
 
     def _advance(self, triggers: Sequence[Trigger]) -> None:
         own = [

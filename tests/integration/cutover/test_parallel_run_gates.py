@@ -143,7 +143,7 @@ def test_a_schedule_that_does_not_fire_holds_the_gate_until_it_is_waived(
     assert gate_of(sessions, gate)[0] is False
     with pytest.raises(RefusedError, match="schedule rare is not waived"):
         waivers.withdraw(target, ["rare"], by)
-    parallel.end(target, CutoverSettings(), Approval("op", "over"))
+    parallel.end(target, COMPARABLE, CutoverSettings(), Approval("op", "over"))
     parallel.begin(target, COMPARABLE, "op", "once more")
     assert waivers.waivers(target) == ()
 

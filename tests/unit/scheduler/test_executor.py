@@ -7,8 +7,9 @@ import pytest
 
 from migrator.records import Handler, Run, Schedule
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, RunListener
+from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, RunListener, RunReleasedError
 from migrator.scheduler.parallel_run import ParallelRunStore
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.queue import Claim
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW
@@ -106,3 +107,32 @@ def test_everything_is_called_before_after_and_on_the_old_side() -> None:
     shadow.look(MemoryStore())  # the data was moved back to the other side
     shadow.submit(one, told)
     assert (len(inner.calls), len(told.outcomes)) == (3, 1)
+
+
+@pytest.mark.proves("4-P2")
+def test_a_run_is_released_if_the_parallel_run_has_ended_since_the_store_was_asked() -> None:
+    store, inner, told = Shared(), Inner(), Told()
+    shadow = ParallelRunExecutor(inner)
+    shadow.look(store)
+    store.parallel = False
+    with pytest.raises(RunReleasedError, match="the parallel run has ended"):
+        shadow.submit(claim("sync"), told)
+    assert (inner.calls, told.outcomes) == ([], [])
+
+
+def test_a_worker_gives_back_a_run_that_its_executor_does_not_take_now() -> None:
+    store, inner = Shared(), Inner()
+    with store.session("a", now=NOW) as session:
+        schedule = session.schedules.upsert(Schedule(id=uuid4(), tenant_id="a", name="n", status="scheduled"))
+        run = Run(id=uuid4(), tenant_id="a", state="queued", schedule_id=schedule.id, created_at=NOW)
+        session.runs.create(run)
+    executor = ParallelRunExecutor(inner)
+    executor.look(store)
+    store.parallel = False
+    worker = WorkerCore(store, executor, WorkerOptions(worker_id=uuid4()), clock=lambda: NOW)
+    worker.claim()
+    assert worker.active == ()
+    with store.session("a", now=NOW) as session:
+        given = session.runs.get(run.id)
+    assert given is not None
+    assert (given.state, given.worker_id) == ("queued", None)
