@@ -483,6 +483,37 @@ COMMENT ON COLUMN migration.pending_links.target_source IS 'profile and collecti
 
 COMMENT ON COLUMN migration.pending_links.target_source_id IS '_id of the document referred to, as text; null: the id alone decides';
 
+CREATE TABLE migration.planned_fires (
+    "position" bigint NOT NULL,
+    collection text NOT NULL,
+    source_id text NOT NULL,
+    planned_at timestamp with time zone,
+    seen_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE migration.planned_fires OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.planned_fires IS 'Next fires that the old scheduler planned in a parallel run, each of them, as the change stream says.';
+
+COMMENT ON COLUMN migration.planned_fires."position" IS 'order in which they were planned';
+
+COMMENT ON COLUMN migration.planned_fires.collection IS 'MongoDB collection';
+
+COMMENT ON COLUMN migration.planned_fires.source_id IS 'the document''s _id as text';
+
+COMMENT ON COLUMN migration.planned_fires.planned_at IS 'next fire from then on; null: there is none';
+
+COMMENT ON COLUMN migration.planned_fires.seen_at IS 'when the old scheduler wrote it';
+
+ALTER TABLE migration.planned_fires ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME migration.planned_fires_position_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE migration.plans (
     id uuid NOT NULL,
     profile text NOT NULL,
@@ -997,6 +1028,34 @@ COMMENT ON COLUMN scheduler.locks.expires_at IS 'when it ends unless it is renew
 COMMENT ON COLUMN scheduler.locks.metadata IS 'data of the holder';
 
 COMMENT ON COLUMN scheduler.locks.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
+
+CREATE TABLE scheduler.parallel_triggers (
+    id uuid NOT NULL,
+    tenant_id text NOT NULL,
+    timing text NOT NULL,
+    began_at timestamp with time zone,
+    next_fire_at timestamp with time zone,
+    last_fire_at timestamp with time zone,
+    fire_count bigint DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE scheduler.parallel_triggers OWNER TO scheduler_migration;
+
+COMMENT ON TABLE scheduler.parallel_triggers IS 'What triggers that came from the source fire here in a parallel run. The triggers themselves follow the source.';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.id IS 'trigger';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.timing IS 'columns of the trigger that say when it fires; if they change, it continues with the next fire of the source';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.began_at IS 'first slot that is fired here; null: none is planned yet';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.next_fire_at IS 'next slot; null if there is none';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.last_fire_at IS 'slot fired last';
+
+COMMENT ON COLUMN scheduler.parallel_triggers.fire_count IS 'fires so far';
 
 CREATE TABLE scheduler.policy_jobs (
     id uuid NOT NULL,
@@ -1614,6 +1673,9 @@ ALTER TABLE ONLY migration.pending_documents
 ALTER TABLE ONLY migration.pending_links
     ADD CONSTRAINT pk_pending_links PRIMARY KEY (record_table, row_id, tenant_id, column_name);
 
+ALTER TABLE ONLY migration.planned_fires
+    ADD CONSTRAINT pk_planned_fires PRIMARY KEY ("position");
+
 ALTER TABLE ONLY migration.plans
     ADD CONSTRAINT pk_plans PRIMARY KEY (id);
 
@@ -1652,6 +1714,9 @@ ALTER TABLE ONLY scheduler.impact_snapshots
 
 ALTER TABLE ONLY scheduler.locks
     ADD CONSTRAINT pk_locks PRIMARY KEY (id, tenant_id);
+
+ALTER TABLE ONLY scheduler.parallel_triggers
+    ADD CONSTRAINT pk_parallel_triggers PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.policy_jobs
     ADD CONSTRAINT pk_policy_jobs PRIMARY KEY (id, tenant_id);
@@ -1804,6 +1869,8 @@ CREATE POLICY dispatcher_all ON scheduler.impact_snapshots TO scheduler_dispatch
 
 CREATE POLICY dispatcher_all ON scheduler.locks TO scheduler_dispatcher USING (true) WITH CHECK (true);
 
+CREATE POLICY dispatcher_all ON scheduler.parallel_triggers TO scheduler_dispatcher USING (true) WITH CHECK (true);
+
 CREATE POLICY dispatcher_all ON scheduler.policy_jobs TO scheduler_dispatcher USING (true) WITH CHECK (true);
 
 CREATE POLICY dispatcher_all ON scheduler.run_summaries TO scheduler_dispatcher USING (true) WITH CHECK (true);
@@ -1828,6 +1895,8 @@ ALTER TABLE scheduler.impact_snapshots ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE scheduler.locks ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE scheduler.parallel_triggers ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE scheduler.policy_jobs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE scheduler.run_summaries ENABLE ROW LEVEL SECURITY;
@@ -1847,6 +1916,8 @@ CREATE POLICY tenant_delete ON scheduler.handlers FOR DELETE TO scheduler_servic
 CREATE POLICY tenant_delete ON scheduler.impact_snapshots FOR DELETE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_delete ON scheduler.locks FOR DELETE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
+
+CREATE POLICY tenant_delete ON scheduler.parallel_triggers FOR DELETE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_delete ON scheduler.policy_jobs FOR DELETE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
@@ -1873,6 +1944,8 @@ CREATE POLICY tenant_insert ON scheduler.handlers FOR INSERT TO scheduler_servic
 CREATE POLICY tenant_insert ON scheduler.impact_snapshots FOR INSERT TO scheduler_service WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_insert ON scheduler.locks FOR INSERT TO scheduler_service WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
+
+CREATE POLICY tenant_insert ON scheduler.parallel_triggers FOR INSERT TO scheduler_service WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_insert ON scheduler.policy_jobs FOR INSERT TO scheduler_service WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
@@ -1928,6 +2001,12 @@ CASE
     ELSE '*'::text
 END])));
 
+CREATE POLICY tenant_read ON scheduler.parallel_triggers FOR SELECT TO scheduler_service USING ((tenant_id = ANY (ARRAY[NULLIF(current_setting('app.tenant_id'::text, true), ''::text),
+CASE
+    WHEN (NULLIF(current_setting('app.tenant_id'::text, true), ''::text) IS NULL) THEN NULL::text
+    ELSE '*'::text
+END])));
+
 CREATE POLICY tenant_read ON scheduler.policy_jobs FOR SELECT TO scheduler_service USING ((tenant_id = ANY (ARRAY[NULLIF(current_setting('app.tenant_id'::text, true), ''::text),
 CASE
     WHEN (NULLIF(current_setting('app.tenant_id'::text, true), ''::text) IS NULL) THEN NULL::text
@@ -1975,6 +2054,8 @@ CREATE POLICY tenant_update ON scheduler.handlers FOR UPDATE TO scheduler_servic
 CREATE POLICY tenant_update ON scheduler.impact_snapshots FOR UPDATE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text))) WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_update ON scheduler.locks FOR UPDATE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text))) WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
+
+CREATE POLICY tenant_update ON scheduler.parallel_triggers FOR UPDATE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text))) WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
 CREATE POLICY tenant_update ON scheduler.policy_jobs FOR UPDATE TO scheduler_service USING (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text))) WITH CHECK (((tenant_id = NULLIF(current_setting('app.tenant_id'::text, true), ''::text)) AND (tenant_id <> '*'::text)));
 
@@ -2184,6 +2265,24 @@ GRANT UPDATE(metadata) ON TABLE scheduler.locks TO scheduler_dispatcher;
 
 GRANT UPDATE(extra) ON TABLE scheduler.locks TO scheduler_service;
 GRANT UPDATE(extra) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(timing) ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT UPDATE(timing) ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(began_at) ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT UPDATE(began_at) ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(next_fire_at) ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT UPDATE(next_fire_at) ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(last_fire_at) ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT UPDATE(last_fire_at) ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(fire_count) ON TABLE scheduler.parallel_triggers TO scheduler_service;
+GRANT UPDATE(fire_count) ON TABLE scheduler.parallel_triggers TO scheduler_dispatcher;
 
 GRANT SELECT,INSERT ON TABLE scheduler.policy_jobs TO scheduler_service;
 GRANT SELECT,INSERT ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
