@@ -126,6 +126,7 @@ def compare_command(config: str | None, allow_quarantined: Allowance, *, dry_run
 @click.option(
     "--unwaive", "unwaived", multiple=True, metavar="SCHEDULE", help="Withdraw the waiver of this schedule; repeatable."
 )
+@dry_run_option
 @common_options
 def parallel_command(
     config: str | None,
@@ -135,6 +136,7 @@ def parallel_command(
     unwaived: tuple[str, ...],
     *,
     ended: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Record that both schedulers run in parallel. Then five more gates, computed from the runs, must hold.
@@ -153,23 +155,29 @@ def parallel_command(
     settings = load(config)
     profile = profile_of(settings.source)
     standing: tuple[Waiver, ...] = ()
-    lines = ["recorded: every handler runs on PostgreSQL"]
+    verb = "would be recorded" if dry_run else "recorded"
+    lines = [f"{verb}: every handler runs on PostgreSQL"]
     with target_connection(settings) as target:
-        if ended:
+        if dry_run and ended:
+            parallel.require_begun(target)
+        elif waived or unwaived:
+            decide = waivers.waive if waived else waivers.withdraw
+            standing = decide(target, waived or unwaived, by, dry_run=dry_run)
+        elif dry_run:
+            parallel.require_possible(target, profile)
+        elif ended:
             done = parallel.end(target, profile, settings.cutover, by)
             lines.append(
                 f"waiting runs skipped, whose slots the old side took: {done.skipped:,};"
                 f" slots that it did not take, which fire again: {done.freed:,}"
             )
-        elif waived or unwaived:
-            standing = waivers.waive(target, waived, by) if waived else waivers.withdraw(target, unwaived, by)
         else:
             parallel.begin(target, profile, by.who, by.reason)
             standing = waivers.waivers(target)
     stability = format_duration(settings.cutover.stability)
     if waived or unwaived:
         lines = [
-            f"recorded: {len(standing):,} schedules need no completed run",
+            f"{verb}: {len(standing):,} schedules need no completed run",
             *(f"  {one.words}" for one in standing),
         ]
     elif not ended:
@@ -177,6 +185,7 @@ def parallel_command(
             f"{verb}: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only",
             f"the cutover requires {stability} without an error",
         ]
+    lines += ["nothing was written"] * dry_run
     recorded = {"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}
     show(recorded | {"waived": standing}, lines, as_json=as_json)
 

@@ -77,9 +77,8 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
     """
     require_possible(target, profile)
     with target.transaction():
-        advisory_locks.take_in_transaction(
-            target, ROWS_KEY
-        )  # a transaction of the tail ends before, or sees the record
+        # A transaction of the tail ends before this one, or sees the record.
+        advisory_locks.take_in_transaction(target, ROWS_KEY)
         since = decisions.record(target, decisions.PARALLEL_BEGUN, Approval(who, reason))
         parallel_run.begin(target, since)
         planned_fires.begin(target, profile, since)

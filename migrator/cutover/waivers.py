@@ -5,11 +5,12 @@ withdrawn, until the parallel run is ended, or until the cutover.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
 
+from migrator import __version__
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError, UsageError
 from migrator.schema import decisions
@@ -59,34 +60,41 @@ def waivers(target: Connection) -> tuple[Waiver, ...]:
     return standing(decisions.recorded(target))
 
 
-def waive(target: Connection, named: Sequence[str], by: Approval) -> tuple[Waiver, ...]:
-    """Waive schedules, by id or name; return the waivers that stand then.
+def waive(target: Connection, named: Sequence[str], by: Approval, *, dry_run: bool = False) -> tuple[Waiver, ...]:
+    """Waive schedules, by id or name; return the waivers that stand then, or would without ``dry_run``.
 
     Raises ``RefusedError`` if no parallel run is recorded, and ``UsageError`` for a schedule that does not exist, or a
     name that several have; nothing is recorded then.
     """
-    return _decide(target, named, by, decisions.WAIVED)
+    return _decide(target, named, by, decisions.WAIVED, dry_run=dry_run)
 
 
-def withdraw(target: Connection, named: Sequence[str], by: Approval) -> tuple[Waiver, ...]:
+def withdraw(target: Connection, named: Sequence[str], by: Approval, *, dry_run: bool = False) -> tuple[Waiver, ...]:
     """Withdraw the waivers of schedules; return those that stand then.
 
     Raises as ``waive`` does, and ``RefusedError`` for a schedule that is not waived.
     """
-    return _decide(target, named, by, decisions.WAIVER_WITHDRAWN)
+    return _decide(target, named, by, decisions.WAIVER_WITHDRAWN, dry_run=dry_run)
 
 
-def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str) -> tuple[Waiver, ...]:
+def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str, *, dry_run: bool) -> tuple[Waiver, ...]:
     if parallel_run.since(target) is None:
         raise RefusedError("no parallel run is recorded")
+    made: list[RecordedDecision] = []
     with target.transaction():
         known = {one.schedule_id for one in waivers(target)}
         for text in named:
             schedule, name = _schedule(target, text)
             if kind == decisions.WAIVER_WITHDRAWN and schedule not in known:
                 raise RefusedError(f"schedule {text} is not waived")
-            decisions.record(target, kind, by, schedule=str(schedule), name=name)
-    return waivers(target)
+            detail = {"schedule": str(schedule), "name": name}
+            at = datetime.now(UTC) if dry_run else decisions.record(target, kind, by, **detail)
+            made.append(
+                RecordedDecision(
+                    kind=kind, who=by.who, reason=by.reason, at=at, tool_version=__version__, detail=detail
+                )
+            )
+    return standing([*decisions.recorded(target), *made])
 
 
 def _schedule(target: Connection, named: str) -> tuple[UUID, str]:
