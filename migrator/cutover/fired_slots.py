@@ -21,8 +21,8 @@ SELECT schedule_id, scheduled_at, coalesce(started_at, created_at) FROM schedule
 WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 1 AND retry_of IS NULL
     AND state <> 'skipped' AND (scheduled_at >= %(began)s AND scheduled_at < %(ended)s
         OR scheduled_at IS NULL AND coalesce(cause, 'cron') = ANY (%(caused)s)
-            AND coalesce(started_at, created_at) >= %(began)s - %(tolerance)s
-            AND coalesce(started_at, created_at) < %(ended)s + %(tolerance)s)
+            AND coalesce(started_at, created_at) >= %(began)s::timestamptz - %(tolerance)s::interval
+            AND coalesce(started_at, created_at) < %(ended)s::timestamptz + %(tolerance)s::interval)
 """
 _NEW_RUNS: LiteralString = """
 SELECT schedule_id, scheduled_at FROM scheduler.runs

@@ -87,6 +87,7 @@ MAPPING = SourceMapping(
 PROFILE = msgspec.structs.replace(
     profile_of_mapping(MAPPING, 1),
     servers=(MONGODB,),
+    slots="",  # a job and its result are deleted, and with them the rows that say what was fired
     read_only="triggers and arguments are values of a serializer, which the tool reads as plain data and never writes",
 )
 """The profile, with the library's own names of the collections."""

@@ -80,13 +80,13 @@ def test_a_cutover_of_a_shipped_source_can_be_rolled_back(name: str) -> None:
 def test_a_parallel_run_that_cannot_be_compared_is_refused(
     profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
-    assert comparable_in_parallel() == ("stellaops", "jobrunr")
+    assert comparable_in_parallel() == ("stellaops", "agenda", "apscheduler", "jobrunr")
     with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as one:
         before = state(one)
         status, out, said = run("cutover", "parallel", "--who", "op", "--reason", "both", "--config", str(one.config))
         assert (status, out) == (USAGE, "")
         assert f"a parallel run of profile {profile} cannot be compared: nothing in its documents says" in said
-        assert "can be compared: stellaops, jobrunr." in said
+        assert "can be compared: stellaops, agenda, apscheduler, jobrunr." in said
         assert state(one) == before
 
 
