@@ -65,11 +65,14 @@ def test_a_dry_run_says_what_would_be_and_asks_nothing(config: Path, scheduler_d
     assert (status, said.splitlines()[:2]) == (0, ["nothing to apply", "nothing was written"])
     run("schema", "downgrade", "0012", "--yes", "--config", str(config))
     status, said, _ = run("schema", "upgrade", "--dry-run", "--config", str(config))
-    assert (status, said.splitlines()[:2]) == (0, ["would apply 0014 (migration)", "would apply 0016 (migration)"])
+    assert (status, said.splitlines()[:3]) == (
+        0,
+        [f"would apply {one} (migration)" for one in ("0014", "0015", "0017")],
+    )
     with psycopg.connect(scheduler_dsn) as connection:
         now = connection.execute("SELECT count(*) FROM migration.schema_history").fetchone()
     assert before is not None
-    assert now == (before[0] - 2,)  # the downgrade alone
+    assert now == (before[0] - 3,)  # the downgrade alone
 
 
 def test_another_name_changes_nothing_and_the_right_one_does(config: Path, scheduler_dsn: str) -> None:
@@ -84,9 +87,9 @@ def test_another_name_changes_nothing_and_the_right_one_does(config: Path, sched
     status, shown = on_terminal(config, ENVIRONMENT, *command)
     assert status == 0, shown
     assert QUESTION in shown
-    assert "undone 0015" in shown
+    assert "undone 0016" in shown
     assert "undone 0013" in shown
-    detail = {"revision": "0011", "rows": {}, "undone": ["0015", "0013"]}
+    detail = {"revision": "0011", "rows": {}, "undone": ["0016", "0013"]}
     assert decisions(scheduler_dsn) == [("schema downgrade", "ann", "back to the old words", detail)]
 
 

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0015"
+revision = "0016"
 down_revision = "0013"
 branch_labels = None
 depends_on = None
