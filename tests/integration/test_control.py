@@ -1,32 +1,39 @@
 """``migrator control``: what is set while a copy, a parity check, a tail or a cutover runs."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
+from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator import fault_points
-from migrator.config import HookSettings, Settings
+from migrator.config import HookSettings, MongoSettings, Settings, SourceSettings
 from migrator.connections.postgres import open_target
 from migrator.cutover import config_file, fence, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import RefusedError
+from migrator.errors import DeniedError, RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.recorded_check import check_and_record
 from migrator.pipeline import control, hooks, throttle
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.executors import SPARE_JOBS
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import SourceSessions
+from migrator.pipeline.source_load import replication_lag, source_load
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.decisions import Approval
+from tests.conftest import fresh_name
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.cutting_over import Scene, gate, own_scene
 
@@ -237,6 +244,49 @@ def test_hooks_of_a_copy_and_a_parity_check(settings: Settings, scheduler_dsn: s
 def server() -> Iterator[MongoServer]:
     with MongoServer(auth=True, fast=True) as started:
         yield started
+
+
+def test_the_load_of_mongodb_needs_a_right_that_the_refusal_names(server: MongoServer) -> None:
+    name = fresh_name()
+    with MongoClient[dict[str, Any]](server.uri) as client:
+        client.admin.command("createUser", name, pwd="secret", roles=[{"role": "read", "db": name}])
+        uri = f"mongodb://{name}:secret@127.0.0.1:{server.port}/?authSource=admin&replicaSet=rs0"
+        settings = Settings(mongo=MongoSettings(uri=uri, database=name))
+        with closing(SourceSessions(settings)) as sessions:
+            for measure, setting in ((source_load, "max_source_load"), (replication_lag, "max_replication_lag")):
+                with pytest.raises(DeniedError, match=rf"^copy\.{setting} cannot be measured: .*{control_role(name)}"):
+                    measure(sessions)
+            client.admin.command("grantRolesToUser", name, roles=["clusterMonitor"])
+            assert source_load(sessions) >= 0  # it is not denied any more
+        client.admin.command("dropUser", name)
+
+
+def control_role(name: str) -> str:
+    """Return the command that the refusal names, as a pattern."""
+    command = {"grantRolesToUser": name, "roles": [{"role": "clusterMonitor", "db": "admin"}]}
+    return re.escape(f'db.getSiblingDB("admin").runCommand({json.dumps(command)})')
+
+
+def test_the_load_of_postgresql_is_its_active_sessions(scheduler_dsn: str) -> None:
+    role = fresh_name()
+    settings = Settings(source=SourceSettings(profile="crawler", uri=scheduler_dsn))
+    with psycopg.connect(scheduler_dsn, autocommit=True) as admin, closing(psycopg.connect(scheduler_dsn)) as working:
+        with closing(SourceSessions(settings)) as sessions:
+            working.pgconn.send_query(b"SELECT pg_sleep(600)")
+            assert source_load(sessions) >= 1
+            with pytest.raises(RefusedError, match=r"^copy\.max_replication_lag cannot be measured: .* no standby$"):
+                replication_lag(sessions)
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'".encode())
+        dsn = make_conninfo(scheduler_dsn, user=role, password="secret")
+        other = Settings(source=SourceSettings(profile="crawler", uri=dsn))
+        try:
+            with (
+                closing(SourceSessions(other)) as sessions,
+                pytest.raises(DeniedError, match=rf"administrator call GRANT pg_read_all_stats TO {role}$"),
+            ):
+                source_load(sessions)
+        finally:
+            admin.execute(f"DROP ROLE {role}".encode())
 
 
 def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
