@@ -5,7 +5,7 @@ on this machine or in a cluster, and a wait holds neither a transaction nor a cu
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -126,10 +126,10 @@ class Throttle:
             waiting(reason)
 
 
-def require_measurable(sessions: SourceSessions, limits: Limits) -> None:
-    """Raise the tool's error if a limit cannot be measured."""
+def require_measurable(sessions: SourceSessions, names: Iterable[str]) -> None:
+    """Raise the tool's error if one of these limits cannot be measured."""
     measures = _measures(sessions)
-    for name in measured(limits):
+    for name in names:
         measures[name]()
 
 

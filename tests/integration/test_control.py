@@ -158,6 +158,11 @@ def test_the_commands_say_what_is_in_force_and_record_who_and_why(
         "cutover not postponed",
     ]
     assert call("control", "pause", "--dry-run", *who)[1] == ["would set pause; nothing was written"]
+    (tmp_path / "away").mkdir()
+    away = write_config(
+        tmp_path / "away", msgspec.structs.replace(settings, mongo=MongoSettings(uri="mongodb://no.example/x"))
+    )
+    assert run("control", "set", "max_rate=1", "--config", str(away), cwd=tmp_path)[0] == 0  # the source is not asked
     status, said = call("control", "set", "max_rate=500", "max_source_load=9000", *who)
     assert (status, said[1].partition(" since ")[0]) == (0, "max_rate: 500 documents a second, set by anna")
     status, said = call("control", "set", "max_replication_lag=10s", *who)
@@ -180,7 +185,7 @@ def test_the_commands_say_what_is_in_force_and_record_who_and_why(
         "pause": None,
         "postpone_cutover": None,
     }
-    assert number(scheduler_dsn, "SELECT count(*) FROM migration.decisions WHERE kind = 'control'") == 6
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.decisions WHERE kind = 'control'") == 7
 
 
 def test_a_limit_that_cannot_be_measured_is_refused_before_anything_is_written(
