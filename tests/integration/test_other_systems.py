@@ -429,7 +429,7 @@ def test_the_locks_keep_writers_out_during_the_check(
     backfill(settings, Scope())
     refused: list[str] = []
 
-    def checked(*_: object) -> ParityOutcome:
+    def checked(*_: object, **_options: object) -> ParityOutcome:
         source.execute("SET lock_timeout = '1ms'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             source.execute("DELETE FROM jobs")
