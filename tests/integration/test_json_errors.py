@@ -34,6 +34,7 @@ def handler(**_: object) -> None:
 
 HANDLERS = {"nobody": handler}
 GIVEN = {
+    "control set": "max_rate=500",
     "cutover parallel": "--who me --reason test",
     "cutover run": "--yes",
     "quarantine drop": "runs x --who me --reason test --yes",
