@@ -5,7 +5,7 @@ says what has happened since.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, window_end
 from migrator.cutover.waivers import standing
 from migrator.errors import RefusedError
+from migrator.pipeline.tail.lag_history import lag_history, thinned
 from migrator.result import (
     FAILED,
     PASSED,
@@ -48,6 +49,10 @@ from migrator.store.postgres import epoch
 
 AREA: Final = "success"
 METRICS: Final = f"{AREA}.metrics"
+LAG: Final = f"{AREA}.lag"
+LAG_BEFORE: Final = timedelta(hours=24)
+"""How far before the cutover the lag of the tail is shown."""
+LAG_POINTS: Final = 240
 NO_CUTOVER: Final = "there was no cutover of this target, so there is nothing to report: call migrator cutover plan"
 _BACK: Final = ("rolled-back", "aborted")
 """States in which MongoDB has the data again."""
@@ -120,19 +125,20 @@ def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Re
         checks = tuple(_check(one, facts) for one in CRITERIA)
         decisions = _decisions(target)
         record = _record(facts, decisions)
+        lag = _lag(facts)
     measured = metrics.collect(settings)
     evidence = Evidence(
         basis=dict(basis) | {"report": "cutover"},
         decisions=decisions,
         areas=(Area(name=AREA, title="Success criteria", status="checked"),),
-        checks=(*checks, _METRICS_CHECK),
+        checks=(*checks, _METRICS_CHECK, _LAG_CHECK),
         cutover=record,
     )
     return build(
         evidence,
         msgspec.structs.replace(
             run,
-            measurements=tuple(_measurements(measured)),
+            measurements=(*_measurements(measured), *lag),
             panels={METRICS: (table_panel("Key metrics", metrics.COLUMNS, metrics.rows(measured)), *_timeline(facts))},
         ),
     )
@@ -145,6 +151,16 @@ _METRICS_CHECK: Final = Check(
     can_fail=False,
     outcome=PASSED,
     limits=("They cover one hour each, and a person judges how they changed.",),
+)
+
+
+_LAG_CHECK: Final = Check(
+    id=LAG,
+    area=AREA,
+    title="The lag of the tail before the cutover is recorded",
+    can_fail=False,
+    outcome=PASSED,
+    limits=("A tail records its lag every ten seconds, so a shorter peak may be missing.",),
 )
 
 
@@ -474,6 +490,19 @@ def _measurements(found: CutoverMetrics) -> list[Measurement]:
                 Measurement(check=METRICS, name=one.words, unit="", value=points[-1][1], points=tuple(points))
             )
     return measured
+
+
+def _lag(facts: Facts) -> tuple[Measurement, ...]:
+    """Return the largest lag of the tail before the cutover, with the lag over time; nothing if none is recorded."""
+    began = facts.cutover.began_at
+    samples = thinned(
+        lag_history(facts.target, began - LAG_BEFORE, facts.opened_at or facts.cutover.ended_at), LAG_POINTS
+    )
+    if not samples:
+        return ()
+    points = tuple((one.at.isoformat(timespec="seconds"), float(one.lag_s)) for one in samples)
+    most = max(value for _, value in points)
+    return (Measurement(check=LAG, name="largest lag of the tail", unit="s", value=most, points=points),)
 
 
 def _timeline(facts: Facts) -> tuple[Panel, ...]:

@@ -1,14 +1,18 @@
 """The report of a cutover: its sentences, and its figures as bars."""
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from migrator.report import wording
-from migrator.report.charts import CHART_WIDTH, MIN_WIDTH
+from migrator.report.charts import CHART_HEIGHT, CHART_WIDTH, MIN_WIDTH
 from migrator.result import NOT_DUE, CutoverRecord, Measurement, Result
 
 METRICS: Final = "success.metrics"
+LAG: Final = "success.lag"
+LISTED_SAMPLES: Final = 12
+"""Of the lag, in the table below its chart: the largest of each part of the time."""
 
 
 class ValueBar(msgspec.Struct, frozen=True):
@@ -18,6 +22,20 @@ class ValueBar(msgspec.Struct, frozen=True):
     text: str
     width: int
     kind: str = "plain"
+
+
+class LagChart(msgspec.Struct, frozen=True, kw_only=True):
+    """The lag of the tail over time, as a line; ``mark`` is where the fence closed."""
+
+    text: str
+    """All of it in one sentence."""
+    points: str
+    mark: int | None
+    first: str
+    last: str
+    most: str
+    rows: tuple[tuple[str, str], ...]
+    """Some of the samples: time, lag."""
 
 
 class MetricBars(msgspec.Struct, frozen=True):
@@ -88,6 +106,40 @@ def pause_bars(record: CutoverRecord) -> list[ValueBar]:
         for label, value in values
         if value is not None
     ]
+
+
+def lag_chart(result: Result, record: CutoverRecord) -> LagChart | None:
+    """Draw the lag of the tail before the cutover; None if none is recorded."""
+    found = next((one for one in result.run.measurements if one.check == LAG and one.points), None)
+    if found is None:
+        return None
+    samples = [(datetime.fromisoformat(when), value) for when, value in found.points]
+    fence = next((datetime.fromisoformat(one.began_at) for one in record.steps if one.step == "fence"), None)
+    first = samples[0][0]
+    last = samples[-1][0] if fence is None else max(samples[-1][0], fence)
+    length, most = max((last - first).total_seconds(), 1.0), max(found.value, 1.0)
+
+    def place(moment: datetime) -> int:
+        return round((moment - first).total_seconds() / length * CHART_WIDTH)
+
+    drawn = [(place(when), CHART_HEIGHT - round(value / most * CHART_HEIGHT)) for when, value in samples]
+    closed = "" if fence is None else f"; the fence closed at {fence:%H:%M:%S}"
+    size = -(-len(samples) // LISTED_SAMPLES)
+    parts = [samples[at : at + size] for at in range(0, len(samples), size)]
+    return LagChart(
+        text=f"From {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC the lag was at most"
+        f" {wording.counted(round(found.value), 'second')}, and {wording.counted(round(samples[-1][1]), 'second')} at"
+        f" the last sample{closed}.",
+        points=" ".join(f"{x},{y}" for x, y in drawn),
+        mark=None if fence is None or fence < first else min(place(fence), CHART_WIDTH - 4),
+        first=f"{first:%H:%M:%S}",
+        last=f"{last:%H:%M:%S}",
+        most=f"{wording.number(round(found.value))} s",
+        rows=tuple(
+            (f"{when:%Y-%m-%d %H:%M:%S}", f"{wording.number(round(value))} s")
+            for when, value in (max(part, key=lambda one: one[1]) for part in parts)
+        ),
+    )
 
 
 def metric_bars(result: Result) -> list[MetricBars]:

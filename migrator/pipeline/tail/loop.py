@@ -33,6 +33,7 @@ from migrator.pipeline.sessions import (
 from migrator.pipeline.tail import backlog, planned_fires, positions
 from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
+from migrator.pipeline.tail.lag_history import LagHistory
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.metrics import TailMetrics, write_metrics
 from migrator.pipeline.tail.plain import can_be_plain
@@ -294,6 +295,10 @@ class TailSession:
         """Return the totals since the tail's first call."""
         return positions.tail_state(self._target, self._profile) or TailTotals()
 
+    def record_lag(self, history: LagHistory) -> None:
+        """Store the lag in the history, if the last sample is old enough."""
+        history.observe(self._target, self._watch.seconds)
+
     def metrics(self) -> TailMetrics:
         """Return the metrics."""
         return TailMetrics(
@@ -389,6 +394,7 @@ class Tail:
         self._session: TailSession | None = None
         self._said = self._measured = time.monotonic()
         self._waits_for = ""
+        self._history = LagHistory()
 
     def __enter__(self) -> Self:
         """Open nothing yet: ``run`` does that."""
@@ -449,6 +455,7 @@ class Tail:
                 session.step(final=goal)
                 moved = True
                 self._tell(session)
+                session.record_lag(self._history)
                 if goal is not None and session.at(goal):
                     return True
         except AlarmError as alarm:

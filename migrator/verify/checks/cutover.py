@@ -1,11 +1,15 @@
 """Area cutover: cutover and rollback rehearsed without touching real data, and the gates as they are now."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from migrator.connections.postgres import fetch_value
 from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import close_cached, open_sessions
+from migrator.pipeline.tail.lag_history import LagSample, lag_history, thinned
+from migrator.report.charts import LISTED_ROWS
 from migrator.result import Measurement, Panel, not_applicable, not_asked_for, table_panel, unverified
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import profile_of
@@ -85,12 +89,30 @@ def gates_listed(context: Context) -> CheckResult:
 def statistics_listed(context: Context) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
     found = metrics.collect(context.settings, fresh=context.fresh is not None)
+    samples = [] if context.fresh is not None else _last_hour(context)
     doubts = () if found.now else ("the scheduler's store cannot be read now",)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
         counts={"key metrics": len(KEY_METRICS)},
+        measurements=tuple(
+            Measurement(
+                check="cutover.statistics",
+                name="lag of the tail, over the last hour",
+                unit="s",
+                value=float(samples[-1].lag_s),
+                points=tuple((one.at.isoformat(timespec="seconds"), float(one.lag_s)) for one in samples),
+            )
+            for _ in samples[:1]
+        ),
         varying=(table_panel(MOMENTS, metrics.COLUMNS, metrics.rows(found)),),
     )
+
+
+def _last_hour(context: Context) -> list[LagSample]:
+    """Return the lag of the tail over the last hour, at most 200 samples."""
+    with context.target() as target:
+        now: datetime = fetch_value(target, "SELECT clock_timestamp()")
+        return thinned(lag_history(target, now - timedelta(hours=1)), LISTED_ROWS)
 
 
 def downgrade_rehearsed(context: Context) -> CheckResult:

@@ -28,11 +28,13 @@ from migrator.cutover import (
     steps,
 )
 from migrator.cutover.cutover import CutoverResult
+from migrator.cutover.evidence import LAG
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions
+from migrator.pipeline.tail.lag_history import LagHistory
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Run, WorkerRecord
 from migrator.report import integrity, renderer, wording
@@ -373,6 +375,9 @@ def test_each_command_that_changes_the_journal_writes_the_report_at_its_end(
         failed = done.exception is not None and not isinstance(done.exception, SystemExit)
         return done.exception if failed and done.exception else done.exit_code, done.output
 
+    with Tail(ready.settings) as tail:
+        tail._history = LagHistory(every_s=0.0)
+        tail.run("caught-up")
     refused, said = command("cutover", "finish", *where)
     assert (str(refused).startswith("there is no cutover"), "report" in said, told()) == (True, False, [])
     with monkeypatch.context() as planted:
@@ -386,6 +391,9 @@ def test_each_command_that_changes_the_journal_writes_the_report_at_its_end(
     page = Path(line.removeprefix("report: "))
     assert (status, page.name, told()) == (0, "report.html", ["aborted", "cut-over"])
     assert page.parent.name in (reports / "index.html").read_text()
+    (lag,) = (one for one in integrity.read_result(page.parent / "result.json").run.measurements if one.check == LAG)
+    assert len(lag.points) >= 1
+    assert "the lag was at most" in page.read_text()
     assert command("cutover", "finish", *where)[1] == ""  # the window is open: nothing was changed
     assert len(told()) == 2
     monkeypatch.setenv("MIGRATOR_REPORT__DIRECTORY", str(ready.config))  # no folder can be made there

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from migrator.report import cutover, integrity, junit, renderer, wording
-from migrator.result import CutoverRecord, Result, build, decode, encode
+from migrator.result import CutoverRecord, Measurement, Result, build, decode, encode
 from tests.fabricated_cutovers import bad, good, record, rolled_back
 from tests.unit.report.test_html import page
 from tests.unit.report.test_machine_formats import check_junit, read
@@ -41,6 +41,31 @@ def test_the_first_page_says_what_became_of_it() -> None:
         "sha256:" + "ab" * 32,
     ):
         assert said in text, said
+
+
+def with_lag() -> Result:
+    result = good()
+    points = tuple((f"2026-11-22T20:{minute:02}:00+00:00", 90.0 if minute == 58 else 1.0) for minute in range(60))
+    lag = Measurement(check=cutover.LAG, name="largest lag of the tail", unit="s", value=90.0, points=points)
+    run = msgspec.structs.replace(result.run, measurements=(*result.run.measurements, lag))
+    return build(result.evidence, run)
+
+
+def test_the_lag_before_the_cutover_is_drawn_and_written_down() -> None:
+    result = with_lag()
+    said = "the lag was at most 90 seconds, and 1 second at the last sample; the fence closed at "
+    found = page(result)
+    assert said in found.text
+    assert said in renderer.markdown(result).decode()
+    (drawn,) = (one["points"] for tag, one in found.tags if tag == "polyline" and len(one["points"] or "") > 200)
+    assert len((drawn or "").split()) == 60
+    chart = cutover.lag_chart(result, record())
+    assert chart is not None
+    assert chart.mark is not None
+    assert 900 < chart.mark <= 1000
+    assert ("2026-11-22 20:58:00", "90 s") in chart.rows
+    assert len(chart.rows) <= cutover.LISTED_SAMPLES
+    assert "No lag is recorded" in page(good()).text
 
 
 @pytest.mark.parametrize(
