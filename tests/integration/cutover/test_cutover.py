@@ -255,6 +255,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
     with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
         staging.config.write_text(
             f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability = '0s'\n"
+            "slot_tolerance = '1ms'\n"
         )
         staging.settings, where = load_settings(str(staging.config)), ("--config", str(staging.config))
         with closing(open_scheduler_store(staging.settings)) as old:

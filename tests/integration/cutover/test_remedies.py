@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import load_settings
+from migrator.cutover import parallel
 from migrator.cutover.gates import GateOptions
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
-from migrator.pipeline.sessions import close_cached
+from migrator.pipeline.sessions import Sessions, close_cached
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run_of
@@ -141,9 +143,11 @@ def test_a_parallel_run_of_an_older_version_is_ended(ready: Scene) -> None:
         "INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, fence, metadata) VALUES (gen_random_uuid(), '*',"
         " '*/parallel', 1, 1, jsonb_build_object('since', now()))",
     )
-    passed, words = gate(ready.settings, ready.conditions, "history recorded")
-    assert passed is False
-    assert words.endswith("call migrator cutover parallel --end --who --reason")
+    with closing(Sessions(ready.settings)) as sessions:
+        sessions.profile = msgspec.structs.replace(sessions.profile, slots="")
+        (found,) = (one for one in parallel.gates(sessions) if one.name == "history recorded")
+    assert found.passed is False
+    assert found.words.endswith("call migrator cutover parallel --end --who --reason")
     assert call(ready, "migrator cutover parallel --end --who op --reason why")[0] == DONE
     assert call(ready, f"migrator cutover plan --allow-quarantined {ready.quarantined}")[0] == DONE
     assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
