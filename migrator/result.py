@@ -424,7 +424,7 @@ class Signature(Part, frozen=True, kw_only=True):
     """The 64 bytes of the signature as base64."""
 
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Version of ``result.json``; it rises when a reader of the old one would misread the new one."""
 
 

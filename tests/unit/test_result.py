@@ -11,6 +11,7 @@ from migrator.errors import UsageError
 from migrator.exit_status import Allowance
 from migrator.result import (
     FAILED,
+    FORMAT,
     PASSED,
     Area,
     Cell,
@@ -180,7 +181,7 @@ def test_evidence_holds_no_floats() -> None:
         (b"{}", "not a result of this tool"),
         (b"\xff", "not a result of this tool"),
         (b'{"format": 99}', "a result of format 99"),
-        (b'{"format": 4, "digest": 3}', "not a whole result"),
+        (f'{{"format": {FORMAT}, "digest": 3}}'.encode(), "not a whole result"),
     ],
 )
 def test_what_is_no_result_is_refused(text: bytes, message: str) -> None:
