@@ -173,7 +173,7 @@ def _batch(
     if old and archive is not None:
         old = session.runs.held([run.id for run in old])
         file = write_archive(archive, session, old) if old else None
-        fault_points.reach(fault_points.AFTER_ARCHIVE)
+        fault_points.reach(fault_points.RETENTION_ARCHIVED)
     found = Counter(run.schedule_id for run in old)
     if not old or not session.runs.remove([run.id for run in old]):
         return Counter(), None

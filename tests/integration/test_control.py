@@ -121,7 +121,7 @@ def test_parity_check_and_tail_wait_too_and_a_check_under_the_fence_does_not(
     passed: list[str] = []
 
     def resume(point: str) -> None:
-        if point in (fault_points.THROTTLED, fault_points.TAIL_PAUSED):
+        if point in (fault_points.THROTTLED, fault_points.PAUSED):
             passed.append(point)
             remove(settings, control.PAUSE)
 
@@ -135,7 +135,7 @@ def test_parity_check_and_tail_wait_too_and_a_check_under_the_fence_does_not(
     mongo_database["runs"].insert_one(run_of(_id="later"))
     with Tail(settings, can_be_paused=True) as tail:
         assert tail.run("caught-up").written == 1
-    assert passed == [fault_points.THROTTLED, fault_points.TAIL_PAUSED]
+    assert passed == [fault_points.THROTTLED, fault_points.PAUSED]
     assert "the oplog keeps all changes from here until it is full" in capsys.readouterr().err
 
 

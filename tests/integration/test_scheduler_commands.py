@@ -168,7 +168,7 @@ def test_killed_between_the_archive_and_the_removal(store: PostgresStore, schedu
         "MIGRATOR_PERSISTENCE__SCHEDULER": "postgres",
         "MIGRATOR_FAULT_POINTS": "listener:passed",
         "PYTHONPATH": str(FOLDER),
-        "KILL_AT": "after_archive",
+        "KILL_AT": "retention_archived",
         "KILL_COUNT": "1",
         "KILL_TALLY": str(tmp_path / "tally"),
     }

@@ -483,7 +483,7 @@ class Tail:
             if now - warned >= WARN_EVERY_S:
                 warned = now
                 waiting(f"paused {pause.words}; {session.oplog_words()}: migrator control resume")
-            fault_points.reach(fault_points.TAIL_PAUSED)
+            fault_points.reach(fault_points.PAUSED)
             if stop.wait(control.READ_EVERY_S):
                 return True
         self._looked = time.monotonic()
