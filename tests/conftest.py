@@ -31,10 +31,10 @@ from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
-from migrator.verify.behaviour import locking
+from migrator.verify.behaviour import scratch_processes
 from tests import preloaded
 from tests.cron_lines import DEEP
-from tests.forked_children import ForkedContenders
+from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
 
 Document = dict[str, Any]
@@ -297,10 +297,10 @@ def command_servers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_contenders() -> Iterator[None]:
-    """Spare the start of an interpreter for each contender of the scenarios of locking (`tests.forked_children`)."""
+def forked_processes() -> Iterator[None]:
+    """Spare the start of an interpreter for each process of the verification (`tests.forked_children`)."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(locking, "multiprocessing", ForkedContenders)
+        patched.setattr(scratch_processes, "multiprocessing", ForkedProcesses)
         yield
 
 

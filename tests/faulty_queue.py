@@ -1,6 +1,8 @@
 """A store with a faulty queue, at the top level of a module, so that other processes find it."""
 
 import itertools
+import os
+import signal
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -28,6 +30,14 @@ class _LosesEnds(Delegate[Queue]):
         return self.inner.finish([one for one in ends if next(self._ends) % 2], *given)
 
 
+class _Dies(Delegate[Queue]):
+    """Ends its process at the first claim, as ``kill -9`` does."""
+
+    def claim(self, *_given: Any, **_which: Any) -> Sequence[Claim]:  # noqa: ANN401 - as above
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+
 class _Store(Delegate[Store]):
     def __init__(self, inner: Store, queue: Any) -> None:  # noqa: ANN401 - a queue that forwards the rest
         super().__init__(inner)
@@ -40,3 +50,7 @@ def claims_twice(store: Store) -> Store:
 
 def loses_ends(store: Store) -> Store:
     return cast("Store", _Store(store, _LosesEnds))
+
+
+def dies_at_claim(store: Store) -> Store:
+    return cast("Store", _Store(store, _Dies))

@@ -13,14 +13,15 @@ CONTEXT.set_forkserver_preload(
     [
         "migrator.store.postgres.store",
         "migrator.verify.behaviour.locking",
+        "migrator.verify.load_processes",
         "tests.store_postgres",
     ]
 )
 _environment: dict[str, str] = {}
 
 
-class ForkedContenders:
-    """In place of ``multiprocessing`` in the scenarios of locking, whose contenders are processes of their own."""
+class ForkedProcesses:
+    """In place of ``multiprocessing`` in the verification, some of whose checks start processes of their own."""
 
     @staticmethod
     def get_context(method: str) -> BaseContext:

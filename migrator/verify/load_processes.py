@@ -4,12 +4,10 @@ Each is a process of its own with the worker, the executor and the recorder of t
 begin. The caller is told how many runs have ended, ends the processes, and receives what each of them did.
 """
 
-import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -18,19 +16,16 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from migrator import telemetry
-from migrator.config import Settings
-from migrator.errors import MigratorError, OvertakenError
+from migrator.errors import OvertakenError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
-from migrator.scratch import PARTS
-from migrator.store import open_side
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Queue
-from migrator.verify.behaviour.scratch_tenants import Components, Delegate, ScopedStore, TenantScope
+from migrator.verify.behaviour.scratch_processes import ScratchProcess, ScratchTask
+from migrator.verify.behaviour.scratch_tenants import Delegate
 
 HANDLER: Final = "load"
 _HOUR_MS: Final = 3_600_000
@@ -40,27 +35,25 @@ IDLE_S: Final = 0.02
 """How long a process waits that found nothing to do."""
 STALLED_S: Final = 120.0
 """If no process ends a run for so long, the load is stopped."""
+READY_S: Final = 600.0
+"""How long a process may take to make its jobs."""
 STOP_S: Final = 60.0
 """How long a process may take to end the runs that it holds, and to answer."""
 
 
-class LoadTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is given."""
+class LoadTask(ScratchTask, frozen=True, kw_only=True):
+    """A process under load."""
 
-    settings: Settings
-    backend: str
-    base: str
-    components: Components
     jobs: int
     """How many it makes."""
     number: int
     due_at: datetime
     batch: int
 
-    @property
-    def tenant(self) -> str:
-        """The tenant that has the jobs."""
-        return self.base + PARTS[0]
+    def serve(self, store: Store, pipe: Connection) -> None:
+        """Make the jobs, wait for the word, work until the next one, and send a ``LoadReport``."""
+        _make_jobs(self, store)
+        _work(self, store, pipe)
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,86 +101,29 @@ class _TimedStore(Delegate[Store]):
         self.queue = _TimedQueue(inner.queue)
 
 
-class LoadError(MigratorError):
-    """A process ended before it answered."""
-
-
-@contextmanager
-def load_processes(tasks: Sequence[LoadTask]) -> Iterator[list[Connection]]:
-    """Start a process for each task, yield a pipe to each after it has made its jobs, and end all in every case.
-
-    Raises ``LoadError`` for a process that ends early, and the error that ended it.
-    """
-    spawn = multiprocessing.get_context("spawn")
-    pipes, born = [], []
-    try:
-        for task in tasks:
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_process_main, args=(task, theirs, telemetry.output_settings()), daemon=True)
-            process.start()
-            theirs.close()
-            pipes.append(ours)
-            born.append(process)
-        for pipe in pipes:
-            received(pipe)
-        yield pipes
-    finally:
-        for process in born:
-            process.kill()
-            process.join()
-
-
-def received(pipe: Connection, *, within_s: float | None = None) -> Any:  # noqa: ANN401 - whatever was sent
-    """Return the next answer of a process; raises ``LoadError`` if none comes, and the error that ended it."""
-    try:
-        if within_s is not None and not pipe.poll(within_s):
-            raise LoadError("a process of the load test did not answer")
-        answer = pipe.recv()
-    except (EOFError, OSError):
-        raise LoadError("a process of the load test ended before it answered") from None
-    if isinstance(answer, MigratorError):
-        raise answer
-    return answer
-
-
-def run_load(pipes: Sequence[Connection], jobs: int, *, stalled_s: float = STALLED_S) -> list[LoadReport]:
+def run_load(processes: Sequence[ScratchProcess], jobs: int, *, stalled_s: float = STALLED_S) -> list[LoadReport]:
     """Let the processes work until as many runs have ended as there are jobs, or none ends any more."""
-    for pipe in pipes:
-        pipe.send("begin")
+    for process in processes:
+        process.send("begin")
     ended, last = 0, time.monotonic()
     while ended < jobs and time.monotonic() - last < stalled_s:
-        ready = wait(pipes, timeout=1.0)
-        for pipe in (one for one in pipes if one in ready):
-            ended += cast("int", received(pipe))
+        ready = wait([one.pipe for one in processes], timeout=1.0)
+        for process in (one for one in processes if one.pipe in ready):
+            ended += cast("int", process.receive())
             last = time.monotonic()
-    for pipe in pipes:
-        pipe.send("stop")
-    return [_report(pipe) for pipe in pipes]
+    for process in processes:
+        process.send("stop")
+    return [_report(process) for process in processes]
 
 
-def _report(pipe: Connection) -> LoadReport:
+def _report(process: ScratchProcess) -> LoadReport:
     """Return the last answer of a process; before it are counts of runs."""
-    while not isinstance(answer := received(pipe, within_s=STOP_S), LoadReport):
+    while not isinstance(answer := process.receive(within_s=STOP_S), LoadReport):
         pass
     return answer
 
 
-def _process_main(task: LoadTask, pipe: Connection, output: telemetry.OutputSettings) -> None:
-    telemetry.set_output(**asdict(output))
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        try:
-            inner = open_side(task.settings, task.backend)
-            try:
-                scope = TenantScope(task.base, [task.base + part for part in PARTS])
-                _serve(task, task.components.store(cast("Store", ScopedStore(inner, scope))), pipe)
-            finally:
-                inner.close()
-        except MigratorError as error:
-            pipe.send(error)
-
-
-def _serve(task: LoadTask, store: Store, pipe: Connection) -> None:
-    _make_jobs(task, store)
+def _work(task: LoadTask, store: Store, pipe: Connection) -> None:
     timed = _TimedStore(store)
     executed: list[UUID] = []
     registry, bell = Registry(), threading.Event()

@@ -20,7 +20,7 @@ from migrator.verify.checks.load import CEILINGS, SMALL, LoadSize, processes_und
 from migrator.verify.load_processes import run_load
 from migrator.verify.runner import Request, verify
 from tests.conftest import NEWEST, Clusters
-from tests.faulty_queue import claims_twice, loses_ends
+from tests.faulty_queue import claims_twice, dies_at_claim, loses_ends
 
 JOBS, PROCESSES = 30, 2
 
@@ -94,11 +94,17 @@ def test_a_run_that_is_executed_twice_is_seen(settings: Settings) -> None:
 def test_an_outcome_that_is_refused_and_a_run_without_an_end_are_seen(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "run_load", lambda pipes, _: run_load(pipes, 2))  # then they end what they hold
+    monkeypatch.setattr(load, "run_load", lambda processes, _: run_load(processes, 2))  # then they end what they hold
     found = under_load(settings, store=loses_ends)
     assert found.outcome.status == "failed"
     ends = {line.partition(" ")[2].partition(" ")[2] for line in words(found)}
     assert {"runs did not complete", "outcomes were refused, because the process had lost its run"} <= ends
+
+
+def test_a_process_that_dies_fails_the_check(settings: Settings) -> None:
+    found = under_load(settings, store=dies_at_claim)
+    assert found.outcome.status == "failed"
+    assert "postgres: a process of the verification ended before it answered" in words(found)
 
 
 def test_mongodb_is_measured_without_a_ceiling(

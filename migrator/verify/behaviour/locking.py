@@ -3,55 +3,59 @@
 Exclusion shows only between processes: contenders are processes of their own, which do what they are told by a pipe.
 """
 
-import multiprocessing
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import timedelta
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any, Final, cast
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from migrator import telemetry
-from migrator.config import Settings
-from migrator.errors import LostLockError, MigratorError
+from migrator.errors import LostLockError
 from migrator.result import Measurement, Panel, table_panel
 from migrator.scheduler.leadership import Leadership
-from migrator.scratch import PARTS
-from migrator.store import open_side
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
 from migrator.verify.behaviour.harness import FAILED, MINUTE, SECOND, Harness
-from migrator.verify.behaviour.scenarios import Observations, could_not_tell
-from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope
+from migrator.verify.behaviour.scenarios import Observations
+from migrator.verify.behaviour.scratch_processes import (
+    ScratchProcess,
+    ScratchProcessError,
+    ScratchTask,
+    scratch_processes,
+)
 
 COUNTER: Final = "counter"
 HOLD: Final = "hold"
 LEADER: Final = "leader"
 TTL: Final = timedelta(seconds=30)
 LOCK_TIMEOUT: Final = timedelta(seconds=60)
-_ANSWER_S: Final = 120.0
-_ENDED_EARLY: Final = "a process of the verification ended before it answered"
 
 
-class ContenderError(MigratorError):
-    """A contender did not do what it was told: a failure of the scheduler, not something that could not be told."""
+class ContenderTask(ScratchTask, frozen=True, kw_only=True):
+    """A contender: it counts, holds a lock, and stands for leadership."""
 
-
-class ContenderTask(msgspec.Struct, frozen=True):
-    """What a contender is given."""
-
-    settings: Settings
-    backend: str
-    base: str
-    components: Components
     counter: UUID
     """The schedule whose description is counted up."""
     rounds: int
+
+    def serve(self, store: Store, pipe: Connection) -> None:
+        """Do what is told until the pipe ends."""
+        leadership = self.components.leadership(store, ttl=TTL, holder="contender", resource=LEADER, tenant=self.tenant)
+        held = []
+        pipe.send(())
+        while True:
+            word = pipe.recv()
+            if word == COUNTER:
+                pipe.send([_count_up(self, store) for _ in range(self.rounds)])
+            elif word == HOLD:
+                held.append(store.locks.acquire(self.tenant, HOLD, ttl=TTL))
+                pipe.send(0 if held[-1] is None else held[-1].fence)
+            elif word == "stand":
+                pipe.send((leadership.stand(),))
+            elif word == "resign":
+                pipe.send((leadership.resign(),))
 
 
 class LockTenure(msgspec.Struct, frozen=True):
@@ -63,105 +67,17 @@ class LockTenure(msgspec.Struct, frozen=True):
     released: float
 
 
-class Contender:
-    """A process, and what it is told."""
-
-    def __init__(self, task: ContenderTask) -> None:
-        """Start it."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_contender_main, args=(task, theirs, telemetry.output_settings()), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-
-    def send(self, word: str) -> None:
-        """Give an order; raises ``ContenderError`` where the process is gone."""
-        try:
-            self._pipe.send(word)
-        except OSError:
-            raise ContenderError(_ENDED_EARLY) from None
-
-    def receive(self) -> Any:  # noqa: ANN401 - whatever the order is answered by
-        """Return the next answer; raises ``ContenderError`` where none comes, and what told nothing in the process."""
-        try:
-            if not self._pipe.poll(_ANSWER_S):
-                raise ContenderError("a process of the verification did not answer")
-            answer = self._pipe.recv()
-        except (EOFError, OSError):
-            raise ContenderError(_ENDED_EARLY) from None
-        if isinstance(answer, MigratorError):
-            if could_not_tell(answer):
-                raise answer
-            raise ContenderError(f"a process of the verification ended: {type(answer).__name__}: {answer}")
-        return answer
-
-    def kill(self) -> None:
-        """End it as ``kill -9`` does."""
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
-
-
-@contextmanager
-def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
-    """Start processes, and end them in every case."""
-    born: list[Contender] = []
-    try:
-        for _ in range(count):
-            born.append(Contender(task))  # noqa: PERF401 - those that were started are ended
-        for one in born:
-            one.receive()
-        yield born
-    finally:
-        for one in born:
-            one.kill()
-
-
-def _contender_main(task: ContenderTask, pipe: Connection, output: telemetry.OutputSettings) -> None:
-    telemetry.set_output(**asdict(output))
-    with suppress(EOFError, OSError, KeyboardInterrupt):
-        try:
-            inner = open_side(task.settings, task.backend)
-            try:
-                scope = TenantScope(task.base, [task.base + part for part in PARTS])
-                _serve(task, task.components.store(cast("Store", ScopedStore(inner, scope))), pipe)
-            finally:
-                inner.close()
-        except MigratorError as error:
-            pipe.send(error)
-
-
-def _serve(task: ContenderTask, store: Store, pipe: Connection) -> None:
-    tenant = task.base + PARTS[0]
-    leadership = task.components.leadership(store, ttl=TTL, holder="contender", resource=LEADER, tenant=tenant)
-    held = []
-    pipe.send(())
-    while True:
-        word = pipe.recv()
-        if word == COUNTER:
-            pipe.send([_count_up(task, store, tenant) for _ in range(task.rounds)])
-        elif word == HOLD:
-            held.append(store.locks.acquire(tenant, HOLD, ttl=TTL))
-            pipe.send(0 if held[-1] is None else held[-1].fence)
-        elif word == "stand":
-            pipe.send((leadership.stand(),))
-        elif word == "resign":
-            pipe.send((leadership.resign(),))
-
-
-def _count_up(task: ContenderTask, store: Store, tenant: str) -> LockTenure:
+def _count_up(task: ContenderTask, store: Store) -> LockTenure:
     """Count one further under the lock: read in one transaction, write in another one."""
     requested = time.monotonic()
-    handle = store.locks.acquire(tenant, COUNTER, ttl=TTL, timeout=LOCK_TIMEOUT, holder="contender")
+    handle = store.locks.acquire(task.tenant, COUNTER, ttl=TTL, timeout=LOCK_TIMEOUT, holder="contender")
     acquired = time.monotonic()
     if handle is None:
-        raise ContenderError("the lock was not had within a minute")
-    with store.session(tenant) as session:
+        raise ScratchProcessError("the lock was not had within a minute")
+    with store.session(task.tenant) as session:
         found = session.schedules.get(task.counter)
     seen = int((found.description if found is not None else None) or 0)
-    with store.session(tenant) as session:
+    with store.session(task.tenant) as session:
         session.schedules.change(task.counter, description=str(seen + 1))
     released = time.monotonic()
     handle.release()
@@ -180,8 +96,15 @@ def contention(harness: Harness, observed: Observations) -> None:
         session.schedules.upsert(row)
     scratch = harness.scratch
     assert scratch is not None  # noqa: S101 - other processes open the store of scratch tenants only
-    task = ContenderTask(scratch.settings, scratch.backend, scratch.base, scratch.components, row.id, ROUNDS)
-    with contenders(PROCESSES, task) as processes:
+    task = ContenderTask(
+        settings=scratch.settings,
+        backend=scratch.backend,
+        base=scratch.base,
+        components=scratch.components,
+        counter=row.id,
+        rounds=ROUNDS,
+    )
+    with scratch_processes([task] * PROCESSES) as processes:
         for one in processes:
             one.send(COUNTER)
         tenures: list[list[LockTenure]] = [one.receive() for one in processes]
@@ -244,7 +167,7 @@ def _check_tenures(harness: Harness, observed: Observations, tenures: list[list[
         )
 
 
-def _check_leaders(observed: Observations, processes: list[Any]) -> None:
+def _check_leaders(observed: Observations, processes: list[ScratchProcess]) -> None:
     for one in processes:
         one.send("stand")
     terms = [one.receive()[0] for one in processes]

@@ -17,9 +17,10 @@ from migrator.records import Run
 from migrator.result import Finding, Measurement, Panel, Tally, not_asked_for, table_panel
 from migrator.scratch import new_scratch_tenant
 from migrator.store.protocols import RunQuery, Store
+from migrator.verify.behaviour.scratch_processes import ScratchProcessError, scratch_processes
 from migrator.verify.behaviour.scratch_tenants import inner_store, scratch_tenants
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
-from migrator.verify.load_processes import LoadReport, LoadTask, load_processes, run_load
+from migrator.verify.load_processes import READY_S, LoadReport, LoadTask, run_load
 from migrator.verify.timing import percentile
 
 CHECK: Final = "performance.load"
@@ -163,9 +164,9 @@ def _load_of(context: Context, size: LoadSize, backend: str) -> Load:
             )
             for number in range(size.processes)
         ]
-        with load_processes(tasks) as pipes:
+        with scratch_processes(tasks, ready_within_s=READY_S) as processes:
             begun = store.now()
-            reports = run_load(pipes, size.jobs)
+            reports = run_load(processes, size.jobs)
         return Load(begun=begun, reports=reports, runs=_runs(store, place.tenants[0]))
 
 
@@ -180,7 +181,11 @@ def processes_under_load(context: Context) -> CheckResult:
     panels: list[Panel] = []
     executed = 0
     for backend in context.backends:
-        load = _load_of(context, size, backend)
+        try:
+            load = _load_of(context, size, backend)
+        except ScratchProcessError as error:
+            faults.append(f"{backend}: {error}")
+            continue
         executed += sum(len(one.executed) for one in load.reports)
         faults += [f"{backend}: {words}" for words in _faults(load, size.jobs)]
         own = _measurements(load, size, backend)
