@@ -24,6 +24,7 @@ from migrator.config import DEFAULT_PATH
 from migrator.errors import UsageError
 from migrator.report import wording
 from migrator.verify.areas import WRITING_AREAS
+from migrator.verify.checks.load import CHECK as LOAD
 from migrator.verify.checks.load import LoadSize
 from migrator.verify.fresh_start import FreshStart, needs_source
 from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_into
@@ -175,7 +176,8 @@ def _show_plan(request: Request, start: FreshStart | None, directory: Path, *, a
     """Print which checks would be made, and what would be written; no server is asked."""
     if start is not None:
         request = msgspec.structs.replace(request, fresh=start.undecided())
-    checks = [one for one in planned_checks(request) if start is None or not needs_source(one.id)]
+    planned = (one for one in planned_checks(request) if start is None or not needs_source(one.id))
+    checks = [one for one in planned if request.load or one.id != LOAD]
     writes = [*_written(request, start, {one.area for one in checks}, directory)]
     grouped = itertools.groupby(checks, key=lambda one: one.area)
     lines = [f"would check {area}: {', '.join(one.id for one in group)}" for area, group in grouped]

@@ -342,7 +342,9 @@ def test_dry_runs_around_a_cutover_change_nothing(ready: Scene, monkeypatch: pyt
         planted.setattr(cutover, "_compare", refuse)
         planted.setattr(cutover, "_undo", lambda *_: None)  # as if killed
         with pytest.raises(RefusedError, match="planted"):
-            CliRunner().invoke(cli, ["cutover", "run", "--yes", *allowed, *where], catch_exceptions=False)
+            CliRunner().invoke(
+                cli, ["cutover", "run", "--yes", "--no-report", *allowed, *where], catch_exceptions=False
+            )
     undone = dry("cutover", "abort")
     assert undone[0] == "would lift the fence, and undo the steps:"
     assert "  fence" in undone
