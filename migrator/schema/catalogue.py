@@ -7,17 +7,19 @@ the other, and no version's spelling matters. It needs the right to create tempo
 
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import msgspec
 from psycopg import sql
-from sqlalchemy import Connection as AlchemyConnection
 
 from migrator.connections.postgres import Connection
 from migrator.schema import LOOKUP_PREFIX
 from migrator.schema.revisions import BOOKKEEPING, BRANCHES, apply_to_temporary_schema
 from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, driver, transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
 
 Fact: TypeAlias = tuple[str, str, str]
 """(relation, kind, name), as ``catalogue.sql`` returns them."""
@@ -70,7 +72,7 @@ def _read(connection: Connection, schema: str) -> Catalogue | None:
     return facts | {("", "grant", grantee): rights for grantee, rights in usage}
 
 
-def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
+def _declared(alchemy: "AlchemyConnection", names: Roles) -> dict[str, Catalogue]:
     """Apply the revisions to the temporary schema and read it, one branch after the other."""
     connection = driver(alchemy)
     catalogues: dict[str, Catalogue] = {}

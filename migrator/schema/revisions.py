@@ -12,16 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from psycopg import errors, sql
-from sqlalchemy import Connection as AlchemyConnection
-from sqlalchemy.exc import DBAPIError
 
 import migrator
 from migrator.connections import advisory_locks
@@ -32,6 +26,10 @@ from migrator.schema import decisions, security, table_locks
 from migrator.schema.decisions import Approval
 from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, connect, driver, transaction
+
+if TYPE_CHECKING:  # Alembic and SQLAlchemy take half of the time of a command that only says how it is called
+    from alembic.config import Config
+    from sqlalchemy import Connection as AlchemyConnection
 
 BRANCHES = ("scheduler", "migration")
 """Each branch of the revisions fills the schema of its name and has its version table there."""
@@ -119,8 +117,10 @@ def revisions_folder() -> Path:
     raise MigratorError(f"the schema's revisions are missing from the installation; looked next to {package}")
 
 
-def alembic_configuration() -> Config:
+def alembic_configuration() -> "Config":
     """Return Alembic's configuration, without a file."""
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
     config = Config()
     config.set_main_option("script_location", str(revisions_folder()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -134,6 +134,8 @@ def known_revisions(branch: str) -> list[Revision]:
 
 def loaded_revisions(branch: str) -> list[tuple[Revision, ModuleType]]:
     """Return a branch's revisions, first to last, with the modules in which they are written."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see above
+
     scripts = ScriptDirectory.from_config(alembic_configuration())
     walk = list(scripts.walk_revisions("base", f"{branch}@head"))
     return [(_revision(branch, script), script.module) for script in reversed(walk)]
@@ -261,7 +263,7 @@ def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
             _create_bookkeeping(connection, branch)
             known, applied = _checked_revisions(connection, branch)
             if len(applied) < len(known):
-                done += _run(alchemy, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
+                done += _run(alchemy, branch, known, names, _to("upgrade", f"{branch}@head"))
         connection.execute(COMPRESSION_DDL.encode())
     return done
 
@@ -301,7 +303,7 @@ def _downgrade(dsn: str, revision: str, names: Roles, by: Approval | None, *, di
             if not applied:
                 continue
             be_owner(connection, names)
-            done += _run(alchemy, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
+            done += _run(alchemy, branch, known, names, _to("downgrade", f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
         if by is not None and done and fetch_value(connection, "SELECT to_regclass('migration.decisions') IS NOT NULL"):
             undone = [one.revision for one in done]
@@ -384,11 +386,11 @@ def _create_bookkeeping(connection: Connection, branch: str) -> None:
 
 
 def _run(
-    alchemy: AlchemyConnection,
+    alchemy: "AlchemyConnection",
     branch: str,
     known: list[Revision],
     names: Roles,
-    act: Callable[[Config], None],
+    act: "Callable[[Config], None]",
 ) -> list[Change]:
     """Let Alembic act on a branch, inside the open transaction, and record it; return what it did."""
     connection = driver(alchemy)
@@ -411,6 +413,9 @@ def _run(
             )
         done.append(Change(revision.id, branch, revision.title, undone=not step.is_upgrade))
 
+    from alembic.util import CommandError  # noqa: PLC0415 - see above
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - see above
+
     try:
         _call_alembic(alchemy, branch, names, act, record)
     except CommandError as error:
@@ -425,16 +430,22 @@ def _run(
     return done
 
 
-def apply_to_temporary_schema(alchemy: AlchemyConnection, branch: str, names: Roles) -> None:
+def apply_to_temporary_schema(alchemy: "AlchemyConnection", branch: str, names: Roles) -> None:
     """Apply all revisions of a branch to the temporary schema of the session; nothing is recorded."""
-    _call_alembic(alchemy, "pg_temp", names, partial(command.upgrade, revision=f"{branch}@head"), None)
+    _call_alembic(alchemy, "pg_temp", names, _to("upgrade", f"{branch}@head"), None)
+
+
+def _to(direction: Literal["upgrade", "downgrade"], revision: str) -> "Callable[[Config], None]":
+    from alembic import command  # noqa: PLC0415 - see above
+
+    return partial(command.upgrade if direction == "upgrade" else command.downgrade, revision=revision)
 
 
 def _call_alembic(
-    alchemy: AlchemyConnection,
+    alchemy: "AlchemyConnection",
     schema: str,
     names: Roles,
-    act: Callable[[Config], None],
+    act: "Callable[[Config], None]",
     record: Callable[..., None] | None,
 ) -> None:
     roles = msgspec.structs.asdict(names)

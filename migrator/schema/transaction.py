@@ -1,15 +1,11 @@
-"""One transaction that SQLAlchemy (for DDL from declarations, and for Alembic) and psycopg (for all else) share."""
+"""One transaction that SQLAlchemy (for Alembic) and psycopg (for all else) share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 from psycopg import errors, sql
-from sqlalchemy import Connection as AlchemyConnection
-from sqlalchemy import create_engine
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 from migrator.config import PostgresSettings
 from migrator.connections.postgres import (
@@ -22,6 +18,9 @@ from migrator.connections.postgres import (
 )
 from migrator.schema.security import Roles
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
+
 
 def connect(dsn: str) -> Connection:
     """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connect_as_login`` does."""
@@ -31,8 +30,12 @@ def connect(dsn: str) -> Connection:
 
 
 @contextmanager
-def transaction(dsn: str) -> Iterator[AlchemyConnection]:
+def transaction(dsn: str) -> "Iterator[AlchemyConnection]":
     """Open a transaction; commit it at the end, or roll it back. Errors of both drivers become the tool's."""
+    from sqlalchemy import create_engine  # noqa: PLC0415 - it takes a fifth of a second
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - as above
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415 - as above
+
     engine = create_engine("postgresql+psycopg://", creator=lambda: connect(dsn), poolclass=NullPool)
     try:
         with translate_errors("the target"), engine.begin() as alchemy:
@@ -45,7 +48,7 @@ def transaction(dsn: str) -> Iterator[AlchemyConnection]:
         engine.dispose()
 
 
-def driver(alchemy: AlchemyConnection) -> Connection:
+def driver(alchemy: "AlchemyConnection") -> Connection:
     """Return the psycopg connection under SQLAlchemy's."""
     return cast("Connection", alchemy.connection.driver_connection)
 

@@ -7,13 +7,10 @@ upgrade, verifies that the schemas are where it begins, and is one transaction, 
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from psycopg import sql
-from sqlalchemy import Connection as AlchemyConnection
 
 import migrator
 from migrator.connections.postgres import LOCK_TIMEOUT, PINNED, fetch_value, translate_errors
@@ -22,6 +19,9 @@ from migrator.schema import revisions
 from migrator.schema.revisions import BASE, BRANCHES, HISTORY_TABLE, VERSION_TABLE, Revision
 from migrator.schema.security import MAY_SET_ROLE_SINCE, Roles
 from migrator.schema.transaction import connect
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as AlchemyConnection
 
 Start = Mapping[str, str | None]
 """Branch → the revision at which a script begins; None: nothing was applied."""
@@ -177,6 +177,9 @@ def _branch(branch: str, at: str | None, pending: Iterable[tuple[Revision, Modul
 
 def _statements(branch: str, module: ModuleType, names: Roles) -> str:
     """Return what a revision would execute; it asks the server nothing."""
+    from alembic.migration import MigrationContext  # noqa: PLC0415 - as in ``revisions``
+    from alembic.operations import Operations  # noqa: PLC0415 - as above
+
     text = io.StringIO()
     roles = {role: sql.Identifier(name).as_string(None) for role, name in msgspec.structs.asdict(names).items()}
     context = MigrationContext.configure(

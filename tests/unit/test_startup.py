@@ -53,6 +53,12 @@ def test_help_loads_nothing_heavy(arguments: str) -> None:
     assert loaded(HELP.format(arguments=arguments), HEAVY) == []
 
 
+@pytest.mark.parametrize("command", ["schema upgrade", "verify", "cutover run", "rollback run", "doctor", "demo"])
+def test_help_of_a_command_loads_neither_alembic_nor_sqlalchemy(command: str) -> None:
+    arguments = ", ".join(f'"{word}"' for word in [*command.split(), "--help"])
+    assert loaded(HELP.format(arguments=arguments), ("alembic", "sqlalchemy")) == []
+
+
 def test_the_test_sees_what_is_loaded() -> None:
     assert loaded("import jinja2, msgspec", HEAVY) == ["jinja2", "msgspec"]
 
