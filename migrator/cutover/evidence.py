@@ -15,6 +15,7 @@ from migrator.config import Settings
 from migrator.connections.postgres import Connection, fetch_value, target_connection
 from migrator.cutover import backup, config_file, metrics, outbox, overdue, processes
 from migrator.cutover.cutover import backup_folder
+from migrator.cutover.gates import GATE_NAMES
 from migrator.cutover.journal import FAILED as STEP_FAILED
 from migrator.cutover.journal import Cutover, Step, latest, steps
 from migrator.cutover.metrics import CutoverMetrics
@@ -392,7 +393,7 @@ def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
     unknown = told.get("unknown", [])
     gates = tuple(
         GateState(name=name, met=None if name in unknown else True, words=words)
-        for name, words in told.get("gates", {}).items()
+        for name, words in sorted(told.get("gates", {}).items(), key=_gate_order)
     )
     by = next((one for one in reversed(decisions) if one.kind.startswith("cutover")), None)
     point, kept = facts.done(POINT_OF_NO_RETURN), facts.done("backup")
@@ -424,8 +425,17 @@ def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
         backup_digest=detail.get("backup_digest", ""),
         backup_documents=None if kept is None else kept.detail.get("documents"),
         lost=dict(detail.get("lost", {})),
-        gaps=tuple(f"{one['words']}: {one['schedules']:,} schedules" for one in detail.get("gaps", ())),
+        gaps=tuple(f"{_schedules(one['schedules'])} {one['words']}" for one in detail.get("gaps", ())),
     )
+
+
+def _gate_order(gate: tuple[str, str]) -> int:
+    """Return the place of a gate in the plan: the journal does not keep the order of names."""
+    return GATE_NAMES.index(gate[0]) if gate[0] in GATE_NAMES else len(GATE_NAMES)
+
+
+def _schedules(count: int) -> str:
+    return f"{count:,} schedule{'' if count == 1 else 's'}"
 
 
 def _fence_words(fence: Mapping[str, Any]) -> str:

@@ -246,6 +246,8 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "alone": _alone,
     "control": _control,
 }
+GATE_NAMES: Final = tuple(_GATES)
+"""In the order of the plan."""
 
 
 def gate_lines(found: Iterable[Gate]) -> Iterator[str]:

@@ -191,7 +191,8 @@ def _run_steps_before(
     """Run the steps before MongoDB is opened again."""
     settings = sessions.settings
     carried, lost = reverse_sync.ReverseSyncResult(), {}
-    with journal.step("rollback-fence"):
+    with journal.step("rollback-fence") as detail:
+        detail["level"] = level
         fence.engage_target(sessions.target, settings.postgres, settings.cutover.max_pause)
     if level == 3:  # noqa: PLR2004 - a level
         with journal.step("rollback-export") as detail:

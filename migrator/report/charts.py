@@ -84,11 +84,13 @@ def _lane(lane: str, spans: list[tuple[str, int, int, str]], first: int, last: i
         return length * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1)
 
     bars = []
+    words = ""
     for _, begun, ended, label in spans:
+        words = f"{wording.number(begun)} to {wording.number(ended)}"
         held = f"{wording.number(begun)} to {wording.number(ended)} {label}".strip()
         width = max(MIN_WIDTH, scaled(ended - begun))
         bars.append(Bar("plain", wording.visible_text(held), 0, scaled(begun - first), width))
-    return BarRow(wording.visible(lane), tuple(bars), wording.counted(len(spans), "span"))
+    return BarRow(wording.visible(lane), tuple(bars), words if len(spans) == 1 else wording.counted(len(spans), "span"))
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):

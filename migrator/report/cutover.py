@@ -52,7 +52,13 @@ def rests_on(result: Result, record: CutoverRecord) -> list[str]:
     criteria = wording.counted(len(made), "success criterion", "success criteria")
     said = [f"{passed} of {criteria} {'is' if passed == 1 else 'are'} met."] if made else []
     if record.who:
-        said.append(f"Called by {record.who}{f', because {record.why}' if record.why else ''}.")
+        said.append(f"The cutover was called by {record.who}{f', because {record.why}' if record.why else ''}.")
+    if record.state == "rolled-back":
+        said += [
+            f"The rollback was called by {one.who}{f', because {one.why}' if one.why else ''}."
+            for one in result.evidence.decisions
+            if one.kind == "rollback" and one.at >= record.began_at
+        ]
     if record.pause_ms is not None:
         planned = "" if record.pause_planned_ms is None else f"; about {seconds(record.pause_planned_ms)} were planned"
         allowed = seconds(record.pause_limit_ms)
@@ -60,12 +66,14 @@ def rests_on(result: Result, record: CutoverRecord) -> list[str]:
             f"Writers were stopped for {seconds(record.pause_ms)}{planned}, and at most {allowed} were allowed."
         )
     if record.compared is not None:
-        documents = wording.counted(record.compared, "document")
-        said.append(f"Under the fence {documents} that had changed were compared with their rows, and all were equal.")
+        documents = wording.counted(record.compared, "changed document")
+        verb = "was" if record.compared == 1 else "were"
+        said.append(f"Under the fence {documents} {verb} compared with the rows, and no difference was found.")
     if record.lag_before_s is not None:
         said.append(f"Before the fence the tail was {wording.counted(record.lag_before_s, 'second')} behind MongoDB.")
+    verb = "was" if len(record.waived) == 1 else "were"
     waived = wording.counted(len(record.waived), "thing")
-    said.append(f"{waived} let pass by a person, listed below." if record.waived else "Nothing was waived.")
+    said.append(f"{waived} {verb} waived, listed below." if record.waived else "Nothing was waived.")
     if record.rollback_until:
         until = record.rollback_until[:16].replace("T", " ")
         said.append(f"A rollback is possible until {until} UTC, and then until cutover finish.")

@@ -6,6 +6,7 @@ filters, and its policy allows no other script.
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from migrator.errors import UsageError
 from migrator.exit_status import meaning
@@ -24,6 +25,7 @@ from migrator.report.sarif import sarif
 from migrator.report.view import arrange
 from migrator.result import Result, encode
 
+_OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 HTML: Final = "report.html"
 MARKDOWN: Final = "report.md"
 JUNIT: Final = "junit.xml"
@@ -140,13 +142,21 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         "code": _code,
         "duration": wording.milliseconds,
         "loss": wording.loss,
+        "moment": wording.moment,
         "number": wording.number,
+        "options": _options,
         "short": wording.short,
         "status": lambda status: wording.STATUS_WORDS[status],
         "visible": wording.visible,
         "visible_text": wording.visible_text,
     }
     return environment
+
+
+def _options(text: str) -> Markup:
+    """Return a sentence in which no line ends inside the name of an option."""
+    escaped = str(escape(wording.visible_text(text)))
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', escaped))  # noqa: S704 - escaped above
 
 
 def _code(text: str) -> Markup:

@@ -50,6 +50,8 @@ _OF_DATA: Final = ("schema", "parity", "semantics")
 GATES: Final = "cutover.gates"
 """The check that lists the gates of the cutover."""
 _LISTED_DECISIONS: Final = 5
+_DROPPED: Final = "dropped"
+"""Why a document is left out that a person dropped from quarantine (``parity.model``)."""
 _LISTED_CHECKS: Final = 4
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
@@ -104,6 +106,12 @@ def visible(text: str) -> str:
         return shown
     half = _LONGEST_KEY // 2
     return f"{shown[:half]}…{shown[-half:]}"
+
+
+def moment(text: str) -> str:
+    """Return an ISO 8601 time in UTC as people read it; another text as it is."""
+    day, apart, rest = text.partition("T")
+    return f"{day} {rest.removesuffix('+00:00')} UTC" if apart and rest.endswith("+00:00") else text
 
 
 def visible_text(text: str) -> str:
@@ -190,7 +198,8 @@ def _cutover_sentence(record: CutoverRecord) -> str:
     if record.state == "aborted":
         return f"The cutover of {name} was undone before the point of no return; MongoDB holds the data, as before."
     if record.state == "rolled-back":
-        return f"{name} was rolled back: MongoDB holds the data again."
+        back = record.ended_at[:16].replace("T", " ")
+        return f"{name} was rolled back{f' on {back} UTC' if back else ''}: MongoDB holds the data again."
     said = f"{name} uses PostgreSQL since {opened} UTC"
     return f"{said}; the rollback window is closed." if record.state == "finished" else f"{said}."
 
@@ -271,7 +280,7 @@ def basis(result: Result) -> list[str]:
     if absent:
         said.append(f"Not checked by this version of the tool: {listed(absent)}.")
     said += [
-        f"{decision.kind}: decided by {decision.who} on {decision.at}, because {decision.why}."
+        f"{decision.kind}: decided by {decision.who} on {moment(decision.at)}, because {decision.why}."
         for decision in evidence.decisions[:_LISTED_DECISIONS]
     ]
     if len(evidence.decisions) > _LISTED_DECISIONS:
@@ -320,7 +329,8 @@ def readiness(result: Result) -> Readiness:
     gates = gates_unmet(result)
     if gates is not None and gates[0]:
         named = f": {', '.join(gates[2])}" if gates[2] else ""
-        why.append(f"{number(gates[0])} of {counted(gates[1], 'gate')} {'is' if gates[0] == 1 else 'are'} open{named}.")
+        verb = "is" if gates[0] == 1 else "are"
+        why.append(f"{number(gates[0])} of {counted(gates[1], 'gate')} {verb} not met{named}.")
     if why:
         return Readiness("failed" if failed else "unverified", "no", tuple(why))
     unsure = result.exit_status() & (UNVERIFIED | TOOL_FAILED)
@@ -370,9 +380,15 @@ def proved(result: Result) -> list[str]:
 def not_requested(result: Result) -> list[str]:
     """Return what was not asked for, each with the option that asks for it."""
     evidence = result.evidence
-    said = [f"{area.name}: {area.reason}" for area in evidence.areas if area.status in ("not-asked-for", "skipped")]
+    said = [
+        f"{area.title} ({area.name}): {area.reason}"
+        for area in evidence.areas
+        if area.status in ("not-asked-for", "skipped")
+    ]
     said += [
-        f"{check.id}: {check.outcome.reason}" for check in evidence.checks if check.outcome.status == "not-asked-for"
+        f"{check.title} ({check.id}): {check.outcome.reason}"
+        for check in evidence.checks
+        if check.outcome.status == "not-asked-for"
     ]
     return said
 
@@ -463,13 +479,16 @@ def _documents(result: Result) -> str:
     matched = sum(one.matched for one in collections)
     read = f"{counted(documents, 'document')} of {counted(len(collections), 'collection')} were read"
     parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
-    skipped = sum(sum(one.skipped.values()) for one in collections)
+    dropped = sum(one.skipped.get(_DROPPED, 0) for one in collections)
+    skipped = sum(sum(one.skipped.values()) for one in collections) - dropped
     apart = sum(one.differing + one.missing for one in collections)
     quarantined = sum(one.quarantined for one in collections)
     if quarantined:
         parts.append(f"{number(quarantined)} {'is' if quarantined == 1 else 'are'} in quarantine")
     if skipped:
         parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by a stated rule")
+    if dropped:
+        parts.append(f"{number(dropped)} {'was' if dropped == 1 else 'were'} dropped from quarantine by a person")
     if apart:
         parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
     return "; ".join(parts) + "."

@@ -13,6 +13,7 @@ import psycopg
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import target_connection
 from migrator.errors import MigratorError, RefusedError
+from migrator.exit_status import Allowance
 from migrator.parity.model import ParityOutcome
 from migrator.result import (
     FAILED,
@@ -63,6 +64,8 @@ class Context:
         """The store, client and process that are driven: a mutation replaces some of the tool's own."""
         self.on_record = False
         """Whether the parity check is recorded, so that the cutover may use it."""
+        self.allow_quarantined: Allowance = 0
+        """How many documents may be in quarantine: the gates are evaluated with it."""
         self.lock_source = False
         """Whether the tables of a source in PostgreSQL are locked during the parity check."""
         self.scratch_on_source = False

@@ -154,6 +154,7 @@ def verify(
     context = _ComparingContext(settings, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
     context.scratch_on_source, context.lock_source = request.scratch_on_source, request.lock_source
+    context.allow_quarantined = request.allow_quarantined
     _require_known(request)
     request = _resolved(request)
     _set_backends(context, request)

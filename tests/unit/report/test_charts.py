@@ -12,7 +12,7 @@ def panel(kind: str, columns: tuple[str, ...], *rows: tuple[str | int | None, ..
 def test_spans_lie_in_their_lane_and_in_order() -> None:
     drawn = chart(panel("spans", ("who", "from", "to", "fence"), ("a", 0, 10, 1), ("b", 10, 20, 2), ("a", 20, 40, 3)))
     assert [row.label for row in drawn.bars] == ["a", "b"]
-    assert [row.text for row in drawn.bars] == ["2 spans", "1 span"]
+    assert [row.text for row in drawn.bars] == ["2 spans", "10 to 20"]
     first, last = drawn.bars[0].bars
     assert first.start == 0
     assert last.start + last.width <= CHART_WIDTH

@@ -74,8 +74,8 @@ def test_what_nobody_asked_for_is_named_with_its_option() -> None:
     areas = (Area(name="sensitivity", title="S", status="not-asked-for", reason="made only with --sensitivity"),)
     given = result(PASSED, not_asked_for("made only with --behaviour N"), areas=areas)
     assert wording.not_requested(given) == [
-        "sensitivity: made only with --sensitivity",
-        "parity.1: made only with --behaviour N",
+        "S (sensitivity): made only with --sensitivity",
+        "t (parity.1): made only with --behaviour N",
     ]
 
 

@@ -33,10 +33,10 @@ def test_the_first_page_says_what_became_of_it() -> None:
     text = page(good()).text
     for said in (
         "Writers were stopped for 5.12 s; about 4.00 s were planned, and at most 30.00 s were allowed.",
-        "Called by op <ops@example.org>, because ticket 4711.",
-        "Under the fence 311 documents that had changed were compared with their rows, and all were equal.",
+        "The cutover was called by op <ops@example.org>, because ticket 4711.",
+        "Under the fence 311 changed documents were compared with the rows, and no difference was found.",
         "Before the fence the tail was 1 second behind MongoDB.",
-        "2 things let pass by a person, listed below.",
+        "2 things were waived, listed below.",
         "quarantine: 15 documents are quarantined (at most 20)",
         "sha256:" + "ab" * 32,
     ):
@@ -87,7 +87,7 @@ def test_the_verdict(make: Callable[[], Result], words: str, tone: str, status: 
         ("running", "The cutover of production was interrupted; it must be finished or undone."),
         ("aborted", "The cutover of production was undone before the point of no return; MongoDB holds the data, as before."),  # noqa: E501 - a sentence
         ("finished", "production uses PostgreSQL since 2026-11-22 21:00 UTC; the rollback window is closed."),
-        ("rolled-back", "production was rolled back: MongoDB holds the data again."),
+        ("rolled-back", "production was rolled back on 2026-11-22 21:00 UTC: MongoDB holds the data again."),
     ],
 )  # fmt: skip
 def test_each_state_has_its_sentence(state: str, sentence: str) -> None:

@@ -117,7 +117,7 @@ def test_every_image_says_what_it_shows_and_every_table_names_its_columns() -> N
 
 
 def test_the_sections_come_in_the_order_of_the_design() -> None:
-    order = ["verdict", "proved", "not-asked-for", "not-proved", "open-gates", "sign-off", "differences", "quarantine"]
+    order = ["verdict", "proved", "not-asked-for", "not-proved", "unmet-gates", "sign-off", "differences", "quarantine"]
     order += ["coverage", "documents", "cutover", "semantics", "transitions", "behaviour", "locking", "timings"]
     order += ["sensitivity", "losses", "checks", "requirements", "environment", "settled"]
     ids = [one for one in page(troubled()).values("id") if one in order]
@@ -292,9 +292,9 @@ def test_the_first_page_names_both_databases_and_what_nobody_asked_for() -> None
         "source MongoDB 6.0.27, database stellaops_scheduler, db1.example:27017, db2.example:27017, replica set rs0",
         "target PostgreSQL 18.4, database scheduler, pg.example:5432",
         "environment staging",
-        "sensitivity: made only with --sensitivity",
-        "cutover.rollback: made only with",
-        "Ready for the cutover: no. 1 check failed. 2 of 3 gates are open: fence, history.",
+        "(sensitivity): made only with --sensitivity",
+        "(cutover.rollback): made only with",
+        "Ready for the cutover: no. 1 check failed. 2 of 3 gates are not met: fence, history.",
         "fence : the server requires no authentication",
         "gates of the cutover not met now 2 of 3",
         (
