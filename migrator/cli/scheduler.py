@@ -10,13 +10,14 @@ import click
 from migrator.cli.options import DurationType, common_options, finish, load, show
 from migrator.config import LARGEST
 from migrator.durations import NONE
-from migrator.errors import UsageError
+from migrator.errors import RefusedError, UsageError
 from migrator.scheduler.archive import check_folder
 from migrator.scheduler.health import status_lines, status_of
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
 from migrator.scheduler.retention import RetentionRule, apply_all, archive_of, is_allowed
 from migrator.store import open_scheduler_store
+from migrator.telemetry import say
 
 
 @click.group()
@@ -106,6 +107,8 @@ def retention_command(
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other: give one of them")
 
+    from migrator.scheduler.operations import Jobs  # noqa: PLC0415 - it imports the sources; no other command needs it
+
     settings = load(config)
     own = settings.scheduler
     rule = RetentionRule(
@@ -116,6 +119,11 @@ def retention_command(
     if folder is not None:
         check_folder(folder)
     with closing(open_scheduler_store(settings)) as store:
+        copy = Jobs(store, settings).inactive
+        if copy is not None:
+            if not dry_run:
+                raise RefusedError(f"{copy}: old runs are removed from the active backend alone")
+            say(copy, level="warning")
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
         removed = apply_all(
             store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed, archive=folder

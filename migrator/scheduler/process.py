@@ -429,7 +429,7 @@ class Worker:
                 executor,
                 scope=scope,
                 tenants=self._tenants,
-                retention=lambda current: say(f"run: {carry_out(own, current)}"),
+                retention=lambda current: say(f"run: {retain(self._settings, current)}"),
                 prepare=begin,
                 successor=successor,
                 look=executor.look,
@@ -456,6 +456,14 @@ def run(
     worker = Worker(settings, registry_of(settings, handlers), reload=reload)
     with _stopped_by_signals(worker):
         return worker.run(until)
+
+
+def retain(settings: Settings, store: Store) -> str:
+    """Remove old runs as a leader does, but none of a copy that is not active; return what was done."""
+    from migrator.scheduler.operations import Jobs  # noqa: PLC0415 - it imports the sources, which a worker does not need
+
+    copy = Jobs(store, settings).inactive
+    return carry_out(settings.scheduler, store) if copy is None else f"retention removed no run: {copy}"
 
 
 def announcement(store: Store, settings: SchedulerSettings, registry: Registry) -> Iterator[str]:

@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import psycopg
 import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
 from migrator.cli import cli
-from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings
+from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, load_settings
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError, UsageError
 from migrator.pipeline.backfill import backfill
@@ -22,6 +23,7 @@ from migrator.records import Handler, Schedule, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.operations import JobDetails, Jobs
+from migrator.scheduler.process import retain
 from migrator.scheduler.worker import Scope as WorkerScope
 from migrator.scheduler.worker import scope_metadata
 from migrator.store import open_scheduler_store, prepare
@@ -457,6 +459,23 @@ def test_no_operation_changes_a_copy_that_is_not_active(pair: Pair) -> None:
     assert "no cutover has made it the active backend; it is as of 20" in told
     assert "it is as of 20" in pair.call("show sch_1 --backend postgres")[2]
     assert pair.call("list")[2] == ""
+    assert pair.everything() == before
+
+
+def test_retention_removes_no_run_of_a_copy_that_is_not_active(pair: Pair) -> None:
+    why = "PostgreSQL holds a copy of stellaops, and no cutover has made it the active backend"
+    place = pair.variables | {"MIGRATOR_PERSISTENCE__SCHEDULER": "postgres"}
+    asked, before = ["scheduler", "retention", "--keep", "0", "--age", "0s"], pair.everything()
+    for allowed in ([], ["--yes"]):
+        with pytest.raises(RefusedError, match=f"{why}: old runs are removed from the active backend alone"):
+            CliRunner().invoke(cli, [*asked, *allowed], env=place, catch_exceptions=False)
+    done = CliRunner().invoke(cli, [*asked, "--dry-run"], env=place)
+    assert (done.exit_code, why in done.stderr, "would remove" in done.stdout) == (0, True, True)
+    settings = load_settings(pair.variables["MIGRATOR_CONFIG"], {"MIGRATOR_PERSISTENCE__SCHEDULER": "postgres"})
+    today = msgspec.structs.replace(settings.scheduler, retention_from=date(2026, 1, 1), retention_keep=0)
+    with open_scheduler_store(settings) as store:
+        said = retain(msgspec.structs.replace(settings, scheduler=today), store)
+    assert said == f"retention removed no run: {why}"
     assert pair.everything() == before
     with psycopg.connect(pair.dsn) as target:
         postgres_epoch.write(target, Epoch(2, "mongo"))  # a rollback
