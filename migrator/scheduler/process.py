@@ -316,6 +316,8 @@ class SchedulerProcess:
     def _report(self) -> None:
         self.metrics = self.worker.counters.snapshot()
         counted = {name: getattr(self.metrics, name) for name in self.metrics.__struct_fields__}
+        if self.metrics.last_tick_at is not None:
+            counted["last_tick_at"] = self.metrics.last_tick_at.isoformat()
         logger().info("metrics", term=self.leadership.term, **counted)
 
     def _shut_down(self) -> None:
