@@ -244,6 +244,7 @@ class Scheduler:
         ``worker_id`` says who executes them; no other worker gets them. ``heartbeat`` renews the lease, which says that
         somebody works on them: a leading ``Worker`` ends only the lost runs of workers, ``complete`` ends any.
         """
+        validation.check_several("queues", queues)
         return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
 
     def finish(
@@ -350,6 +351,7 @@ class Scheduler:
         ``states``: only runs in these; ``since``: created at this instant or later; ``until``: created before this
         instant; ``descending``: newest first.
         """
+        validation.check_several("states", states)
         query = RunQuery(states=tuple(states), limit=limit, offset=offset, descending=descending)
         return self._read(
             now,
@@ -418,6 +420,7 @@ class Scheduler:
 
     def _held(self, run_id: UUID, fence: int | None, now: datetime | None) -> Claim | None:
         """Return the claim that holds a run; None if it is not running, or by another claim than that of ``fence``."""
+        validation.check_id("run_id", run_id)
 
         def read(session: Session) -> Claim | None:
             run = session.runs.get(run_id)

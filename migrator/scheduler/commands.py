@@ -315,6 +315,7 @@ def check_retry_run(session: Session, run_id: UUID) -> tuple[Run, Schedule]:
     Raises ``NotFoundError``, ``TransitionError`` for a run that did not fail, ``ConflictError`` for one that was
     repeated before, ``RefusedError`` where the schedule is paused or disabled.
     """
+    validation.check_id("run_id", run_id)
     run = session.runs.get(run_id)
     if run is None or run.tenant_id != session.tenant:
         raise NotFoundError(f"no run {run_id}")

@@ -62,6 +62,8 @@ def _create(change: Change, request: ScheduleRequest, cause: dict[str, Any]) -> 
 
 
 def _schedule(change: Change, request: ScheduleRequest, identity: UUID) -> Schedule:
+    if request.id is not None:
+        validation.check_id("id", request.id)
     if request.id is not None and change.session.schedules.get(request.id) is not None:
         raise ConflictError("the id of a new schedule is taken")
     columns = {name: getattr(request, name) for name in _COLUMNS}

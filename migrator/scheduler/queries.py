@@ -82,6 +82,7 @@ MAX_LOG_LINES = 1000
 
 def get_job(session: Session, schedule_id: UUID) -> Job | None:
     """Return a schedule of the tenant, or of all tenants."""
+    validation.check_id("schedule_id", schedule_id)
     schedule = session.schedules.get(schedule_id)
     return None if schedule is None else jobs_of(session, [schedule])[0]
 
@@ -90,6 +91,8 @@ def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
     """Return a page of schedules, and how many there are."""
     for bound in ("created_after", "created_before", "next_fire_after", "next_fire_before"):
         validation.instant(bound, getattr(query, bound))
+    for several in ("statuses", "kinds", "tags_any", "tags_all"):
+        validation.check_several(several, getattr(query, several))
     found = session.schedules.list(query)
     # A first page that is not full is all there is: it need not be counted again.
     total = len(found) if query.offset == 0 and len(found) < query.limit else session.schedules.count(query)
@@ -106,6 +109,7 @@ def list_history(
     include_logs: bool,
 ) -> History:
     """Return a page of a schedule's runs; those of a schedule that was removed stay readable."""
+    validation.check_id("schedule_id", schedule_id)
     since, until = validation.window(since, until)
     after = None if since is None else since - _INSTANT  # bounds are exclusive there
     page = session.runs.list(
@@ -122,6 +126,7 @@ def list_history(
 
 def get_execution(session: Session, run_id: UUID) -> Execution | None:
     """Return a run with its log."""
+    validation.check_id("run_id", run_id)
     run = session.runs.get(run_id)
     return None if run is None else Execution(run=run, logs=tuple(session.execution_logs.of_run(run_id, MAX_LOG_LINES)))
 
@@ -375,6 +380,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 def schedule_stats(session: Session, schedule_id: UUID, *, since: datetime | None, until: datetime | None) -> Stats:
     """Return the statistics of a schedule; raises ``NotFoundError``, ``UsageError``."""
+    validation.check_id("schedule_id", schedule_id)
     since, until = validation.window(since, until)
     where = RunFilter(schedule_id=schedule_id, since=since, until=until)
     check_known(session, schedule_id)

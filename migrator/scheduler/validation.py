@@ -52,8 +52,21 @@ def check_field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have al
     elif name in _WORDS:
         validation.check_known(name, _WORDS[name], (value,))
     elif name == "tags":
+        check_several(name, value)
         for tag in value:
             check_text("a tag", tag)
+
+
+def check_id(name: str, value: UUID) -> None:
+    """Raise ``UsageError`` for an id that is no ``UUID``, such as its text: only one of the drivers would take that."""
+    if not isinstance(value, UUID):
+        raise UsageError(f"{name} must be a UUID, not {type(value).__name__}")
+
+
+def check_several(name: str, value: Iterable[str] | None) -> None:
+    """Raise ``UsageError`` for one text in place of several: each of its letters would count as one."""
+    if isinstance(value, str):
+        raise UsageError(f"{name} must be a sequence of texts, not one text")
 
 
 def check_text(name: str, value: str) -> None:
@@ -106,6 +119,7 @@ def zone_name(name: str) -> str:
 
 def own_schedule(session: Session, schedule_id: UUID) -> Schedule:
     """Return a schedule that this tenant may change; raises ``NotFoundError``, or ``UsageError`` for one of ``*``."""
+    check_id("schedule_id", schedule_id)
     found = session.schedules.get(schedule_id)
     if found is None:
         raise NotFoundError(f"no schedule {schedule_id}")

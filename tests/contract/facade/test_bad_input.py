@@ -10,6 +10,7 @@ import pytest
 from migrator.cron import CronError, ZoneError
 from migrator.errors import NotFoundError, UsageError
 from migrator.scheduler.client import Scheduler
+from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Clock, Harness
 from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW, event_trigger, fresh, schedule, trigger
@@ -100,6 +101,22 @@ REFUSED: dict[str, tuple[Call, type[Exception], str]] = {
     "timeout 0": (lambda harness: harness.cron(timeout_ms=0), UsageError, "timeout_ms must be"),
     "concurrency 0": (lambda harness: harness.cron(max_concurrency=0), UsageError, "max_concurrency must be"),
     "blank tag": (lambda harness: harness.cron(tags=("a", " ")), UsageError, "a tag must not be blank"),
+    "tags that are one text": (
+        lambda harness: harness.cron(tags="night"),
+        UsageError,
+        "tags must be a sequence of texts",
+    ),
+    "an id that is a text": (lambda harness: harness.cron(id=str(uuid4())), UsageError, "^id must be a UUID, not str"),
+    "queues that are one text": (
+        lambda harness: harness.facade.claim("w", queues="copies", now=NOW),
+        UsageError,
+        "queues must be a sequence of texts",
+    ),
+    "filter that is one text": (
+        lambda harness: harness.facade.list(ScheduleQuery(tags_any=cast("Any", "night")), now=NOW),
+        UsageError,
+        "tags_any must be a sequence of texts",
+    ),
     "payload that is no JSON": (lambda harness: harness.cron(payload={"a": object()}), UsageError, "no JSON value"),
     "payload that is no number": (lambda harness: harness.cron(payload=[float("nan")]), UsageError, "no JSON value"),
     "payload with NUL": (lambda harness: harness.cron(payload="a\0"), UsageError, "no JSON value"),
@@ -172,6 +189,26 @@ def test_an_unknown_id_and_another_tenants_id_are_the_same(harness: Harness, met
         EACH[method](harness.facade, uuid4())
     with pytest.raises(NotFoundError, match=f"no schedule {job.id}"):
         EACH[method](stranger, job.id)
+    assert everything(harness) == before
+
+
+RUNS: dict[str, Callable[[Scheduler, UUID], Any]] = {
+    "retry": lambda facade, run: facade.retry(run, now=NOW),
+    "complete": lambda facade, run: facade.complete(run, now=NOW),
+    "heartbeat": lambda facade, run: facade.heartbeat(run, now=NOW),
+    "get_execution": lambda facade, run: facade.get_execution(run, now=NOW),
+    "get": lambda facade, job: facade.get(job, now=NOW),
+}
+
+
+@pytest.mark.parametrize("method", [*EACH, *RUNS])
+def test_the_text_of_an_id_is_refused_on_every_backend(harness: Harness, method: str) -> None:
+    job = harness.recurring()
+    before = everything(harness)
+    for text in (str(job.id), "no id"):
+        with pytest.raises(UsageError, match="_id must be a UUID, not str") as refused:
+            (EACH | RUNS)[method](harness.facade, cast("UUID", text))
+        assert text not in str(refused.value)
     assert everything(harness) == before
 
 
