@@ -225,7 +225,9 @@ def load_registry(path: str) -> Registry:
             f" {type(error).__name__}"
         ) from error
     for part in name.split("."):
-        found = getattr(found, part, None)
+        if not hasattr(found, part):
+            raise UsageError(f"the module {module} of the handlers (scheduler.handlers, --handlers) has no {name}")
+        found = getattr(found, part)
     if isinstance(found, Registry):
         return found
     if isinstance(found, Mapping):

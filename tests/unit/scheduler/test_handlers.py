@@ -182,4 +182,14 @@ def test_handlers_are_loaded_from_a_module() -> None:
     for path in ("", "no-colon", "no.such.module:x", "json:nothing", "json:dumps"):
         with pytest.raises(UsageError):
             load_registry(path)
-    assert load_registry("tests.scheduled_work:registry").names == ("fail-once", "hold", "hold-once", "note")
+    with pytest.raises(UsageError, match=r"the module json of the handlers .* has no nothing$"):
+        load_registry("json:nothing")
+    with pytest.raises(UsageError, match="neither a registry nor a mapping"):
+        load_registry("json:dumps")
+    assert load_registry("tests.scheduled_work:registry").names == (
+        "fail-once",
+        "hold",
+        "hold-once",
+        "note",
+        "tests.scheduled_work:tick",
+    )
