@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -304,9 +304,8 @@ def load_with_exposed_files(
     except msgspec.ValidationError as error:
         expected, _, where = str(error).partition(" - at `$.")
         where = where.rstrip("`")
-        raise ConfigurationError(
-            f"setting at {where}: {lowered(expected)}; {_place(where, file, environment)}"
-        ) from None
+        expected = _one_of(where) if expected.startswith("Invalid enum value") else lowered(expected)
+        raise ConfigurationError(f"setting at {where}: {expected}; {_place(where, file, environment)}") from None
     files = (settings.mongo.uri_file, settings.source.uri_file, settings.postgres.dsn_file)
     held = [Path(one) for one in files if one is not None]
     if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
@@ -432,6 +431,13 @@ def _typed(section: str, key: str, text: str) -> object:
             f"setting at {section}.{key}: the value has more than one line; it is in {_variable(section, key)}"
         )
     return tree["v"]
+
+
+def _one_of(where: str) -> str:
+    """Return the values that the setting at ``section.key`` may have, as an error says them."""
+    section, _, key = where.partition(".")
+    values = get_args(get_type_hints(get_type_hints(Settings)[section])[key])
+    return f"expected one of {', '.join(str(value) for value in values)}"
 
 
 def _place(where: str, file: Path | str, environment: Mapping[str, str]) -> str:

@@ -189,7 +189,7 @@ def test_the_rest_of_the_environment_is_not_looked_at(tmp_path: Path) -> None:
         ("MIGRATOR_MONGODB__URI", "x", "unknown section [mongodb] in the environment; did you mean mongo?"),
         ("MIGRATOR_MONGO__URL", "x", "unknown key mongo.url in the environment; did you mean uri?"),
         ("MIGRATOR_COPY__WORKERS", "many", "setting at copy.workers: expected `int`, got `str`"),
-        ("MIGRATOR_COPY__EXECUTOR", "cloud", "setting at copy.executor: invalid enum value 'cloud'"),
+        ("MIGRATOR_COPY__EXECUTOR", "cloud", "setting at copy.executor: expected one of local, dask; it is in"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(name: str, text: str, sentence: str, tmp_path: Path) -> None:
@@ -236,7 +236,10 @@ def test_settings_are_built_of_sections_and_checked_like_a_file() -> None:
             "[copy]\nworkers = 257\n",
             "setting at copy.workers: expected `int` <= 256; it is in {file}",
         ),
-        ("[embedded]\npostgres_version = 17\n", "setting at embedded.postgres_version: invalid enum value 17"),
+        (
+            "[embedded]\npostgres_version = 17\n",
+            "setting at embedded.postgres_version: expected one of 15, 16, 18; it is in {file}",
+        ),
         ("[postgres]\nservice_role = 'a b'\n", "setting at postgres.service_role: expected `str` matching regex"),
     ],
 )
