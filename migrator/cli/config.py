@@ -18,6 +18,7 @@ from migrator.config import (
     source_uri,
 )
 from migrator.pipeline import hooks
+from migrator.scheduler.process import check_intervals
 from migrator.sources import profile_of
 
 OVERRIDES = f"{PREFIX}PERSISTENCE__SCHEDULER"
@@ -47,6 +48,7 @@ def check_command(config: str | None, *, as_json: bool) -> None:
     """
     settings = load(config)
     profile = profile_of(settings.source)
+    check_intervals(settings.scheduler)
     hooks.require_programs(settings)
     told = {"configuration": config or DEFAULT_PATH, "source": f"{profile.name}, version {profile.version}"}
     for name, resolve in _secrets(settings).items():

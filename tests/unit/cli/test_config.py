@@ -72,6 +72,7 @@ def test_a_check_resolves_references_and_loads_the_source(file: Path) -> None:
     [
         ("", ConfigurationError, "names the environment variable TARGET, which is not set"),
         ('[source]\nprofile = "stelaops"\n', UsageError, "stelaops"),
+        ('[scheduler]\nlease = "15s"\n', ConfigurationError, "must be at least twice scheduler.heartbeat (10s)"),
         ("[cutover]\nenvironmnt = 1\n", ConfigurationError, "environmnt"),
     ],
 )
