@@ -59,7 +59,7 @@ def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
         why = f"the next cutover begins with it; {REMOVE_ALL} removes it"
         lines.append(f"PostgreSQL: the copy, in the schemas scheduler and migration: {why}")
     if indexes:
-        lines.append(f"PostgreSQL: {len(indexes)} indexes {LOOKUP_PREFIX}*: migrator tail follows by them again")
+        lines.append(f"PostgreSQL: {len(indexes)} indexes {LOOKUP_PREFIX}*: migrator tail uses them again")
     return (*lines, *_after_both(sessions, cutover))
 
 

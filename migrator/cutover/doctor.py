@@ -197,4 +197,4 @@ def _zones(settings: Settings, *, migrated: bool) -> Answer:
     unknown = sorted(named - available_timezones())
     if unknown:
         return False, f"{words} does not know these time zones of triggers: {', '.join(unknown[:5])}"
-    return True, f"{words} knows all  {len(named):,} time zones of triggers"
+    return True, f"{words} knows the time zones of all triggers, {len(named):,} different"

@@ -112,7 +112,7 @@ FINISHED = COMMON | {
 }
 ROLLED_BACK = COMMON | {
     TOOLS: "PostgreSQL: the copy, in the schemas",
-    r"PostgreSQL: index scheduler\.tail_.*": "indexes tail_*: migrator tail follows by them again",
+    r"PostgreSQL: index scheduler\.tail_.*": "indexes tail_*: migrator tail uses them again",
 }
 
 
