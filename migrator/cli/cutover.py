@@ -359,7 +359,8 @@ def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> 
 def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
     again = " (an interrupted cutover was finished)" if done.resumed else ""
     yield f"cut over to PostgreSQL, epoch {done.cutover.detail.get('epoch')}{again}"
-    yield f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared under the fence"
+    documents = "document" if done.compared == 1 else "documents"
+    yield f"write pause: {done.pause_s:.2f} s; {done.compared:,} {documents} compared under the fence"
     yield f"overdue triggers: {done.overdue:,}"
     yield f"the old configuration is kept in {done.cutover.backup_path}"
     found = processes.arrivals(settings)
