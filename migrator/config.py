@@ -547,8 +547,10 @@ def _resolve(
     if file is not None:
         try:
             return Path(file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = "expected text in UTF-8" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{name}_file cannot be read: {file}: expected text in UTF-8") from None
+        except OSError as error:
+            why = lowered(error.strerror or type(error).__name__)
             raise ConfigurationError(f"{name}_file cannot be read: {file}: {why}") from None
     section, _, key = name.partition(".")
     raise ConfigurationError(

@@ -366,7 +366,7 @@ def test_a_secret_that_cannot_be_found_says_where_was_looked(name: str) -> None:
     resolve = SIDES[name]
     cases = {
         f"{name}_env names the environment variable NAMED, which is not set": {"_env": "NAMED"},
-        f"{name}_file cannot be read: absent: FileNotFoundError": {"_file": "absent"},
+        f"{name}_file cannot be read: absent: no such file or directory": {"_file": "absent"},
         f"{name} is not set; looked in [{section}] of the configuration file and in "
         f"MIGRATOR_{section.upper()}__{key.upper()}, {name}_env, {name}_file": {},
         f"{name} is given more than once; keep one of {name}, {name}_env, {name}_file": {"": "a", "_env": "b"},
