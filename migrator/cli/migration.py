@@ -190,7 +190,8 @@ def show_command(
         _write_raw(Path(raw), content)
     document = extended_json(content) if flags["values"] else None
     fields = msgspec.to_builtins(entry) | ({} if document is None else {"document": document})
-    lines = [f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__]
+    stated = ((name, getattr(entry, name)) for name in entry.__struct_fields__)
+    lines = [f"{name}: {value}" for name, value in stated if value is not None]
     show(fields, [*lines, *(document.split("\n") if document else ())], as_json=flags["as_json"])
     finish(mask(quarantine=beyond(1, allow_quarantined)))
 

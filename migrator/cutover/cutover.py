@@ -169,7 +169,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     except BaseException as error:
         if not _is_point_passed(journal):
             _undo(sessions, journal)
-            say("cutover: undone: the fence is lifted, and everything is as it was before", level="warning")
+            say("cutover: undone: no fence is closed, and everything is as it was before", level="warning")
         _call_failed(sessions.settings, journal, error)
         raise
     return journal

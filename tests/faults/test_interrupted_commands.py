@@ -283,7 +283,7 @@ def leads_on(ready: Scene, words: str) -> list[str]:
 @pytest.mark.slow
 def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     said = interrupted_at("parity.begun", 1, ready, "cutover run")
-    assert "cutover: undone: the fence is lifted, and everything is as it was before" in said.splitlines()
+    assert "cutover: undone: no fence is closed, and everything is as it was before" in said.splitlines()
     state, told, *rest = standing(ready)
     assert (state, set(told.values()), rest) == ("aborted", {"undone"}, ["mongo", False])
     assert attention(ready.settings) is None
