@@ -119,15 +119,16 @@ def retention_command(
     if folder is not None:
         check_folder(folder)
     with closing(open_scheduler_store(settings)) as store:
-        copy = Jobs(store, settings).inactive
-        if copy is not None:
-            if not dry_run:
-                raise RefusedError(f"{copy}: old runs are removed from the active backend alone")
-            say(copy, level="warning")
+        tenants = known_tenants(store, tenant) or None
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
-        removed = apply_all(
-            store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed, archive=folder
-        )
+        removed = apply_all(store, rule, tenants=tenants, dry_run=True)
+        stays = Jobs(store, settings).retention_refusal(removed)
+        if stays is not None:
+            if not dry_run:
+                raise RefusedError(f"no run is removed: {stays}")
+            say(f"no run can be removed: {stays}", level="warning")
+        if allowed:
+            removed = apply_all(store, rule, tenants=tenants, archive=folder)
     found = [
         {
             "tenant": one.tenant,

@@ -6,7 +6,7 @@ active backend, nor to documents of another application.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -36,6 +36,7 @@ from migrator.scheduler import commands, firing, health, queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.models import Job
+from migrator.scheduler.retention import Removal
 from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
 from migrator.sources.stellaops.names import NAME as OWN_SPELLING
 from migrator.store import open_backend, open_side
@@ -347,15 +348,8 @@ class Jobs:
         A document is of this tool's scheduler if it names a handler (``handlerName``, which only the client writes),
         or if a live worker has its handler.
         """
-        if self.store.backend != "mongo":
-            return
-        alive = health.alive_workers([*own_workers(self.store)], self.store.now(), health.SILENT_FOR)
-        scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
-        foreign = [
-            one
-            for one in targets
-            if one.schedule.handler_name is None and not any(scope.covers(one.schedule) for scope in scopes)
-        ]
+        is_foreign = self._foreignness()
+        foreign = [one for one in targets if is_foreign(one.schedule)]
         if foreign:
             owner = (foreign[0].schedule.source or OWN_SPELLING).partition("/")[0]
             raise RefusedError(
@@ -363,6 +357,28 @@ class Jobs:
                 f" which alone may change them, since no live worker of this tool has their handler:"
                 f" {listed_words(foreign)}; change them in that application, or cut over first"
             )
+
+    def retention_refusal(self, removals: Iterable[Removal]) -> str | None:
+        """Return why the runs that retention would remove here must stay; None if they may be removed."""
+        if self.inactive is not None:
+            return self.inactive
+        is_foreign, foreign = self._foreignness(), 0
+        for one in removals if self.store.backend == "mongo" else ():
+            with self.store.session(one.tenant) as session:
+                found = {key: session.schedules.get(key) for key in one.by_schedule if key is not None}
+            owned = {key for key, schedule in found.items() if schedule is not None and is_foreign(schedule)}
+            foreign += sum(count for key, count in one.by_schedule.items() if key in owned)
+        if not foreign:
+            return None
+        return f"{foreign:,} of the runs belong to jobs of another application in MongoDB, which alone may remove them"
+
+    def _foreignness(self) -> Callable[[Schedule], bool]:
+        """Return what tells whether a job is a document of another application in MongoDB."""
+        if self.store.backend != "mongo":
+            return lambda _: False
+        alive = health.alive_workers([*own_workers(self.store)], self.store.now(), health.SILENT_FOR)
+        scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
+        return lambda one: one.handler_name is None and not any(scope.covers(one) for scope in scopes)
 
     def _named(self, text: str, tenants: Sequence[str], *, runs: bool = False) -> Target:
         among, identity = self._tenants(tenants), _uuid(text)

@@ -27,7 +27,7 @@ from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRun
 from migrator.scheduler.handlers import Registry, load_registry
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.recorder import Recorder
-from migrator.scheduler.retention import carry_out, plan_words
+from migrator.scheduler.retention import apply_all, carry_out, plan_words, rule_of
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import (
     EVERYTHING,
@@ -461,11 +461,12 @@ def run(
 
 
 def retain(settings: Settings, store: Store) -> str:
-    """Remove old runs as a leader does, but none of a copy that is not active; return what was done."""
+    """Remove old runs as a leader does, but none that must stay (`Jobs.retention_refusal`); return what was done."""
     from migrator.scheduler.operations import Jobs  # noqa: PLC0415 - it imports the sources, which a worker does not need
 
-    copy = Jobs(store, settings).inactive
-    return carry_out(settings.scheduler, store) if copy is None else f"retention removed no run: {copy}"
+    old = apply_all(store, rule_of(settings.scheduler), dry_run=True)
+    stays = Jobs(store, settings).retention_refusal(old)
+    return carry_out(settings.scheduler, store) if stays is None else f"retention removed no run: {stays}"
 
 
 def announcement(store: Store, settings: SchedulerSettings, registry: Registry) -> Iterator[str]:

@@ -34,7 +34,7 @@ from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
 from tests import foreign_history
 from tests.conftest import fresh_name
-from tests.copying import settings_for
+from tests.copying import run_of, settings_for
 from tests.integration.test_process_harmless import target_rows
 from tests.stellaops_documents import fresh
 
@@ -467,7 +467,7 @@ def test_retention_removes_no_run_of_a_copy_that_is_not_active(pair: Pair) -> No
     place = pair.variables | {"MIGRATOR_PERSISTENCE__SCHEDULER": "postgres"}
     asked, before = ["scheduler", "retention", "--keep", "0", "--age", "0s"], pair.everything()
     for allowed in ([], ["--yes"]):
-        with pytest.raises(RefusedError, match=f"{why}: old runs are removed from the active backend alone"):
+        with pytest.raises(RefusedError, match=f"no run is removed: {why}"):
             CliRunner().invoke(cli, [*asked, *allowed], env=place, catch_exceptions=False)
     done = CliRunner().invoke(cli, [*asked, "--dry-run"], env=place)
     assert (done.exit_code, why in done.stderr, "would remove" in done.stdout) == (0, True, True)
@@ -486,6 +486,24 @@ def test_retention_removes_no_run_of_a_copy_that_is_not_active(pair: Pair) -> No
             "MongoDB holds the data since the last cutover or rollback: call it with --backend mongo",
         )
     assert "PostgreSQL is not the active backend" in pair.call("list --backend postgres")[2]
+
+
+def test_retention_removes_no_run_of_another_application(pair: Pair) -> None:
+    why = "belong to jobs of another application in MongoDB, which alone may remove them"
+    pair.database["runs"].insert_many([run_of(_id=f"r{n}", id=f"r{n}", scheduleId="sch_1") for n in range(3)])
+    asked, before = ["scheduler", "retention", "--keep", "0", "--age", "0s"], pair.everything()
+    for allowed in ([], ["--yes"]):
+        with pytest.raises(RefusedError, match=f"no run is removed: 3 of the runs {why}"):
+            CliRunner().invoke(cli, [*asked, *allowed], env=pair.variables, catch_exceptions=False)
+    done = CliRunner().invoke(cli, [*asked, "--dry-run"], env=pair.variables)
+    assert (done.exit_code, why in done.stderr, "would remove" in done.stdout) == (0, True, True)
+    settings = load_settings(pair.variables["MIGRATOR_CONFIG"], {})
+    today = msgspec.structs.replace(
+        settings.scheduler, retention_from=date(2026, 1, 1), retention_keep=0, retention_age=timedelta(0)
+    )
+    with open_scheduler_store(settings) as store:
+        assert why in retain(msgspec.structs.replace(settings, scheduler=today), store)
+    assert pair.everything() == before
 
 
 def test_after_a_cutover_the_copy_is_changed_and_the_source_is_not(pair: Pair) -> None:
