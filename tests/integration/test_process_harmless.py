@@ -171,25 +171,47 @@ def test_a_process_works_only_for_the_schedules_of_its_handlers(place: Place) ->
 
 
 @pytest.mark.proves("5-D1", "3-R2")
-def test_retention_removes_old_runs_only_from_the_day_on_that_the_configuration_names(place: Place) -> None:
-    side = place.side
-    own = {f"{side}workers": (0, 1), f"{side}locks": (0, 1)}
-    before = place.rows()
-    said = work_for_a_while(place.site, retention_every="1d")
-    assert changes(before, place.rows()) == own
-    assert "retention would remove 34 runs that are older than 30d and beyond the newest 100" in said
-    assert "it removed nothing, since retention_from in [scheduler] is not set" in said
-    today, later = place.site.store.now().date(), place.site.store.now().date() + timedelta(days=2)
-    before = place.rows()
-    said = work_for_a_while(place.site, retention_every="1d", retention_from=later.isoformat())
-    assert "retention would remove 34 runs" in said
-    assert f"retention_from in [scheduler] is {later.isoformat()}" in said
-    found = changes(before, place.rows())
-    assert found == {f"{side}workers": (0, 1), f"{side}locks": (1, 1)}  # the lock of the leader before
-    before = place.rows()
-    said = work_for_a_while(place.site, retention_every="1d", retention_from=today.isoformat())
-    assert "retention removed 34 runs" in said
-    assert changes(before, place.rows())[f"{side}runs"] == (34, 0)
+def test_retention_removes_old_runs_only_from_the_day_on_that_the_configuration_names(
+    tmp_path: Path, mongo_server: MongoServer, scheduler_dsn: str
+) -> None:
+    with placed(MOVED, mongo_server, scheduler_dsn, tmp_path) as place:
+        side = place.side
+        own = {f"{side}workers": (0, 1), f"{side}locks": (0, 1)}
+        before = place.rows()
+        said = work_for_a_while(place.site, retention_every="1d")
+        assert changes(before, place.rows()) == own
+        assert "retention would remove 34 runs that are older than 30d and beyond the newest 100" in said
+        assert "it removed nothing, since retention_from in [scheduler] is not set" in said
+        today, later = place.site.store.now().date(), place.site.store.now().date() + timedelta(days=2)
+        before = place.rows()
+        said = work_for_a_while(place.site, retention_every="1d", retention_from=later.isoformat())
+        assert "retention would remove 34 runs" in said
+        assert f"retention_from in [scheduler] is {later.isoformat()}" in said
+        found = changes(before, place.rows())
+        assert found == {f"{side}workers": (0, 1), f"{side}locks": (1, 1)}  # the lock of the leader before
+        before = place.rows()
+        said = work_for_a_while(place.site, retention_every="1d", retention_from=today.isoformat())
+        assert "retention removed 34 runs" in said
+        assert changes(before, place.rows())[f"{side}runs"] == (34, 0)
+
+
+@pytest.mark.proves("5-D1", "3-R2")
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("postgres", "no cutover has made it the active backend"),
+        ("mongo", "of the runs belong to jobs of another application in MongoDB"),
+    ],
+)
+def test_retention_never_removes_the_history_of_another_scheduler_that_is_active(
+    kind: str, why: str, tmp_path: Path, mongo_server: MongoServer, scheduler_dsn: str
+) -> None:
+    with placed(kind, mongo_server, scheduler_dsn, tmp_path) as place:
+        before, today = place.rows(), place.site.store.now().date()
+        said = work_for_a_while(place.site, retention_every="1d", retention_from=today.isoformat())
+        assert why in said
+        assert "retention removed no run" in said
+        assert changes(before, place.rows()) == {f"{place.side}workers": (0, 1), f"{place.side}locks": (0, 1)}
 
 
 @pytest.mark.proves("5-D1", "3-B12")
