@@ -6,7 +6,10 @@ import click
 
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_json, print_lines, show
+from migrator.cli.text import count_words
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.postgres import target_connection
+from migrator.cutover.fenced_rights import split_revoked
 from migrator.errors import UsageError
 from migrator.exit_status import mask
 from migrator.schema import catalogue, revisions, upgrade_script
@@ -123,9 +126,11 @@ def check(config: str | None, *, as_json: bool) -> None:
     revisions.require_group_roles(dsn, _roles(settings))
     places = revisions.current(dsn, _roles(settings))
     found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
+    with target_connection(settings) as target:
+        found, revoked = split_revoked(target, settings.postgres, found)
     behind = [place for place in places if place.pending]
     if as_json:
-        print_json({"schemas": places, "differences": found})
+        print_json({"schemas": places, "differences": found, "revoked_by_the_fence": revoked})
     else:
         for place in behind:
             click.echo(f"{place.branch}: to apply: {', '.join(place.pending)}; call migrator schema upgrade")
@@ -133,6 +138,11 @@ def check(config: str | None, *, as_json: bool) -> None:
             print_lines([f"{one.object}: {one.kind}"])
             click.echo(f"  expected: {one.expected or 'nothing'}")  # a definition may have several lines
             click.echo(f"  found:    {one.found or 'nothing'}")
+        if revoked:
+            click.echo(
+                f"{count_words(revoked, 'grant')} without the rights to write: the fence of PostgreSQL is closed"
+            )
+            click.echo("since the last rollback; the next cutover grants them, do not grant them by hand")
         same = "the live catalogue is equal to the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
     finish(mask(different=found or behind))

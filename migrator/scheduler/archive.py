@@ -132,15 +132,17 @@ def write_archive(folder: Path, session: Session, runs: Sequence[Run]) -> Archiv
 
 
 def read_archive(path: Path) -> Iterator[ArchivedRun]:
-    """Yield the runs of a file; raises ``ArchiveError`` for a file that is cut off, damaged, or none of this format."""
+    """Yield the runs of a file; raises ``ArchiveError`` if it is missing, cut off, damaged, or none of this format."""
     number = 0
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
                 number += 1
                 yield _decoded(line)
-    except (EOFError, OSError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ArchiveError(f"{path} is damaged after line {number:,}: {error}") from error
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {(error.strerror or type(error).__name__).lower()}") from error
     except msgspec.MsgspecError as error:
         raise ArchiveError(f"{path}: line {number:,} is not a run: {error}") from error
 

@@ -1,21 +1,16 @@
 """Area schema: the target is what the revisions declare, complete, and enabled."""
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from migrator.cutover.fence import is_target_fenced
+from migrator.cutover.fenced_rights import split_revoked
 from migrator.errors import RefusedError
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
-from migrator.schema.catalogue import Difference, differences
+from migrator.schema.catalogue import differences
 from migrator.schema.security import Roles
-from migrator.store.postgres import epoch
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
 TABLES = tuple(record.table for record in ALL)
-_WRITE_RIGHTS: Final = re.compile(r"\b(?:delete|insert|update)(?: \([^)]*\))?(?:, )?")
-"""In a grant as the catalogue writes it: ``insert, select, update (source, state)``."""
 
 
 def revision_current(context: Context) -> CheckResult:
@@ -158,8 +153,8 @@ def comments_present(context: Context) -> CheckResult:
 def catalogue_declared(context: Context) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
     found = differences(context.dsn, names=Roles.of(context.settings.postgres))
-    wrong = found if not found or not _is_fenced(context) else [one for one in found if not _revoked_by_fence(one)]
-    revoked = len(found) - len(wrong)
+    with context.target() as target:
+        wrong, revoked = split_revoked(target, context.settings.postgres, found)
     faults = [
         _fault(
             _table_of(one.object),
@@ -181,19 +176,6 @@ def catalogue_declared(context: Context) -> CheckResult:
         findings=tuple(finding for _, finding in faults)[: context.listed],
         findings_total=len(faults),
     )
-
-
-def _is_fenced(context: Context) -> bool:
-    """Return whether the last rollback closed the fence of PostgreSQL, and no cutover has opened it since."""
-    with context.target() as target:
-        said = epoch.read(target)
-        return said is not None and said.backend != "postgres" and is_target_fenced(target, context.settings.postgres)
-
-
-def _revoked_by_fence(one: Difference) -> bool:
-    """Return whether a grant lacks the rights to write, and nothing else."""
-    left = _WRITE_RIGHTS.sub("", one.expected or "").rstrip(", ")
-    return one.kind == "changed" and " grant " in one.object and one.found == left
 
 
 def _table_of(name: str) -> str:

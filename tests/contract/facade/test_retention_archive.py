@@ -242,3 +242,8 @@ def test_a_tenant_never_leads_out_of_the_folder(tmp_path: Path, tenant: str) -> 
     (file,) = tmp_path.iterdir()
     assert Path(written.path) == file
     assert [one.run.tenant_id for one in read_archive(file)] == [tenant]
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"gone\.jsonl\.gz cannot be read: no such file or directory"):
+        next(read_archive(tmp_path / "gone.jsonl.gz"))

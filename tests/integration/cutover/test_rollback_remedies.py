@@ -103,6 +103,8 @@ def test_after_a_rollback(day: Scene, *, late: bool) -> None:
     as_the_messages_say(day)
     cut_over(day)
     assert called(day, "rollback", "run")[0] == 0
+    status, said = called(day, "schema", "check")
+    assert (status, "grants without the rights to write" in said) == (0, True)
     if late:
         with day.foreign() as old:
             old.schedules.insert_one(of_the_old_application("added", cronExpression="1 2 3 * *"))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from migrator.cutover.fenced_rights import _is_revoked
 from migrator.schema.catalogue import Difference
-from migrator.verify.checks.schema import _revoked_by_fence
 
 GRANT = "scheduler.runs grant scheduler_service"
 
@@ -25,4 +25,4 @@ def test_only_rights_to_write_are_those_of_the_fence(
     name: str, kind: str, expected: str | None, found: str | None, *, revoked: bool
 ) -> None:
     one = Difference(name, kind, expected, found)  # type: ignore[arg-type] # one of each kind
-    assert _revoked_by_fence(one) is revoked
+    assert _is_revoked(one) is revoked
