@@ -9,7 +9,6 @@ from migrator.cli.options import common_options, dry_run_option, finish, load, p
 from migrator.cli.text import count_words
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import target_connection
-from migrator.cutover.fenced_rights import split_revoked
 from migrator.errors import UsageError
 from migrator.exit_status import mask
 from migrator.schema import catalogue, revisions, upgrade_script
@@ -121,6 +120,8 @@ def current(config: str | None, *, as_json: bool) -> None:
 @common_options
 def check(config: str | None, *, as_json: bool) -> None:
     """Compare the live catalogue with the declared one; exit status 1 if they differ."""
+    from migrator.cutover.fenced_rights import split_revoked  # noqa: PLC0415 - it imports MongoDB's driver
+
     settings = load(config)
     dsn = postgres_dsn(settings)
     revisions.require_group_roles(dsn, _roles(settings))

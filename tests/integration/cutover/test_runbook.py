@@ -38,6 +38,7 @@ from tests.owned import OWNED
 from tests.scheduler_processes import until
 from tests.store_postgres import schedule, trigger
 from tests.under_load import SCHEDULER
+from tests.unit.report.test_signing import pair
 
 RUNBOOK = Path(__file__).resolve().parents[3] / "docs" / "runbook.md"
 COMPARES = ("migrator verify", "migrator parity")
@@ -189,6 +190,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator cutover status --wait 5m",
         "migrator scheduler status",
         "migrator cutover report",
+        "migrator report sign RESULT.json --key key.pem",
         "migrator cutover status",
     ]
     day.compare("migrator cutover compare")
@@ -210,7 +212,11 @@ def _the_hour(day: Day, pid: int) -> None:
     assert opened is not None
     assert newest is not None
     assert newest[0] > opened
-    assert "report: " in day.type(f"migrator cutover report --report-dir {site.folder / 'reports'}")[1]
+    written = day.type(f"migrator cutover report --report-dir {site.folder / 'reports'}")[1].partition("report: ")[2]
+    private, _ = pair(site.folder)
+    page = Path(written.split()[0])
+    signed = ["report", "sign", str(page.with_name("result.json")), "--key", str(private)]
+    assert CliRunner().invoke(cli, signed).exit_code == DONE
 
     # a process with the old configuration fires nothing: what MongoDB has, it has from PostgreSQL
     old = site.folder / "old.toml"
