@@ -127,8 +127,10 @@ def check(config: str | None, *, as_json: bool) -> None:
     revisions.require_group_roles(dsn, _roles(settings))
     places = revisions.current(dsn, _roles(settings))
     found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
-    with target_connection(settings) as target:
-        found, revoked = split_revoked(target, settings.postgres, found)
+    revoked = 0
+    if found:
+        with target_connection(settings) as target:
+            found, revoked = split_revoked(target, settings.postgres, found)
     behind = [place for place in places if place.pending]
     if as_json:
         print_json({"schemas": places, "differences": found, "revoked_by_the_fence": revoked})
