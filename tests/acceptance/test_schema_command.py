@@ -104,7 +104,14 @@ def test_check_of_a_database_without_schema_names_what_to_call(call: Call, postg
         (("upgrade",), {"applied": []}),
         (("downgrade", PRODUCT[-1]), {"undone": []}),
         (("current",), {"schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])]}),
-        (("check",), {"differences": [], "schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])]}),
+        (
+            ("check",),
+            {
+                "differences": [],
+                "revoked_by_the_fence": 0,
+                "schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])],
+            },
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
