@@ -297,7 +297,7 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
     number = journal.cutover.detail[_EPOCH]
     epoch.close_source(sessions, number)
     # From now on every handler runs here. It comes first: what is overdue fires as in any cutover.
-    ended = takeover.finish(sessions.target, sessions.profile, sessions.settings.cutover.slot_tolerance)
+    ended = takeover.take_over(sessions.target, sessions.profile, sessions.settings.cutover.slot_tolerance)
     if ended is not None:
         detail |= {"runs_skipped": ended.skipped, "slots_freed": ended.freed}
     stands = epoch.target_epoch(sessions)

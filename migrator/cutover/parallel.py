@@ -17,7 +17,7 @@ from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover.fired_slots import compare_fired
 from migrator.cutover.journal import database_time
 from migrator.cutover.server_gates import Gate
-from migrator.cutover.takeover import Takeover, finish
+from migrator.cutover.takeover import Takeover, take_over
 from migrator.cutover.waivers import waivers
 from migrator.durations import format_duration
 from migrator.errors import RefusedError
@@ -91,7 +91,7 @@ def end(target: Connection, profile: Profile, settings: CutoverSettings, by: App
     Raises ``RefusedError`` if none is recorded.
     """
     with target.transaction():
-        done = finish(target, profile, settings.slot_tolerance)
+        done = take_over(target, profile, settings.slot_tolerance)
         if done is None:
             raise RefusedError("no parallel run is recorded")
         decisions.record(target, decisions.PARALLEL_ENDED, by)

@@ -63,7 +63,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were removed, because the old side has not taken their slots: these fire again."""
 
 
-def finish(target: Connection, profile: Profile, tolerance: timedelta) -> Takeover | None:
+def take_over(target: Connection, profile: Profile, tolerance: timedelta) -> Takeover | None:
     """End the parallel run, in one transaction; None if there was none."""
     with target.transaction():
         began = parallel_run.end(target)

@@ -107,7 +107,7 @@ def test_errors_have_their_bit() -> None:
     assert UnreachableError.exit_status == MigratorError.exit_status == exit_status.TOOL_FAILED
 
 
-SAID_ELSEWHERE = ("mask(", "exit_status()", "run_demo(", "parity_status(")
+SAID_ELSEWHERE = ("mask(", "exit_status()", "done.exit_status", "run_demo(", "parity_status(")
 """What may be given to ``finish``, beside 0: the bits of the one place, or a result that was made of them."""
 
 
