@@ -121,14 +121,13 @@ def retention_command(
     with closing(open_scheduler_store(settings)) as store:
         tenants = known_tenants(store, tenant) or None
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
-        removed = apply_all(store, rule, tenants=tenants, dry_run=True)
-        stays = Jobs(store, settings).retention_refusal(removed)
+        jobs = Jobs(store, settings)
+        stays = jobs.retention_refusal(lambda: apply_all(store, rule, tenants=tenants, dry_run=True))
         if stays is not None:
             if not dry_run:
                 raise RefusedError(f"no run is removed: {stays}")
             say(f"no run can be removed: {stays}", level="warning")
-        if allowed:
-            removed = apply_all(store, rule, tenants=tenants, archive=folder)
+        removed = apply_all(store, rule, tenants=tenants, dry_run=not allowed, archive=folder)
     found = [
         {
             "tenant": one.tenant,

@@ -348,6 +348,8 @@ class Jobs:
         A document is of this tool's scheduler if it names a handler (``handlerName``, which only the client writes),
         or if a live worker has its handler.
         """
+        if self.store.backend != "mongo":
+            return
         is_foreign = self._foreignness()
         foreign = [one for one in targets if is_foreign(one.schedule)]
         if foreign:
@@ -358,12 +360,15 @@ class Jobs:
                 f" {listed_words(foreign)}; change them in that application, or cut over first"
             )
 
-    def retention_refusal(self, removals: Iterable[Removal]) -> str | None:
-        """Return why the runs that retention would remove here must stay; None if they may be removed."""
-        if self.inactive is not None:
+    def retention_refusal(self, removals: Callable[[], Iterable[Removal]]) -> str | None:
+        """Return why the runs that retention would remove here must stay; None if they may be removed.
+
+        ``removals``: what it would remove, asked for only where another application may own some of it.
+        """
+        if self.inactive is not None or self.store.backend != "mongo":
             return self.inactive
         is_foreign, foreign = self._foreignness(), 0
-        for one in removals if self.store.backend == "mongo" else ():
+        for one in removals():
             with self.store.session(one.tenant) as session:
                 found = {key: session.schedules.get(key) for key in one.by_schedule if key is not None}
             owned = {key for key, schedule in found.items() if schedule is not None and is_foreign(schedule)}
@@ -373,9 +378,7 @@ class Jobs:
         return f"{foreign:,} of the runs belong to jobs of another application in MongoDB, which alone may remove them"
 
     def _foreignness(self) -> Callable[[Schedule], bool]:
-        """Return what tells whether a job is a document of another application in MongoDB."""
-        if self.store.backend != "mongo":
-            return lambda _: False
+        """Return what tells, in MongoDB, whether a job is a document of another application."""
         alive = health.alive_workers([*own_workers(self.store)], self.store.now(), health.SILENT_FOR)
         scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
         return lambda one: one.handler_name is None and not any(scope.covers(one) for scope in scopes)

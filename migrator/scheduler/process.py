@@ -464,8 +464,8 @@ def retain(settings: Settings, store: Store) -> str:
     """Remove old runs as a leader does, but none that must stay (`Jobs.retention_refusal`); return what was done."""
     from migrator.scheduler.operations import Jobs  # noqa: PLC0415 - it imports the sources, which a worker does not need
 
-    old = apply_all(store, rule_of(settings.scheduler), dry_run=True)
-    stays = Jobs(store, settings).retention_refusal(old)
+    rule = rule_of(settings.scheduler)
+    stays = Jobs(store, settings).retention_refusal(lambda: apply_all(store, rule, dry_run=True))
     return carry_out(settings.scheduler, store) if stays is None else f"retention removed no run: {stays}"
 
 

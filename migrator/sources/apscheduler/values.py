@@ -119,7 +119,7 @@ def _unpacked(packed: bytes | str, path: str) -> datetime:
         if len(held) != _DATETIME_BYTES:
             raise Rejected("wrong-type", path, "a datetime")
         high, low, month, day, hour, minute, second = held[:7]
-        return datetime(  # noqa: DTZ001 - its zone stands beside it
+        return datetime(  # noqa: DTZ001 - its zone is a value of its own
             high << 8 | low, month & 0x7F, day, hour, minute, second, int.from_bytes(held[7:], "big"), fold=month >> 7
         )
     except ValueError:
