@@ -31,7 +31,7 @@ SERVERS = @case "$$(uname -sm)" in \
 		"lint, types, imports and the command $(BIN)/migrator work here" >&2; exit 2 ;; \
 	esac
 
-.PHONY: help demo sample test test-deep lint format types imports check lock speedups-wheel speedups-asan clean
+.PHONY: help demo sample test test-deep planted lint format types imports check lock speedups-wheel speedups-asan clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,7 +49,7 @@ sample: $(SPEEDUPS) ## run the demo and keep its report as reports/sample
 	$(SERVERS)
 	$(BIN)/python .ci/sample
 
-test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
+test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one, ARGS="-m 'not server'" without servers
 	$(SERVERS)
 	$(PYTEST) $(ARGS)
 	$(if $(strip $(ARGS)),,$(WITH_PYTHON_CODEC))
@@ -57,6 +57,10 @@ test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for so
 test-deep: $(SPEEDUPS) ## the same with more versions, cases and moments: hours
 	$(SERVERS)
 	MIGRATOR_TESTS=deep $(PYTEST) $(ARGS)
+
+planted: $(SPEEDUPS) ## plant faults in a copy, one by one, and run the tests that must see each; ARGS=cutover for some
+	$(SERVERS)
+	$(BIN)/python .ci/planted $(ARGS)
 
 lint: $(STAMP) ## look for faults of style
 	$(BIN)/ruff check .

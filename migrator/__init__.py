@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from migrator.config import Settings, load_settings
     from migrator.errors import (
+        ArchiveError,
         BackendMovedError,
+        ConfigurationError,
         ConflictError,
+        CopyError,
+        DeniedError,
+        LockedError,
+        LostLockError,
         MigratorError,
         NotFoundError,
+        OvertakenError,
+        RefusedError,
+        StoreError,
         TransitionError,
         UnreachableError,
         UsageError,
@@ -32,13 +41,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArchiveError",
     "AsyncScheduler",
     "BackendMovedError",
+    "ConfigurationError",
     "ConflictError",
     "Context",
+    "CopyError",
+    "DeniedError",
     "ExternalSystem",
+    "LockedError",
+    "LostLockError",
     "MigratorError",
     "NotFoundError",
+    "OvertakenError",
+    "RefusedError",
     "Registry",
     "Run",
     "Schedule",
@@ -47,6 +64,7 @@ __all__ = [
     "Scheduler",
     "Settings",
     "Store",
+    "StoreError",
     "TransitionError",
     "Trigger",
     "UnreachableError",
@@ -69,18 +87,22 @@ _MODULES: Final = MappingProxyType(
         "migrator.scheduler.process": "Worker",
         "migrator.scheduler.handlers": "Registry Context ExternalSystem",
         "migrator.errors": (
-            "MigratorError UsageError UnreachableError ConflictError TransitionError NotFoundError BackendMovedError"
+            "MigratorError UsageError ConfigurationError RefusedError UnreachableError DeniedError LockedError"
+            " ArchiveError StoreError ConflictError OvertakenError TransitionError NotFoundError LostLockError"
+            " BackendMovedError CopyError"
         ),
     }
 )
 """The module of each public name, in the order of docs/api.md."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - type checkers see the imports above
-    for module, names in _MODULES.items():
-        if name in names.split():
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers see the imports above, and report a name that is not there
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
+        for module, names in _MODULES.items():
+            if name in names.split():
+                return getattr(import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

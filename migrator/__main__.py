@@ -1,5 +1,6 @@
 """Entry point: run the command line, and turn every error into one line and its exit status."""
 
+import io
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from migrator import interruption, output
 from migrator.cli import cli
 from migrator.errors import MigratorError, UnexpectedError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
+from migrator.redaction import redact
 from migrator.telemetry import is_utf8, shield_streams, visible, write_line, writes_json
 
 TRACEBACK = "MIGRATOR_TRACEBACK"
@@ -46,11 +48,14 @@ def main() -> None:
     except click.exceptions.Exit as end:
         status = end.exit_code
     except click.ClickException as error:
+        words = _one_line(error.format_message())
         if writes_json():
-            write_line(f"migrator: {error.format_message()}", level="error")
+            write_line(f"migrator: {words}", level="error")
         else:
-            error.show()
-        status = _as_json(type(error).__name__, error.format_message(), USAGE)
+            shown = io.StringIO()
+            error.show(shown)
+            _print_error(shown.getvalue().removesuffix("\n").replace(error.format_message(), words))
+        status = _as_json(type(error).__name__, words, USAGE)
     except (click.Abort, KeyboardInterrupt):
         status = _failed("Interrupted", "interrupted", UNVERIFIED)  # an interrupted run left something so
     except UnexpectedError as error:
@@ -82,19 +87,24 @@ def _failed(kind: str, words: str, status: int) -> int:
     return _as_json(kind, words, status)
 
 
+def _one_line(words: str) -> str:
+    """Return a message of click as one line: it lists choices below each other, and quotes arguments as they are."""
+    return visible(words.replace("\n\t", " "))
+
+
 def _print_error(text: str) -> None:
     """Write an error's line on standard error, as a JSON document if lines are."""
     if writes_json():
         write_line(text, level="error")
         return
-    # Spelled out here already: click takes the colours of a terminal out of what goes elsewhere.
-    click.echo("\n".join(map(visible, text.split("\n"))), err=True)
+    # Redacted and spelled out here already: click takes the colours of a terminal out of what goes elsewhere.
+    click.echo("\n".join(redact(visible(line)) for line in text.split("\n")), err=True)
 
 
 def _as_json(kind: str, words: str, status: int) -> int:
     """Say it on standard output too, as the one JSON document, where that was asked for; return the exit status."""
     if "--json" in sys.argv[1:]:
-        error = {"kind": kind, "message": words, "exit_status": status}
+        error = {"kind": kind, "message": redact(words), "exit_status": status}
         with suppress(OSError, ValueError):  # it may be standard output that failed
             click.echo(json.dumps({"error": error}, indent=2, sort_keys=True))
     return status

@@ -1,7 +1,7 @@
 """Settings: ``config.toml``, then the environment, into one frozen struct that says where it looked.
 
 Every key may be overridden by ``MIGRATOR_<SECTION>__<KEY>``. Secrets come by reference (``uri_env``, ``uri_file``, a
-libpq service) and are never echoed: whatever is printed goes through ``migrator.telemetry.redact``.
+libpq service) and are never echoed: whatever is printed goes through ``migrator.redaction``.
 """
 
 import difflib
@@ -17,13 +17,17 @@ from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct, field
 
+from migrator.argument_types import checked
 from migrator.durations import EXPECTED, LEAST, MOST, NONE, check_range, format_duration, parse_duration
 from migrator.errors import ConfigurationError
-from migrator.files import readable_by_all
-from migrator.telemetry import is_utf8, redact_all
+from migrator.files import MissingError, UnreadableError, read_text, readable_by_all
+from migrator.redaction import HIDDEN, redact_address, redact_all, redact_whole
+from migrator.telemetry import is_utf8
 
 DEFAULT_PATH = "config.toml"
 PREFIX = "MIGRATOR_"
+MOST_SECRET: Final = 65_536
+"""Bytes that a file with an address may have: an address is one line."""
 LARGEST = 2**31 - 1
 """The largest number that every driver and every calculation of time takes."""
 IDENTIFIER = r"^[a-z_][a-z0-9_]{0,62}$"
@@ -44,7 +48,20 @@ WaitOrNone = Annotated[timedelta, _range(NONE, LONGEST_WAIT)]
 Role = Annotated[str, Meta(pattern=IDENTIFIER)]
 
 
-class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """A section of the settings; its ``repr`` holds no secret, for it ends up in logs and in the messages of tests."""
+
+    def __repr__(self) -> str:
+        """Return the class with the settings that are no default, redacted."""
+        default = type(self)()
+        changed = {
+            name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != getattr(default, name)
+        }
+        keys = ", ".join(f"{name}={shown_value(name, value)!r}" for name, value in changed.items())
+        return f"{type(self).__name__}({keys})"
+
+
+class SourceSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[source]``: which scheduler, and what its documents do not say."""
 
     profile: str = "stellaops"
@@ -73,7 +90,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return not self.uri == self.uri_env == self.uri_file is None
 
 
-class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class MongoSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[mongo]``: the server of MongoDB."""
 
     uri: str | None = None
@@ -88,7 +105,7 @@ class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long to look for a server before it counts as unreachable."""
 
 
-class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class PostgresSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[postgres]``: the server of PostgreSQL."""
 
     dsn: str | None = None
@@ -109,16 +126,18 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What fires, claims and locks across tenants acts as."""
 
 
-class PersistenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class PersistenceSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[persistence]``: which database the application uses; the cutover changes it."""
 
     scheduler: Literal["mongo", "postgres"] = "mongo"
     """The database that the scheduler's data is read from and written to."""
     shadow: Literal["off", "read"] = "off"
     """``read``: repeat every read on the other database, and log what differs."""
+    copy: Literal["refused", "may be changed"] = "refused"
+    """Whether a PostgreSQL that is a copy, which no cutover has made active, may be written to."""
 
 
-class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
+class CopySettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[copy]``: how the copy and the comparison are cut and spread."""
 
     workers: Annotated[int, Meta(ge=0, le=256)] = 0
@@ -139,14 +158,14 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Active clients and queued operations of the source's server beyond which no chunk is begun; 0: no limit."""
 
 
-class TailSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class TailSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[tail]``: how the changes of the source are applied."""
 
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
     """Processes that write rows; 1: the tail's own alone."""
 
 
-class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulerSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[scheduler]``: a worker process."""
 
     enabled: bool = True
@@ -179,7 +198,7 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     audit: bool = True
 
 
-class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class CutoverSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[cutover]``: the cutover, and the rollback."""
 
     environment: str = ""
@@ -191,6 +210,8 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A cutover that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
     """What becomes of triggers that are overdue at the cutover; keep: as each trigger's own misfire policy says."""
+    on_unwritable: Literal["warn", "refuse"] = "warn"
+    """What becomes of a schedule that is made or changed while a rollback is open, and that the source cannot state."""
     parity_check_max_age: Annotated[timedelta, _range(LEAST, MOST)] = timedelta(days=1)
     """How old the last complete comparison may be; only what changed since is compared under the fence."""
     max_quarantined_percent: Annotated[int, Meta(ge=0, le=100)] = 10
@@ -210,23 +231,25 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Export MongoDB at the cutover, so that rollback level 3 is possible."""
 
 
-class HookSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class HookSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[hooks]``: commands that are called at named points, as lists of words; empty: none is called."""
 
     timeout: Wait = timedelta(minutes=1)
     """How long a hook may take; then it is ended, and has failed."""
+    environment: list[str] = field(default_factory=list)
+    """Names of variables that hooks get although they hold a login; without it they get none of those."""
     backfill_started: list[str] = field(default_factory=list)
     backfill_ended: list[str] = field(default_factory=list)
     parity_ended: list[str] = field(default_factory=list)
     cutover_before_fence: list[str] = field(default_factory=list)
     cutover_fenced: list[str] = field(default_factory=list)
-    cutover_switched: list[str] = field(default_factory=list)
+    cutover_opened: list[str] = field(default_factory=list)
     cutover_ended: list[str] = field(default_factory=list)
     cutover_failed: list[str] = field(default_factory=list)
     rollback_ended: list[str] = field(default_factory=list)
 
 
-class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class ReportSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[report]``: where reports go, and how much they list."""
 
     directory: str = "reports"
@@ -234,7 +257,7 @@ class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Differences listed one by one; beyond that they are counted."""
 
 
-class EmbeddedSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class EmbeddedSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[embedded]``: binaries of the demo's servers; unset: those inside the wheels."""
 
     mongod: str | None = None
@@ -258,8 +281,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 
 
+_ADDRESSES: Final = (("mongo", "uri"), ("source", "uri"), ("postgres", "dsn"))
+"""Section and key of each server's address; ``<key>_env`` and ``<key>_file`` say where it is instead."""
+
+
+@checked
 def load_settings(
-    source: str | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
+    source: str | Path | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
 ) -> Settings:
     """Read the settings, then the environment, and check every key.
 
@@ -271,7 +299,7 @@ def load_settings(
 
 
 def load_with_exposed_files(
-    source: str | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
+    source: str | Path | Mapping[str, Mapping[str, Any]] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Settings, list[Path]]:
     """Return the settings as ``load_settings`` does, and the files of secrets that every user of this machine may read.
 
@@ -288,9 +316,7 @@ def load_with_exposed_files(
         file = Path(source or DEFAULT_PATH)
         tree = _read(file, required=source is not None)
     _refuse_unknown(tree, f"in {file}")
-    inline = [
-        tree.get(section, {}).get(key) for section, key in (("mongo", "uri"), ("source", "uri"), ("postgres", "dsn"))
-    ]
+    inline = [tree.get(section, {}).get(key) for section, key in _ADDRESSES]
     _overlay_environment(tree, environment)
     for section, keys in tree.items():
         for key, value in keys.items():
@@ -313,6 +339,27 @@ def load_with_exposed_files(
     return settings, [one for one in held if readable_by_all(one)]
 
 
+_KEYS_OF_ADDRESSES: Final = frozenset({"uri", "dsn", "dask_scheduler"})
+_REFERENCES: Final = ("uri_env", "uri_file", "dsn_env", "dsn_file")
+_NAME_OF_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def shown_value(key: str, value: Any) -> Any:  # noqa: ANN401 - a setting of any type
+    """Return the value of a setting as it may be shown: an address without its secrets, a hook without its arguments.
+
+    A reference is shown if it is one, and hidden if it holds an address.
+    """
+    if key in _KEYS_OF_ADDRESSES and isinstance(value, str):
+        return redact_address(value)
+    if key.endswith("_env") and isinstance(value, str):
+        return value if _NAME_OF_VARIABLE.fullmatch(value) else HIDDEN
+    if key in _REFERENCES and isinstance(value, str):
+        return redact_whole(value)
+    if key in HookSettings.__struct_fields__ and key != "environment" and isinstance(value, list):
+        return [*map(redact_whole, value[:1]), *([HIDDEN] if value[1:] else [])]
+    return redact_all(value)
+
+
 class EffectiveSetting(Struct, frozen=True):
     """One setting as it is in force, and where it comes from; credentials are taken out."""
 
@@ -333,11 +380,15 @@ def effective_settings(
     file = Path(source or DEFAULT_PATH)
     tree = _read(file, required=source is not None)
     found, values = [], settings_tree(settings)
+    replaced = {
+        (section, name) for section, key in _ADDRESSES if _replaced(section, key, environment) for name in _said(key)
+    }
     for section, keys in known_keys().items():
         for key in keys:
             variable = _variable(section, key)
-            origin = variable if variable in environment else str(file) if key in tree.get(section, {}) else "default"
-            found.append(EffectiveSetting(f"{section}.{key}", redact_all(values[section][key]), origin))
+            stated = key in tree.get(section, {}) and (section, key) not in replaced
+            origin = variable if variable in environment else str(file) if stated else "default"
+            found.append(EffectiveSetting(f"{section}.{key}", shown_value(key, values[section][key]), origin))
     return found
 
 
@@ -369,6 +420,12 @@ def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = Non
     return _unambiguous("postgres.dsn", dsn)
 
 
+def names_source(settings: Settings) -> bool:
+    """Tell whether the settings say where a source is."""
+    mongo = settings.mongo
+    return settings.source.in_postgres or any(one is not None for one in (mongo.uri, mongo.uri_env, mongo.uri_file))
+
+
 def _holds_password(text: str) -> bool:
     authority = text.partition("://")[2].partition("@")
     return bool(authority[1] and ":" in authority[0]) or re.search(r"(?i)\bpassword\s*=", text) is not None
@@ -384,15 +441,27 @@ def known_keys() -> dict[str, tuple[str, ...]]:
 
 def _read(file: Path, *, required: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return parse_toml(read_text(file))
+    except MissingError:
         if required:
             raise ConfigurationError(f"no configuration file {file}; config.example.toml shows every key") from None
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read {file}: {type(error).__name__}") from None
+    except UnreadableError as error:
+        raise ConfigurationError(f"cannot read {file}: {error}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tree of a TOML text; raise ``ValueError``, whose text says in lower case what is wrong."""
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file} is not TOML: {lowered(str(error))}") from None
+        raise ValueError(lowered(str(error))) from None
+    except RecursionError:
+        raise ValueError("its values lie too deep in one another") from None
+    except (ValueError, OverflowError):  # of Python's own conversions, which know no line
+        raise ValueError("a number or a time in it has more digits than can be read") from None
 
 
 def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
@@ -407,7 +476,21 @@ def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
                 raise ConfigurationError(f"unknown key {section}.{key} {where}{nearest(key, known[section])}")
 
 
+def _said(key: str) -> tuple[str, ...]:
+    """Return the keys that say where a server is; one of them is given."""
+    return key, f"{key}_env", f"{key}_file"
+
+
+def _replaced(section: str, key: str, environment: Mapping[str, str]) -> bool:
+    """Tell whether a variable says where a server is, in place of what the sections say of it."""
+    return any(_variable(section, name) in environment for name in _said(key))
+
+
 def _overlay_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Put the variables over the sections; one that says where a server is replaces all that the sections say of it."""
+    for section, key in _ADDRESSES:
+        if _replaced(section, key, environment):
+            tree[section] = {name: value for name, value in tree.get(section, {}).items() if name not in _said(key)}
     for name in sorted(environment):
         match = re.fullmatch(PREFIX + r"([A-Z]+)__([A-Z0-9_]+)", name)
         if match is None:
@@ -423,8 +506,8 @@ def _typed(section: str, key: str, text: str) -> object:
     if not isinstance(default, (bool, int, dict, list)):
         return text
     try:
-        tree = tomllib.loads(f"v = {text}")
-    except tomllib.TOMLDecodeError:
+        tree = parse_toml(f"v = {text}")
+    except ValueError:
         return text
     if tree.keys() != {"v"}:
         raise ConfigurationError(
@@ -496,10 +579,19 @@ def _not_text(text: str) -> str | None:
     return None if is_utf8(text) else "expected text in UTF-8"
 
 
+_COMPARED: Final = 100
+"""Known names that a name is compared with, and characters of it."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest known one, else all of them."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+    listed = list(known)
+    # a comparison takes time with the square of a name's length, and each known name is compared
+    near = difflib.get_close_matches(name[:_COMPARED], listed[:_COMPARED], n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    further = f", … ({len(listed):,} in all)" if len(listed) > _COMPARED else ""
+    return f"; known: {', '.join(listed[:_COMPARED])}{further}"
 
 
 def lowered(text: str) -> str:
@@ -541,17 +633,20 @@ def _resolve(
     if value is not None:
         return value
     if variable is not None:
+        if not _NAME_OF_VARIABLE.fullmatch(variable):  # not quoted: it may be the address itself
+            raise ConfigurationError(f"{name}_env: expected the name of an environment variable, such as THE_ADDRESS")
         if variable not in environment:
             raise ConfigurationError(f"{name}_env names the environment variable {variable}, which is not set")
         return environment[variable]
     if file is not None:
+        if redact_whole(file) != file:
+            raise ConfigurationError(
+                f"{name}_file: expected the path of a file that holds the address, not the address"
+            )
         try:
-            return Path(file).read_text(encoding="utf-8").strip()
-        except UnicodeDecodeError:
-            raise ConfigurationError(f"{name}_file cannot be read: {file}: expected text in UTF-8") from None
-        except OSError as error:
-            why = lowered(error.strerror or type(error).__name__)
-            raise ConfigurationError(f"{name}_file cannot be read: {file}: {why}") from None
+            return read_text(Path(file), most=MOST_SECRET).strip()
+        except UnreadableError as error:
+            raise ConfigurationError(f"{name}_file cannot be read: {file}: {error}") from None
     section, _, key = name.partition(".")
     raise ConfigurationError(
         f"{name} is not set; looked in [{section}] of the configuration file and in "

@@ -60,8 +60,37 @@ KIND_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 CAUSES: Final[Mapping[str, str]] = MappingProxyType({names[0]: kind for kind, names in KIND_COLUMNS.items()})
 """Column of a cause to the kind of a trigger that has it."""
 
+INDEXED: Final = frozenset(
+    {
+        "schedules.name",
+        "schedules.tags",
+        "handlers.name",
+        "runs.trace_id",
+        "runs.dedupe_key",
+        "triggers.event_name",
+        "policy_jobs.run_id",
+        "locks.key",
+    }
+)
+"""Texts that an index of the target holds, which limits their length."""
+LONGEST_KEY: Final = 2_000
+LONGEST_TENANT: Final = 500
+"""Bytes of an indexed text, and of the tenant beside it: together they fit PostgreSQL's index entry of 2704 bytes."""
+
 _BITS: Final = {"int2": 15, "int4": 31, "int8": 63}
 _BOUNDS: Final = {"schedules.priority": (0, 100), "triggers.interval_ms": (1, 2**63 - 1)}
+COUNTERS: Final = frozenset(
+    {
+        "schedules.retry_count",
+        "triggers.fire_count",
+        "runs.run_number",
+        "runs.attempt",
+        "runs.fence",
+        "policy_jobs.attempt_count",
+        "locks.fence",
+    }
+)
+"""Columns to which one is added: they hold no number to which none can be added."""
 
 
 @cache
@@ -71,4 +100,9 @@ def bounds_of(column: str) -> tuple[int, int]:
         return _BOUNDS[column]
     table, _, name = column.partition(".")
     largest = (1 << _BITS[copy_format.column_types(RECORDS[table])[name]]) - 1
-    return -largest - 1, largest
+    return -largest - 1, largest - (column in COUNTERS)
+
+
+def most_of(column: str) -> int:
+    """Return the largest number that ``table.column``, a column of numbers, accepts."""
+    return bounds_of(column)[1]

@@ -16,15 +16,20 @@ MigratorError                exit status 16: the tool failed
     ├── NotFoundError        there is no such row
     └── LostLockError        the lock is held by another one now, or by nobody
         └── BackendMovedError 2: the scheduler's data is on the other side now; open the store anew
+            └── CopyError    2: the database is a copy, and no cutover has made it active
 
 Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they
 end in quarantine or in a count, and the copy goes on. Messages are lower case, have no full stop, and never hold
 document values.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from migrator.exit_status import TOOL_FAILED, USAGE
+from migrator.redaction import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DISTRIBUTION = "scheduler-migrator"
 """What pip installs. It differs from the command: ``migrator`` on the public index is another project's."""
@@ -35,15 +40,25 @@ def install_extra(name: str) -> str:
     return f"pip install '{DISTRIBUTION}[{name}]'"
 
 
+def _safe(text: str) -> str:
+    """Return a text without credentials, as one line: a line end that it quotes would begin a line of its own."""
+    return redact(text).replace("\r", r"\u000d").replace("\n", r"\u000a")
+
+
 class MigratorError(Exception):
     """The tool failed; base of everything raised on purpose."""
 
     exit_status: ClassVar[int] = TOOL_FAILED
 
-    def __init__(self, *words: object, grant: str = "") -> None:
-        """``grant``: the statement with which an administrator gives the missing right, where that can be told."""
-        super().__init__(*words)
+    def __init__(self, *words: object, grant: str = "", lines: "Iterable[str]" = ()) -> None:
+        """Redact the words, and spell out their line ends: a message may quote what a user wrote.
+
+        ``grant``: the statement with which an administrator gives the missing right, where that can be told. ``lines``:
+        what follows the message, line by line.
+        """
+        super().__init__(*(_safe(word) if isinstance(word, str) else word for word in words))
         self.grant = grant
+        self.lines = tuple(map(_safe, lines))
 
     @property
     def sentence(self) -> str:
@@ -51,8 +66,8 @@ class MigratorError(Exception):
         return super().__str__()
 
     def __str__(self) -> str:
-        """Return the message, and the statement that an administrator calls."""
-        return f"{self.sentence}: {self.grant}" if self.grant else self.sentence
+        """Return the message, the statement that an administrator calls, and the lines that follow."""
+        return "\n".join([f"{self.sentence}: {self.grant}" if self.grant else self.sentence, *self.lines])
 
 
 class UsageError(MigratorError):
@@ -117,3 +132,7 @@ class BackendMovedError(LostLockError):
     """The scheduler's data is on the other side since a cutover, or a rollback: nothing may be done here any more."""
 
     exit_status: ClassVar[int] = USAGE
+
+
+class CopyError(BackendMovedError):
+    """The database holds a copy of another scheduler's data, and no cutover has made it active."""

@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcedRecord(Record, frozen=True, kw_only=True):
-    """A row that says where it came from; ``source`` and ``source_id`` are null for rows born here."""
+    """A row that says where it came from; ``source`` and ``source_id`` are null for rows created here."""
 
     id: Uuid
     tenant_id: Text
@@ -95,7 +95,7 @@ class Schedule(SourcedRecord, frozen=True, kw_only=True):
     table: ClassVar[str] = "schedules"
 
     name: Text
-    """Unique among a tenant's rows born here and not deleted; source data may repeat it."""
+    """Unique among a tenant's rows created here and not deleted; source data may repeat it."""
     description: Text | None = None
     enabled: Flag = True
     status: Text
@@ -117,7 +117,7 @@ class Schedule(SourcedRecord, frozen=True, kw_only=True):
     retry_delay_ms: Big | None = None
     retry_strategy: Text | None = None
     retry_cap_ms: Big | None = None
-    """Longest delay of an exponential series; null where the source names none. Rows born here get 3 600 000."""
+    """Longest delay of an exponential series; null where the source names none. Rows created here get 3 600 000."""
     retry_count: Int | None = None
     on_exhausted: Text | None = None
     timeout_ms: Big | None = None

@@ -315,6 +315,13 @@ class CutoverRecord(Part, frozen=True, kw_only=True):
     lost: dict[str, int] = {}
     """What a rollback could not write to MongoDB, by table and column."""
     gaps: tuple[str, ...] = ()
+    """Schedules that the old application does not fire as PostgreSQL did, named before the rollback."""
+    unlike: tuple[str, ...] = ()
+    """Schedules that fire otherwise after the rollback, and were not named before."""
+    export: str = ""
+    """Folder of the files with the rows that no document has."""
+    export_digest: str = ""
+    """SHA-256 of the manifest in that folder."""
 
 
 class Policy(Part, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ GRAPH_JOB_CODES: Mapping[str, int] = {
     "canceled": 4,
     "pending": 5,
 }
-"""Codes of ``graph_jobs.status``: the plan's list in its order, then the one it forgot."""
+"""Codes of ``graph_jobs.status``: the list in the plan of StellaOps, in its order, then ``pending``, which it lacks."""
 
 GRAPH_JOB_TYPES: Mapping[str, int] = {"build": 0, "overlay": 1}
 """Codes of ``graph_jobs.type``."""

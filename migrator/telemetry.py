@@ -1,41 +1,20 @@
-"""What the tool says: redaction, lines for the user, and the streams through which all output goes."""
+"""What the tool says: lines for the user, and the streams through which all output goes."""
 
 import codecs
 import json
 import os
-import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TextIO, cast
 
+from migrator.redaction import redact, redact_line
+
 LEVELS: Final = {"debug": -1, "info": 0, "warning": 1}
-
-_SECRETS = (
-    # up to the last "@": a password may hold one that is not percent-encoded
-    (re.compile(r"(?i)\b(mongodb(?:\+srv)?|postgres(?:ql)?)://[^\s'\"]*@"), r"\1://***@"),
-    (re.compile(r"(?i)\b(password|passwd|pwd|secret|token|sslpassword)(\s*[=:]\s*)('[^']*'|\S+)"), r"\1\2***"),
-)
-
-
-def redact(text: str) -> str:
-    """Take credentials out of a text: those in a URI, and the values of ``password=`` and its like."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-def redact_all(value: Any) -> Any:  # noqa: ANN401 - settings as plain values
-    """Take credentials out of every text of a plain value: documents, lists and what is in them."""
-    if isinstance(value, dict):
-        return {name: redact_all(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [redact_all(one) for one in value]
-    return redact(value) if isinstance(value, str) else value
 
 
 def is_utf8(text: str) -> bool:
@@ -67,28 +46,36 @@ def _spelled(character: str) -> str:
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
+def _visible_and_redacted(line: str) -> str:
+    return redact_line(visible(line))
+
+
 class VisibleStream:
     """A text stream that spells out what a terminal would obey (``visible``); only line ends pass as they are.
 
     It has no ``buffer``, so that nobody writes past it.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to ``stream``, which takes every character afterwards: what its encoding lacks is spelled out too."""
+    def __init__(self, stream: TextIO, *, redacting: bool = False) -> None:
+        """Write to ``stream``, which takes every character afterwards: what its encoding lacks is spelled out too.
+
+        ``redacting``: take credentials out of each line too, also of those that libraries write.
+        """
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
             reconfigure(encoding=encoding, errors="backslashreplace")
         self._stream = stream
+        self._safe: Callable[[str], str] = _visible_and_redacted if redacting else visible
 
     def write(self, text: str) -> int:
         """Write a text of one or more lines; return the number of its characters."""
-        self._stream.write(text if text.isascii() and text.isprintable() else "\n".join(map(visible, text.split("\n"))))
+        self._stream.write("\n".join(map(self._safe, text.split("\n"))))
         return len(text)
 
     def rewrite(self, text: str) -> None:
         """Write a text in place of the line that the cursor is on."""
-        self._stream.write(_ERASE_LINE + "\n".join(map(visible, text.split("\n"))))
+        self._stream.write(_ERASE_LINE + "\n".join(map(self._safe, text.split("\n"))))
 
     @property
     def below(self) -> TextIO:
@@ -103,11 +90,14 @@ class VisibleStream:
 
 
 def shield_streams() -> None:
-    """Put a ``VisibleStream`` before standard output and standard error: the one place that all output goes through."""
+    """Put a ``VisibleStream`` before standard output and standard error: the one place that all output goes through.
+
+    Standard output may be data (a script, a document), which ``cli.options`` redacts by its structure.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, VisibleStream):
-            setattr(sys, name, cast("TextIO", VisibleStream(stream)))
+            setattr(sys, name, cast("TextIO", VisibleStream(stream, redacting=name == "stderr")))
 
 
 def _rewrite(stream: TextIO, text: str) -> None:
@@ -248,7 +238,7 @@ def restore_terminal() -> None:
 
 def append_log(text: str) -> None:
     """Append to the file that the log goes to; several processes write there."""
-    descriptor = os.open(_output.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(_output.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
 
@@ -262,11 +252,11 @@ class LogStream:
     def write(self, text: str) -> int:
         """Take a text; write the lines that are complete."""
         *lines, self._part = (self._part + text).split("\n")
-        for line in lines:
+        for line in map(_visible_and_redacted, lines):
             if _output.log_file:
-                append_log(f"{visible(line)}\n")
+                append_log(f"{line}\n")
             elif _display is not None:
-                _display.print(visible(line))
+                _display.print(line)
             else:
                 sys.stderr.write(f"{line}\n")
         return len(text)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,7 @@ LONGEST = (
     "integration/cutover/test_rounds.py",
     "integration/test_sensitivity.py",
     "integration/cutover/test_reverse_sync.py",
+    "integration/cutover/test_real_libraries.py",
     "integration/verify_behaviour/test_checks.py",
     "faults/test_cutover_under_load.py",
     "integration/test_verify.py",
@@ -169,31 +171,67 @@ BOTH_CODECS = (
     "integration/test_backfill.py",
     "integration/test_hostile_documents.py::test_a_value",
     "integration/test_hostile_documents.py::test_ids",
+    "integration/test_parity.py",
+)
+MORE_OF_BOTH_CODECS = (
     "faults/test_kill_and_resume.py::test_killed_twenty_times_at_random",
     "faults/test_tail.py",
     "integration/tail/test_changes.py",
     "integration/test_agenda.py",
     "integration/test_modelled_sources.py",
-    "integration/test_parity.py",
     "integration/test_mapping.py",
     "integration/test_references.py",
     "integration/test_mixed_ids.py",
 )
 """Beginnings of the names of tests that read documents as copy, tail and parity check do.
 
-`make test` runs them with the native codec, where it is built, and once more with the Python codec. Tests of decode and
-encode alone need no second run: they call the Python codec, and ``tests.both_codecs`` compares the native one with it.
+`make test` runs the first with the native codec, where it is built, and once more with the Python codec; the deep run
+does that with the others too, whose documents ``tests.both_codecs`` and the fuzzing compare by both every day. Tests of
+decode and encode alone need no second run: they call the Python codec, and are compared in the same way.
 """
+
+SERVERS = frozenset({"clusters", "mongo_server"})
+"""Fixtures that start a server; every other fixture of servers that tests share asks for one of them."""
+FOLDERS_OF_SERVERS = frozenset({"acceptance", "bad_input", "faults", "integration"})
+"""Folders whose tests work on servers, most of them on servers of their own."""
+
+
+def needs_server(item: pytest.Item) -> bool:
+    """Tell whether a test works on a server, so that ``-m "not server"`` leaves it out."""
+    if item.path.relative_to(Path(__file__).parent).parts[0] in FOLDERS_OF_SERVERS:
+        return True
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None and "bench" in callspec.params:
+        return bool(callspec.params["bench"] != "memory")
+    return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(autouse=True)
+def without_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test that is not marked start no server: the mark would be wrong."""
+    if request.node.get_closest_marker("server") is not None:
+        return
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the test starts a server and is not marked so: see needs_server in tests/conftest.py")
+
+    monkeypatch.setattr(MongoServer, "__enter__", refuse)
+    monkeypatch.setattr(PostgresServer, "__enter__", refuse)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
-    """Mark the tests of both codecs; begin with the files that take longest, so that at the end no process waits."""
+    """Mark the tests of both codecs, and those that need a server.
+
+    Begin with the files that take longest, so that at the end no process waits.
+    """
     here = Path(__file__).parent
-    both = tuple(f"tests/{name}" for name in BOTH_CODECS)
+    both = tuple(f"tests/{name}" for name in (*BOTH_CODECS, *(MORE_OF_BOTH_CODECS if DEEP else ())))
     for item in items:
         if item.nodeid.startswith(both):
             item.add_marker(pytest.mark.codec)
+        if needs_server(item):
+            item.add_marker(pytest.mark.server)
     result = yield  # the options -m and -k choose
     ranks = {here / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
@@ -220,12 +258,32 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
         item.config.stash[DESELECTED] = True
 
 
+SLOWEST = 20
+MANY = 2_000
+"""Tests of a run from which on its slowest are told."""
+SLOWEST_FILE = Path(__file__).resolve().parents[1] / "build" / "slowest-tests.txt"
 FIGURES = "figures"
 """The property under which a test puts on record what it has measured."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests have measured, the write pause of a switch say."""
+    """Print what tests have measured, the write pause of a switch say, and the tests that took longest.
+
+    The latter are kept in a file too, so that CI has them.
+    """
+    durations: dict[str, float] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                durations[report.nodeid] = durations.get(report.nodeid, 0.0) + report.duration
+    if len(durations) >= MANY:
+        longest = sorted(durations.items(), key=itemgetter(1), reverse=True)[:SLOWEST]
+        lines = [f"{seconds:7.1f} s  {name}" for name, seconds in longest]
+        SLOWEST_FILE.parent.mkdir(exist_ok=True)
+        SLOWEST_FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        terminalreporter.write_line(f"the slowest of {len(durations)} tests, set-up included ({SLOWEST_FILE.name}):")
+        for line in lines:
+            terminalreporter.write_line(line)
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name == FIGURES:

@@ -8,7 +8,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-ASKING: Final = (("cutover", "run"), ("rollback", "run"), ("schema", "downgrade"), ("quarantine", "drop"))
+ASKING: Final = (
+    ("cutover", "run"),
+    ("rollback", "run"),
+    ("schema", "downgrade"),
+    ("quarantine", "drop"),
+    ("cutover", "release-source"),
+    ("cutover", "clean-copy"),
+)
 
 
 REPORTING: Final = (("cutover", "run"), ("rollback", "run"), ("cutover", "finish"))

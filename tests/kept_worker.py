@@ -57,9 +57,9 @@ class KeptWorker:
 
     def close(self) -> None:
         """End the process, after what it is doing."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        self._pool = None
+        pool, self._pool = self._pool, None  # first: the wait may be interrupted
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
 
 
 def forget() -> None:

@@ -56,7 +56,7 @@ def _run(page: list[Block], folder: Path) -> int:
         for number, one in enumerate(page)
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIGRATOR_")}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "USER": "ann"}
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "USER": ""}  # as in a container
     environment["MIGRATOR_COPY__WORKERS"] = "1"  # a process takes longer to start than a chunk to copy
     with subprocess.Popen(["bash", "-c", program], cwd=folder, env=environment, start_new_session=True) as shell:
         try:

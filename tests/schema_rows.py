@@ -25,6 +25,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "audit": {"category": "scheduler", "action": "pause", "occurred_at": NOW},
     "graph_jobs": {"type": 0, "status": 5, "payload": {}, "created_at": NOW, "updated_at": NOW},
     "graph_job_events": {"status": 5, "payload": {}, "created_at": NOW},
+    "parallel_triggers": {"timing": "()"},
 }
 """Table to the columns that must be given, besides id, tenant and references; parents first."""
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from migrator.config import PersistenceSettings, PostgresSettings, Settings
 from migrator.records import GraphJob, PolicyJob, Run, Schedule, Trigger
 from migrator.store.postgres.store import PostgresStore
@@ -21,8 +23,10 @@ def settings(dsn: str, **postgres: Any) -> Settings:  # noqa: ANN401 - settings 
 
 
 @contextmanager
-def opened(dsn: str, *, pool_size: int = 4, **postgres: Any) -> Iterator[PostgresStore]:  # noqa: ANN401 - as above
-    store = PostgresStore(settings(dsn, pool_size=pool_size, **postgres))
+def opened(dsn: str, *, pool_size: int = 4, copied: bool = False, **postgres: Any) -> Iterator[PostgresStore]:  # noqa: ANN401 - as above
+    """Open a store; ``copied``: as the tool does, which reads a copy that nobody may change."""
+    chosen = settings(dsn, pool_size=pool_size, **postgres)
+    store = PostgresStore(msgspec.structs.replace(chosen, persistence=PersistenceSettings()) if copied else chosen)
     try:
         yield store
     finally:

@@ -95,7 +95,16 @@ CREATE TABLE schedules (
     ])),
     CONSTRAINT ck_schedules_retry_strategy CHECK (retry_strategy = ANY (ARRAY['exponential'::text, 'fixed'::text])),
     CONSTRAINT ck_schedules_on_exhausted CHECK (on_exhausted = ANY (ARRAY['keep'::text, 'stop'::text])),
-    CONSTRAINT ck_schedules_priority CHECK (priority >= 0 AND priority <= 100)
+    CONSTRAINT ck_schedules_priority CHECK (priority >= 0 AND priority <= 100),
+    CONSTRAINT ck_schedules_times CHECK (
+        LEAST(
+            created_at, updated_at, paused_at, cancelled_at, completed_at, deleted_at
+        ) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(
+            created_at, updated_at, paused_at, cancelled_at, completed_at, deleted_at
+        ) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_schedules_counters CHECK (retry_count < 2147483647)
 );
 CREATE INDEX ix_schedules_active ON schedules (tenant_id, name, id) WHERE enabled AND deleted_at IS NULL;
 CREATE INDEX ix_schedules_page ON schedules (tenant_id, created_at DESC NULLS LAST, id)
@@ -193,7 +202,12 @@ CREATE TABLE triggers (
     ),
     CONSTRAINT ck_triggers_event CHECK (kind <> 'event'::text OR next_fire_at IS NULL),
     CONSTRAINT ck_triggers_interval_ms CHECK (interval_ms > 0),
-    CONSTRAINT ck_triggers_period CHECK (end_at > start_at)
+    CONSTRAINT ck_triggers_period CHECK (end_at > start_at),
+    CONSTRAINT ck_triggers_times CHECK (
+        LEAST(run_at, start_at, end_at, next_fire_at, last_fire_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(run_at, start_at, end_at, next_fire_at, last_fire_at) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_triggers_counters CHECK (fire_count < 9223372036854775807)
 );
 CREATE INDEX ix_triggers_due ON triggers (next_fire_at, tenant_id, id)
     WHERE enabled AND next_fire_at IS NOT NULL;

@@ -68,7 +68,16 @@ CREATE TABLE runs (
         'cancelled'::text, 'timeout'::text, 'skipped'::text
     ])),
     CONSTRAINT ck_runs_duration_ms CHECK (duration_ms >= 0),
-    CONSTRAINT ck_runs_attempt CHECK (trigger_id IS NULL OR scheduled_at IS NULL OR attempt IS NOT NULL)
+    CONSTRAINT ck_runs_attempt CHECK (trigger_id IS NULL OR scheduled_at IS NULL OR attempt IS NOT NULL),
+    CONSTRAINT ck_runs_times CHECK (
+        LEAST(
+            scheduled_at, available_at, created_at, started_at, finished_at, lease_expires_at, updated_at
+        ) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(
+            scheduled_at, available_at, created_at, started_at, finished_at, lease_expires_at, updated_at
+        ) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_runs_counters CHECK (run_number < 2147483647 AND attempt < 2147483647 AND fence < 9223372036854775807)
 );
 CREATE INDEX ix_runs_waiting ON runs (state, COALESCE(available_at, created_at), id)
     WHERE state = ANY (ARRAY['planning'::text, 'queued'::text]);
@@ -139,7 +148,10 @@ CREATE TABLE execution_logs (
         REFERENCES runs (tenant_id, id) ON DELETE CASCADE,
     CONSTRAINT ck_execution_logs_level CHECK (level = ANY (ARRAY[
         'trace'::text, 'debug'::text, 'info'::text, 'warn'::text, 'error'::text, 'fatal'::text
-    ]))
+    ])),
+    CONSTRAINT ck_execution_logs_times CHECK (
+        logged_at >= '0001-01-01 00:00:00+00' AND logged_at < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE INDEX ix_execution_logs_run ON execution_logs (run_id, logged_at, id);
 COMMENT ON TABLE execution_logs IS 'Lines of the logs of runs. They are deleted with their run.';
@@ -167,7 +179,10 @@ CREATE TABLE impact_snapshots (
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_impact_snapshots PRIMARY KEY (id, tenant_id),
     CONSTRAINT fk_impact_snapshots_run_id FOREIGN KEY (tenant_id, run_id)
-        REFERENCES runs (tenant_id, id) ON DELETE SET NULL (run_id)
+        REFERENCES runs (tenant_id, id) ON DELETE SET NULL (run_id),
+    CONSTRAINT ck_impact_snapshots_times CHECK (
+        generated_at >= '0001-01-01 00:00:00+00' AND generated_at < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE INDEX ix_impact_snapshots_run ON impact_snapshots (run_id, generated_at, id)
     WHERE run_id IS NOT NULL;
@@ -194,7 +209,10 @@ CREATE TABLE run_summaries (
     recent jsonb,
     counters jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_run_summaries PRIMARY KEY (id, tenant_id)
+    CONSTRAINT pk_run_summaries PRIMARY KEY (id, tenant_id),
+    CONSTRAINT ck_run_summaries_times CHECK (
+        updated_at >= '0001-01-01 00:00:00+00' AND updated_at < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE UNIQUE INDEX uq_run_summaries_schedule ON run_summaries (tenant_id, schedule_id)
     WHERE schedule_id IS NOT NULL;

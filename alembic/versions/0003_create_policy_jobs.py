@@ -54,7 +54,18 @@ CREATE TABLE policy_jobs (
     CONSTRAINT ck_policy_jobs_status CHECK (status = ANY (ARRAY[
         'pending'::text, 'dispatching'::text, 'submitted'::text, 'queued'::text, 'running'::text,
         'succeeded'::text, 'completed'::text, 'failed'::text, 'canceled'::text, 'replay_pending'::text
-    ]))
+    ])),
+    CONSTRAINT ck_policy_jobs_times CHECK (
+        LEAST(
+            last_attempt_at, available_at, lease_expires_at, queued_at, started_at, submitted_at, finished_at,
+            cancelled_at, cancellation_requested_at, created_at, updated_at
+        ) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(
+            last_attempt_at, available_at, lease_expires_at, queued_at, started_at, submitted_at, finished_at,
+            cancelled_at, cancellation_requested_at, created_at, updated_at
+        ) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_policy_jobs_counters CHECK (attempt_count < 2147483647)
 );
 CREATE INDEX ix_policy_jobs_status ON policy_jobs (tenant_id, status, queued_at DESC, id);
 CREATE UNIQUE INDEX uq_policy_jobs_run ON policy_jobs (tenant_id, source, run_id) NULLS NOT DISTINCT

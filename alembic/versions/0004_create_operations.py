@@ -31,7 +31,11 @@ CREATE TABLE workers (
     CONSTRAINT ck_workers_kind CHECK (kind = ANY (ARRAY['worker'::text, 'scheduler'::text])),
     CONSTRAINT ck_workers_status CHECK (status = ANY (ARRAY[
         'active'::text, 'draining'::text, 'stopped'::text, 'dead'::text
-    ]))
+    ])),
+    CONSTRAINT ck_workers_times CHECK (
+        LEAST(registered_at, last_heartbeat_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(registered_at, last_heartbeat_at) < '10000-01-01 00:00:00+00'
+    )
 );
 COMMENT ON TABLE workers IS
     'Worker and scheduler processes, in the tenant *. Which process leads is a lock, not stored here.';
@@ -62,7 +66,12 @@ CREATE TABLE locks (
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_locks PRIMARY KEY (id, tenant_id),
     CONSTRAINT uq_locks_key UNIQUE (key),
-    CONSTRAINT ck_locks_key CHECK (starts_with(key, tenant_id || '/'::text))
+    CONSTRAINT ck_locks_key CHECK (starts_with(key, tenant_id || '/'::text)),
+    CONSTRAINT ck_locks_times CHECK (
+        LEAST(acquired_at, expires_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(acquired_at, expires_at) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_locks_counters CHECK (fence < 9223372036854775807)
 );
 COMMENT ON TABLE locks IS
     'Locks: leases on resources. A released lock keeps its row, so that the fence keeps rising. The key begins '
@@ -92,7 +101,10 @@ CREATE TABLE audit (
     message text,
     metadata jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_audit PRIMARY KEY (id, tenant_id)
+    CONSTRAINT pk_audit PRIMARY KEY (id, tenant_id),
+    CONSTRAINT ck_audit_times CHECK (
+        occurred_at >= '0001-01-01 00:00:00+00' AND occurred_at < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE INDEX ix_audit_page ON audit (tenant_id, occurred_at DESC, id);
 COMMENT ON TABLE audit IS

@@ -25,6 +25,9 @@ CHANGED: dict[str, tuple[str, ...]] = {
     "locks": (),
 }
 APPEND_ONLY = ("audit",)
+# Processes live under the tenant *, and locks exclude processes: a row that a tenant inserts there with the id of a
+# process, or beside a lock, would be taken for one of them. The service reads both, and the dispatcher alone writes.
+OF_DISPATCHER = ("workers", "locks")
 
 CURRENT = "NULLIF(current_setting('app.tenant_id'::text, true), ''::text)"
 VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN NULL::text ELSE '*'::text END])"
@@ -33,11 +36,15 @@ OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
 ALL_TABLES = """
 ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
 CREATE POLICY tenant_read ON {table} FOR SELECT TO {service} USING ({visible});
-CREATE POLICY tenant_insert ON {table} FOR INSERT TO {service} WITH CHECK ({own});
 CREATE POLICY dispatcher_all ON {table} TO {dispatcher} USING (true) WITH CHECK (true);
-GRANT SELECT, INSERT ON TABLE {table} TO {service}, {dispatcher};
+GRANT SELECT ON TABLE {table} TO {service};
+GRANT SELECT, INSERT ON TABLE {table} TO {dispatcher};
 """
-CHANGED_TABLES = """
+OF_TENANTS = """
+CREATE POLICY tenant_insert ON {table} FOR INSERT TO {service} WITH CHECK ({own});
+GRANT INSERT ON TABLE {table} TO {service};
+"""
+CHANGED_BY_TENANTS = """
 CREATE POLICY tenant_update ON {table} FOR UPDATE TO {service} USING ({own}) WITH CHECK ({own});
 CREATE POLICY tenant_delete ON {table} FOR DELETE TO {service} USING ({own});
 """
@@ -49,7 +56,7 @@ DO $$
 BEGIN
     EXECUTE (
         SELECT 'GRANT UPDATE (' || string_agg(quote_ident(attname), ', ' ORDER BY attnum)
-            || ') ON TABLE {table} TO {service}, {dispatcher}'
+            || ') ON TABLE {table} TO {role}'
         FROM pg_attribute
         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
             AND attname NOT IN ('id', 'tenant_id')
@@ -78,10 +85,14 @@ def upgrade() -> None:
     if names["schema"] == "scheduler":  # no right to a temporary schema can be granted
         _execute("GRANT USAGE ON SCHEMA scheduler TO {service}, {dispatcher}", names)
     for table in (*CHANGED, *APPEND_ONLY):
-        _execute(ALL_TABLES, names, table=table, visible=VISIBLE, own=OWN)
+        _execute(ALL_TABLES, names, table=table, visible=VISIBLE)
+        if table not in OF_DISPATCHER:
+            _execute(OF_TENANTS, names, table=table, own=OWN)
     for table, deleters in CHANGED.items():
-        _execute(CHANGED_TABLES, names, table=table, own=OWN)
-        _execute(GRANT_COLUMNS, names, table=table)
+        if table not in OF_DISPATCHER:
+            _execute(CHANGED_BY_TENANTS, names, table=table, own=OWN)
+            _execute(GRANT_COLUMNS, names, table=table, role=names["service"])
+        _execute(GRANT_COLUMNS, names, table=table, role=names["dispatcher"])
         for deleter in deleters:
             _execute("GRANT DELETE ON TABLE {table} TO {role}", names, table=table, role=names[deleter])
     for which, operator in OPERATORS.items():

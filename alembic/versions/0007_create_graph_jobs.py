@@ -22,7 +22,11 @@ CREATE TABLE graph_jobs (
     correlation_id text,
     CONSTRAINT pk_graph_jobs PRIMARY KEY (id, tenant_id),
     CONSTRAINT ck_graph_jobs_type CHECK (type = ANY (ARRAY[0, 1])),
-    CONSTRAINT ck_graph_jobs_status CHECK (status = ANY (ARRAY[0, 1, 2, 3, 4, 5]))
+    CONSTRAINT ck_graph_jobs_status CHECK (status = ANY (ARRAY[0, 1, 2, 3, 4, 5])),
+    CONSTRAINT ck_graph_jobs_times CHECK (
+        LEAST(created_at, updated_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(created_at, updated_at) < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE INDEX idx_graph_jobs_tenant_status ON graph_jobs (tenant_id, status, created_at DESC);
 CREATE INDEX idx_graph_jobs_tenant_type_status ON graph_jobs (tenant_id, type, status, created_at DESC);
@@ -47,7 +51,10 @@ CREATE TABLE graph_job_events (
     CONSTRAINT pk_graph_job_events PRIMARY KEY (id, tenant_id),
     CONSTRAINT fk_graph_job_events_job_id FOREIGN KEY (tenant_id, job_id)
         REFERENCES graph_jobs (tenant_id, id) ON DELETE CASCADE,
-    CONSTRAINT ck_graph_job_events_status CHECK (status = ANY (ARRAY[0, 1, 2, 3, 4, 5]))
+    CONSTRAINT ck_graph_job_events_status CHECK (status = ANY (ARRAY[0, 1, 2, 3, 4, 5])),
+    CONSTRAINT ck_graph_job_events_times CHECK (
+        created_at >= '0001-01-01 00:00:00+00' AND created_at < '10000-01-01 00:00:00+00'
+    )
 );
 CREATE INDEX idx_graph_job_events_job ON graph_job_events (job_id, created_at DESC);
 COMMENT ON TABLE graph_job_events IS

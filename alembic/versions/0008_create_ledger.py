@@ -269,6 +269,7 @@ CREATE TABLE decisions (
     at timestamptz DEFAULT now() NOT NULL,
     tool_version text NOT NULL,
     detail jsonb DEFAULT '{}'::jsonb NOT NULL,
+    checksum bytea,
     CONSTRAINT pk_decisions PRIMARY KEY (id)
 );
 COMMENT ON TABLE decisions IS 'Recorded decisions of people.';
@@ -279,6 +280,8 @@ COMMENT ON COLUMN decisions.reason IS 'why';
 COMMENT ON COLUMN decisions.at IS 'when';
 COMMENT ON COLUMN decisions.tool_version IS 'version';
 COMMENT ON COLUMN decisions.detail IS 'with what';
+COMMENT ON COLUMN decisions.checksum IS
+    'SHA-256 over this row, as the tool wrote it; null: written by an older version';
 """
 
 

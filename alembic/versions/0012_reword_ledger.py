@@ -99,6 +99,19 @@ def _change_word(place: str, old: str, new: str) -> str:
     return f"UPDATE {table} SET {column} = '{new}' WHERE {column} = '{old}';\n"  # noqa: S608 - literals of this file
 
 
+def _change_decision(old: str, new: str) -> str:
+    """Return the statement that changes the kind of a decision, and its checksum, if that is right."""
+    rest = "stored.who, stored.reason, extract(epoch FROM stored.at), stored.tool_version, stored.detail"
+    was, becomes = (
+        f"sha256(convert_to(jsonb_build_array(stored.id, {kind}, {rest})::text, 'UTF8'))"
+        for kind in ("stored.kind", f"'{new}'::text")
+    )
+    return f"""
+UPDATE decisions AS stored SET kind = '{new}', checksum = CASE WHEN checksum = {was} THEN {becomes} ELSE checksum END
+WHERE kind = '{old}';
+"""  # noqa: S608 - literals of this file
+
+
 def _change_state(old: str, new: str) -> str:
     return f"""
 ALTER TABLE cutovers DROP CONSTRAINT ck_cutovers_state;
@@ -157,7 +170,7 @@ def upgrade() -> None:
     """Rename the tables, and change the words in the rows."""
     statements = [RENAME, RENAME_NOT_NULL, _change_class("residue", "remainder"), _change_state("switched", "cut-over")]
     statements += [_change_word("cutover_steps.step", old, new) for old, new in _STEPS.items()]
-    statements += [_change_word("decisions.kind", old, new) for old, new in _DECISIONS.items()]
+    statements += [_change_decision(old, new) for old, new in _DECISIONS.items()]
     statements += [_change_member("cutovers.detail", old, new) for old, new in _DETAIL.items()]
     members, old, new = _METRICS
     statements += [_change_member("cutovers.detail", old, new, within=one) for one in members]
@@ -173,7 +186,7 @@ def downgrade() -> None:
     statements.append(_change_member("cutovers.fence", "revoked", "taken"))
     statements += [_change_member("cutovers.detail", new, old, within=one) for one in members]
     statements += [_change_member("cutovers.detail", new, old) for old, new in _DETAIL.items()]
-    statements += [_change_word("decisions.kind", new, old) for old, new in _DECISIONS.items()]
+    statements += [_change_decision(new, old) for old, new in _DECISIONS.items()]
     statements += [_change_word("cutover_steps.step", new, old) for old, new in _STEPS.items()]
     statements += [_change_state("cut-over", "switched"), _change_class("remainder", "residue"), RENAME_BACK]
     statements.append(RENAME_NOT_NULL)

@@ -21,7 +21,12 @@ CREATE TABLE parallel_triggers (
     next_fire_at timestamptz,
     last_fire_at timestamptz,
     fire_count bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT pk_parallel_triggers PRIMARY KEY (id, tenant_id)
+    CONSTRAINT pk_parallel_triggers PRIMARY KEY (id, tenant_id),
+    CONSTRAINT ck_parallel_triggers_times CHECK (
+        LEAST(began_at, next_fire_at, last_fire_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(began_at, next_fire_at, last_fire_at) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_parallel_triggers_counters CHECK (fire_count < 9223372036854775807)
 );
 COMMENT ON TABLE parallel_triggers IS
     'What triggers that came from the source fire here in a parallel run. The triggers themselves follow the source.';

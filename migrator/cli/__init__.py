@@ -41,7 +41,9 @@ COMMANDS = {
 }
 """Command → the module of this package that defines it, and its short help."""
 
-SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "scheduler run"})
+SLOW_TO_END = frozenset(
+    {"cutover abort", "cutover finish", "cutover release-source", "cutover run", "rollback run", "scheduler run"}
+)
 """Commands that, when interrupted, lift a fence first or end the runs that they work on."""
 
 

@@ -34,7 +34,12 @@ def named_approval_options(command: Command) -> Command:
 
 
 def approval(who: str | None, reason: str | None) -> Approval:
-    """Return who wants it and why; nobody named: the user of this session, without a reason."""
+    """Return who wants it and why; nobody named: the user of this session, without a reason.
+
+    Raises ``UsageError`` for a name that is given and empty: a variable of a script may be.
+    """
+    if who is not None and not _words(who):
+        raise UsageError("--who is empty: name who decided it, or leave the option out for the user of this session")
     return Approval(_words(who) or _user(), _words(reason))
 
 

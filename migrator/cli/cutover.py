@@ -1,9 +1,10 @@
 """Commands around a cutover: ``doctor``, ``cutover``, ``rollback``."""
 
-from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn, TypeVar, cast
+from typing import Final, NoReturn, TypeVar, cast
 
 import click
 import msgspec
@@ -18,6 +19,7 @@ from migrator.cli.confirmation import (
     yes_option,
 )
 from migrator.cli.options import (
+    AllowanceType,
     DurationType,
     allow_quarantined_option,
     common_options,
@@ -31,7 +33,18 @@ from migrator.cli.options import (
 from migrator.cli.parity import NOT_RECORDED, parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
-from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status, waivers
+from migrator.cutover import (
+    completion,
+    copied_database,
+    cutover,
+    first_fires,
+    metrics,
+    parallel,
+    processes,
+    rollback,
+    status,
+    waivers,
+)
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions, gate_lines, unmet
@@ -48,6 +61,7 @@ from migrator.exit_status import Allowance, mask
 from migrator.parity.recorded_check import check_and_record
 from migrator.report import cutover as moved
 from migrator.sources import profile_of
+from migrator.store.postgres import epoch
 from migrator.telemetry import say
 from migrator.verify.cutover_report import EndReport, report_into
 
@@ -115,7 +129,9 @@ def compare_command(config: str | None, allow_quarantined: Allowance, *, dry_run
 
 @cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")
 @named_approval_options
-@click.option("--end", "ended", is_flag=True, help="End the parallel run: every handler runs on PostgreSQL.")
+@click.option(
+    "--end", "ended", is_flag=True, help="End the parallel run. A copy then claims nothing until the cutover."
+)
 @click.option(
     "--waive",
     "waived",
@@ -156,7 +172,7 @@ def parallel_command(
     profile = profile_of(settings.source)
     standing: tuple[Waiver, ...] = ()
     verb = "would be recorded" if dry_run else "recorded"
-    lines = [f"{verb}: every handler runs on PostgreSQL"]
+    lines = [f"{verb}: the parallel run is over"]
     with target_connection(settings) as target:
         if dry_run and ended:
             parallel.require_begun(target)
@@ -174,6 +190,11 @@ def parallel_command(
         else:
             parallel.begin(target, profile, by.who, by.reason)
             standing = waivers.waivers(target)
+        lines.append(
+            "PostgreSQL is a copy: no process claims anything there until the cutover"
+            if epoch.is_closed_copy(target)
+            else "every handler runs on PostgreSQL"
+        )
     stability = format_duration(settings.cutover.stability)
     if waived or unwaived:
         lines = [
@@ -250,12 +271,13 @@ def status_command(config: str | None, wait: timedelta | None, *, as_json: bool)
     """Show the state of the last cutover: steps, reverse sync, processes on PostgreSQL, and the key metrics.
 
     Exit status 4 if a person must act: a cutover, rollback or finish was interrupted, or the reverse sync has
-    stopped. The last lines then name the command to call.
+    stopped. The last lines then name the command to call. Exit status 1 if others than the reverse sync wrote in
+    MongoDB since the cutover.
     """
     found = cutover_status(load(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
     show(found, _status_lines(found), as_json=as_json)
     missing = wait is not None and not (found.arrivals and found.arrivals.complete)
-    finish(mask(unverified=missing or found.attention))
+    finish(mask(different=unmet(list(found.source)), unverified=missing or found.attention))
 
 
 @cutover_group.command("report", short_help="Write the report of the last cutover, to be signed.")
@@ -283,9 +305,59 @@ def report_command(
     finish(result.exit_status())
 
 
+@cutover_group.command("clean-copy", short_help="Export and remove what a rehearsal made in a copy.")
+@named_approval_options
+@yes_option
+@dry_run_option
+@common_options
+def clean_copy_command(
+    config: str | None, who: str | None, reason: str | None, *, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Remove the rows of a copy that came neither from the source nor from a parallel run; they are exported first.
+
+    The copy may then not be changed any more. Copied rows that a rehearsal changed stay as they are: call migrator
+    parity --repair apply afterwards, which the cutover requires. --dry-run counts the rows.
+    """
+    by = named_approval(who, reason, "removing rows")
+    settings = load(config)
+    now = datetime.now(UTC)
+    folder = _file(config).absolute().parent / settings.cutover.backup_directory / f"copy-{now:%Y%m%d-%H%M%S}"
+    with target_connection(settings) as target:
+        confirm(
+            settings,
+            "removal of the rows that did not come from the source",
+            lambda: _made_lines(copied_database.made_rows(target)),
+            yes=yes or dry_run,
+        )
+        done = copied_database.clean(settings, target, folder, by, dry_run=dry_run)
+    lines = [*_made_lines(done.rows)]
+    if dry_run:
+        lines.append("nothing was written")
+    else:
+        lines += [f"exported to {done.folder} and removed"] if done.folder else []
+        lines.append("the copy may not be changed any more; next: migrator parity --repair apply")
+    show(done, lines, as_json=as_json)
+    finish(mask())
+
+
+def _made_lines(rows: Mapping[str, int]) -> Iterator[str]:
+    yield from (
+        f"{table}: {count:,} rows came neither from the source nor from a parallel run" for table, count in rows.items()
+    )
+    if not rows:
+        yield "every row came from the source or from a parallel run"
+
+
 @cutover_group.command("finish", short_help="Close the rollback window.")
 @click.option("--now", "early", is_flag=True, help="Before the window is over; needs --who and --reason.")
 @named_approval_options
+@click.option(
+    "--allow-writes",
+    type=AllowanceType(),
+    default=0,
+    metavar="N|all",
+    help="Allow at most N documents that others wrote in MongoDB since the cutover, and that PostgreSQL does not have.",
+)
 @report_option
 @dry_run_option
 @common_options
@@ -293,27 +365,78 @@ def finish_command(
     config: str | None,
     who: str | None,
     reason: str | None,
+    allow_writes: Allowance,
     *,
     early: bool,
     report: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
+    """Close the rollback window: end the reverse sync, remove the outbox. A rollback is refused afterwards.
 
-    Refused until the window (cutover.window) is over, unless --now. Prints what has to be removed by hand.
+    Refused until the window (cutover.window) is over, unless --now, and if others than the reverse sync wrote in
+    MongoDB since the cutover. MongoDB stays fenced: cutover release-source opens it. Prints what has to be removed by
+    hand.
     """
     by = named_approval(who, reason, "closing the window early") if early else None
     settings = load(config)
     if dry_run:
-        found = completion.finish(settings, early=by, dry_run=True).cutover
-        would = "would end the reverse sync, remove the outbox and the tail's indexes, and lift the fence of MongoDB"
-        show({"would_finish": found.id}, [would, "nothing was written"], as_json=as_json)
+        planned = completion.finish(settings, early=by, allowed_writes=allow_writes, dry_run=True)
+        would = "would end the reverse sync, and remove the outbox and the tail's indexes; MongoDB stays fenced"
+        lines = [would, *gate_lines(planned.gates), "nothing was written"]
+        show({"would_finish": planned.cutover.id, "gates": planned.gates}, lines, as_json=as_json)
         finish(mask())
     end = EndReport(settings, config, wanted=report)
-    done = _reported(end, lambda: completion.finish(settings, early=by))
-    lines = ["finished: the reverse sync has ended, and the fence of MongoDB is lifted", "to be removed by hand:"]
+    done = _reported(end, lambda: completion.finish(settings, early=by, allowed_writes=allow_writes))
+    lines = [
+        *gate_lines(done.gates),
+        "finished: the reverse sync has ended; MongoDB stays fenced",
+        "to be removed by hand:",
+    ]
     _show_reported(done, [*lines, *(f"  [ ] {one}" for one in done.cleanup)], end, as_json=as_json)
+
+
+@cutover_group.command("release-source", short_help="Open MongoDB for writes, after the cutover is finished.")
+@approval_options
+@yes_option
+@dry_run_option
+@common_options
+def release_source_command(
+    config: str | None, who: str | None, reason: str | None, *, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Lift the fence of MongoDB when the rollback window is closed. What is written there then goes nowhere.
+
+    No command needs it: call it if MongoDB, or its server, serves others. It says who can write then. On a terminal it
+    shows that, and asks for the environment's name.
+    """
+    settings = load(config)
+    if dry_run:
+        planned = completion.release_source(settings, approval(who, reason), dry_run=True)
+        show(
+            planned,
+            ["would lift the fence of MongoDB", *_release_lines(planned), "nothing was written"],
+            as_json=as_json,
+        )
+        finish(mask())
+
+    def summary() -> Iterator[str]:
+        yield "the fence of MongoDB is lifted"
+        yield from _release_lines(completion.release_source(settings, approval(who, reason), dry_run=True))
+
+    confirm(settings, "release of MongoDB", summary, yes=yes, backend="mongo")
+    done = completion.release_source(settings, approval(who, reason))
+    said = "released: MongoDB accepts writes again" if done.fenced else "MongoDB accepted writes already"
+    show(done, [said, *_release_lines(done)], as_json=as_json)
+
+
+def _release_lines(found: completion.ReleaseResult) -> Iterator[str]:
+    """Yield who can write in MongoDB without the fence, and what becomes of it."""
+    yield f"who can write there then: {', '.join(found.writers) or 'nobody but the tool'}"
+    if found.connected is None:
+        yield "who of them is connected now: not known: the tool's user may not see connections (inprog)"
+    else:
+        yield f"who of them is connected now: {', '.join(found.connected) or 'nobody'}"
+    yield "what they write goes nowhere: nothing carries it to PostgreSQL, and no rollback reads it"
 
 
 def _file(config: str | None) -> Path:
@@ -354,6 +477,7 @@ def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> 
     pause = "not known" if planned.pause_s is None else f"{planned.pause_s:.1f} s"
     yield f"expected write pause: {pause}, at most {planned.pause_limit_s:g} s"
     yield planned.overdue_words
+    yield from first_fires.lines(planned.first_fires)
 
 
 def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
@@ -362,6 +486,7 @@ def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
     documents = "document" if done.compared == 1 else "documents"
     yield f"write pause: {done.pause_s:.2f} s; {done.compared:,} {documents} compared under the fence"
     yield f"overdue triggers: {done.overdue:,}"
+    yield from first_fires.lines(done.first_fires)
     yield f"the old configuration is kept in {done.cutover.backup_path}"
     found = processes.arrivals(settings)
     if found is not None:
@@ -383,10 +508,23 @@ def _plan_lines(found: CutoverPlan) -> Iterator[str]:
     pause = "not known yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s:g} s"
     yield found.overdue_words
-    if found.rollback_words:
-        yield found.rollback_words
+    yield from first_fires.lines(found.first_fires)
+    yield from _loss_lines(found.rollback_words)
     in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
     yield "ready: migrator cutover run" if found.ready else f"not ready, because of {in_the_way}; nothing was changed"
+
+
+WIDTH: Final = 120
+
+
+def _loss_lines(words: str) -> Iterator[str]:
+    """Yield what a rollback could not give to the old application: one line for each thing that has no place there."""
+    first, *losses = words.split("; ")
+    yield from textwrap.wrap(f"{first}:" if losses else first, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    for loss in losses:
+        yield from textwrap.wrap(
+            loss, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+        )
 
 
 def _status_lines(found: CutoverStatus) -> Iterator[str]:
@@ -411,9 +549,17 @@ def _status_lines(found: CutoverStatus) -> Iterator[str]:
         yield f"a rollback is possible until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, then until cutover finish"
     if found.arrivals is not None:
         yield from processes.lines(found.arrivals)
+    yield from _source_lines(found)
     yield from metrics.lines(found.metrics)
     if found.attention is not None:
         yield from status.attention_lines(found.attention)
+
+
+def _source_lines(found: CutoverStatus) -> Iterator[str]:
+    """Yield who wrote in MongoDB since the cutover, and what opens it when the cutover is finished."""
+    yield from gate_lines(found.source)
+    if found.source and found.cutover is not None and found.cutover.state == "finished":
+        yield f"MongoDB stays fenced until {status.RELEASE}"
 
 
 @click.group("rollback")
@@ -476,6 +622,7 @@ def rollback_run_command(
     end = EndReport(settings, config, wanted=report)
     done = _reported(end, lambda: rollback.run(settings, file, chosen, by))
     _show_reported(done, _rollback_lines(done), end, as_json=as_json)
+    finish(mask(different=done.unlike))
 
 
 def _rollback_lines(done: RollbackResult) -> Iterator[str]:
@@ -484,6 +631,11 @@ def _rollback_lines(done: RollbackResult) -> Iterator[str]:
     yield from (f"{word}: {place}: {count:,}" for place, count in done.lost.items())
     yield from gap_lines(done.gaps)
     if done.folder:
-        yield f"exported to {done.folder}"
+        yield f"exported to {done.folder}, SHA-256 of its manifest.json {done.digest}"
+    if done.tables:
+        yield f"every row of the removed schema: {done.tables}"
+    if done.unlike:
+        yield "not as it was said before, so look at these schedules now:"
+        yield from gap_lines(done.unlike)
     yield "not removed:"
     yield from (f"  {one}" for one in done.left)

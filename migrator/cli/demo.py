@@ -23,6 +23,7 @@ from migrator.cli.options import (
     finish,
     load,
     print_lines,
+    print_progress,
     show,
 )
 from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
@@ -127,7 +128,7 @@ def run_demo(
         _print_section("backfill", text.backfill_lines(done, dry_run=False))
         _print_title("verify")
         request = Request(scratch_on_source=True, allow_quarantined=allowed)
-        result, folder = verify_into(settings, request, directory=report_dir, say=_print_error)
+        result, folder = verify_into(settings, request, directory=report_dir, say=print_progress)
         items = faulty_documents(number)
         write_private(folder / MANIFEST, manifest(items).encode())
         found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}

@@ -11,7 +11,7 @@ from migrator import states
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
 from migrator.cli.text import count_words, table_lines
-from migrator.config import Settings
+from migrator.config import LARGEST, Settings
 from migrator.pipeline.status import copied_until
 from migrator.scheduler.operations import (
     DATABASES,
@@ -44,6 +44,8 @@ VERBS: Final = {
     "delete": "deleted",
 }
 LARGEST_PAGE: Final = 1_000
+FIRST_YEAR: Final = 1900
+"""Of a time from which runs are listed: earlier than any run, and far from what neither server can hold."""
 
 
 class _Instant(click.ParamType[datetime]):
@@ -55,9 +57,12 @@ class _Instant(click.ParamType[datetime]):
         """Return the time."""
         try:
             found = datetime.fromisoformat(str(value))
-        except ValueError:
+            found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
             self.fail(f"{value} is no time; expected for example 2026-03-01 or 2026-03-01T14:30:00+01:00", param, ctx)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        if found.year < FIRST_YEAR:
+            self.fail(f"{value} is before every run; expected a time of the year {FIRST_YEAR} or later", param, ctx)
+        return found
 
 
 _backend_option = click.option(
@@ -111,7 +116,7 @@ def jobs_group() -> None:
     metavar="N",
     help="At most so many jobs.",
 )
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave the first N out.")
+@click.option("--offset", type=click.IntRange(0, LARGEST), default=0, metavar="N", help="Leave the first N out.")
 @_backend_option
 @common_options
 def list_command(

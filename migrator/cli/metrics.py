@@ -13,7 +13,7 @@ from migrator.pipeline.tail import metrics as tail_metrics
 from migrator.prometheus import prometheus_text
 from migrator.scheduler import metrics
 from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants
-from migrator.store import open_scheduler_store
+from migrator.store import open_readable_store
 from migrator.store.queue import served_tenants
 from migrator.telemetry import say
 
@@ -24,7 +24,7 @@ def print_metrics(
     """Print the metrics and end the command; the thresholds are ``NAME=N``."""
     thresholds = [metrics.parse_threshold("max", one) for one in most]
     thresholds += [metrics.parse_threshold("min", one) for one in least]
-    with closing(open_scheduler_store(settings)) as store:
+    with closing(open_readable_store(settings)) as store:
         samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store.queue))
         samples += metrics.key_samples(metrics.take_key_metrics(store))
     samples += cutover_metrics.samples(cutover_metrics.recorded(settings))

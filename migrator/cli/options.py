@@ -10,7 +10,8 @@ import msgspec
 from migrator.config import DEFAULT_PATH, Settings, load_with_exposed_files
 from migrator.durations import LEAST, MOST, parse_duration
 from migrator.exit_status import Allowance
-from migrator.telemetry import say, set_output, visible
+from migrator.redaction import redact_json, redact_line
+from migrator.telemetry import say, set_output, shows_progress, visible, write_line
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -74,7 +75,7 @@ workers_option = click.option(
 )
 
 
-class _Allowance(click.ParamType[Allowance]):
+class AllowanceType(click.ParamType[Allowance]):
     """A number of documents, or ``all``."""
 
     name = "N|all"
@@ -112,7 +113,7 @@ class DurationType(click.ParamType[timedelta]):
 
 allow_quarantined_option = click.option(
     "--allow-quarantined",
-    type=_Allowance(),
+    type=AllowanceType(),
     default=0,
     metavar="N|all",
     help="Allow at most N documents in quarantine; more set bit 8 of the exit status.",
@@ -140,14 +141,20 @@ def load(config: str | None, **copy: object) -> Settings:
 
 
 def finish(status: int) -> NoReturn:
-    """End the command with ``status``, a bit mask (design, command line)."""
+    """End the command with ``status``, a bit mask (``migrator.exit_status``)."""
     raise click.exceptions.Exit(status)
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for people; a line that quotes a name with a line end, or with what a terminal obeys, stays one."""
+    """Print lines for people, redacted; a line that quotes a line end, or what a terminal obeys, stays one."""
     for line in lines:
-        click.echo(visible(line))
+        click.echo(redact_line(visible(line)))
+
+
+def print_progress(line: str) -> None:
+    """Write a line about a check that has ended on standard error, unless no progress is wanted."""
+    if shows_progress():
+        write_line(line)
 
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
@@ -159,5 +166,5 @@ def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document, its keys sorted; bytes as base64."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode())
+    """Print one JSON document, redacted, its keys sorted; bytes as base64."""
+    click.echo(redact_json(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode()))

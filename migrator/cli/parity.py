@@ -117,9 +117,14 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
             f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
         )
+    told: set[str] = set()
     for one in outcome.collections:
         for cause in one.causes:
             yield f"{one.collection}: {cause.count:,} x {cause.side} {_place(cause.table, cause.path)}: {cause.cause}"
+            fix = CAUSES[cause.cause].fix if cause.cause in CAUSES else ""
+            if fix and cause.cause not in told:
+                told.add(cause.cause)
+                yield f"  likely fix: {fix}"
         for difference in one.differences[:5]:
             place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
             yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
@@ -133,7 +138,18 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
     yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
     if outcome.unproven:
         yield f"unverified: {outcome.unproven}"
+    yield from _active_lines(outcome)
     yield parity_total(outcome)
+
+
+def _active_lines(outcome: ParityOutcome) -> Iterator[str]:
+    if outcome.active_since is not None:
+        yield (
+            f"PostgreSQL is active since {outcome.active_since:%Y-%m-%d %H:%M:%S} UTC: compared is what it did not"
+            " change since; its changes are no differences"
+        )
+        made = ", ".join(f"{count:,} {table}" for table, count in outcome.created.items())
+        yield from [f"created on PostgreSQL, and not compared: {made}"] * bool(made)
 
 
 def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
@@ -171,6 +187,7 @@ def parity_total(outcome: ParityOutcome) -> str:
         ("ledger entries that differ", sum(one.ledger for one in done)),
         ("enabled schedules that never fire", outcome.silent_total),
         ("aggregates that differ", sum(one.differing_total for one in outcome.both_aggregates)),
+        ("changed on PostgreSQL since the cutover", sum(one.changed for one in documents)),
         ("quarantined", sum(one.quarantined for one in documents)),
         ("dropped from quarantine", dropped),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents) - dropped),

@@ -57,6 +57,7 @@ def sign_command(result_json: Path, key: Path, *, dry_run: bool, as_json: bool) 
     private = integrity.read_private_key(key)
     signed = integrity.sign(integrity.read_result(result_json), private)
     written = [result_json, *renderer.paths(result_json.parent)]
+    renderer.refuse_links(written[1:])  # the result itself is replaced, in one step
     if not dry_run:
         renderer.write_result(signed, result_json)
         renderer.write_renderings(signed, result_json.parent)

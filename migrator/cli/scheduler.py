@@ -16,7 +16,7 @@ from migrator.scheduler.health import status_lines, status_of
 from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
 from migrator.scheduler.retention import RetentionRule, apply_all, archive_of, is_allowed
-from migrator.store import open_scheduler_store
+from migrator.store import open_readable_store
 from migrator.telemetry import say
 
 
@@ -58,7 +58,7 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
 def status_command(config: str | None, *, as_json: bool) -> None:
     """Show the leader, the processes, counts of schedules and runs, and the next fires."""
     settings = load(config)
-    with closing(open_scheduler_store(settings)) as store:
+    with closing(open_readable_store(settings)) as store:
         found = status_of(store, None, silent_for=settings.scheduler.dead_after)
     show(found, status_lines(found), as_json=as_json)
     finish(0)
@@ -118,7 +118,7 @@ def retention_command(
     folder = archive_of(own) if archive is None else Path(archive)
     if folder is not None:
         check_folder(folder)
-    with closing(open_scheduler_store(settings)) as store:
+    with closing(open_readable_store(settings)) as store:
         tenants = known_tenants(store, tenant) or None
         allowed = not dry_run and (yes or is_allowed(own, store.now()))
         jobs = Jobs(store, settings)

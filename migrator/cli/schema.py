@@ -131,9 +131,11 @@ def check(config: str | None, *, as_json: bool) -> None:
     if found:
         with target_connection(settings) as target:
             found, revoked = split_revoked(target, settings.postgres, found)
+    found, additions = catalogue.split_harmless(found)
     behind = [place for place in places if place.pending]
     if as_json:
-        print_json({"schemas": places, "differences": found, "revoked_by_the_fence": revoked})
+        told = {"schemas": places, "differences": found, "additions": additions, "revoked_by_the_fence": revoked}
+        print_json(told)
     else:
         for place in behind:
             click.echo(f"{place.branch}: to apply: {', '.join(place.pending)}; call migrator schema upgrade")
@@ -141,6 +143,7 @@ def check(config: str | None, *, as_json: bool) -> None:
             print_lines([f"{one.object}: {one.kind}"])
             click.echo(f"  expected: {one.expected or 'nothing'}")  # a definition may have several lines
             click.echo(f"  found:    {one.found or 'nothing'}")
+        print_lines([f"{one.object}: added, and harms nothing ({one.found})" for one in additions])
         if revoked:
             click.echo(
                 f"{count_words(revoked, 'grant')} without the rights to write: the fence of PostgreSQL is closed"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
     from migrator.pipeline.backfill import BackfillResult
     from migrator.pipeline.census import Census
     from migrator.pipeline.plan import BackfillPlan
-    from migrator.pipeline.source_check import Example, SourceSample
+    from migrator.pipeline.source_check import BrokenReference, Example, SourceSample
     from migrator.pipeline.status import CopyStatus, TailStatus
     from migrator.pipeline.tail.loop import TailResult
 
@@ -62,6 +62,7 @@ def sample_lines(found: "SourceSample") -> Iterator[str]:
             for reason in reasons:
                 where = f" at {reason.path}" if reason.path else ""
                 yield f"{one.collection}: {verb}: {reason.kind}{where}: {_documents(reason.documents)}"
+        yield from (_reference_line(one.collection, reference) for reference in one.references)
         yield from (f"{one.collection}: skipped: {why}: {_documents(count)}" for why, count in one.skipped.items())
         for word in one.words:
             what = f"the word {word.word!r}" if word.word else "words (--show-values lists them)"
@@ -72,6 +73,16 @@ def sample_lines(found: "SourceSample") -> Iterator[str]:
         yield f"not in database {found.database}: {', '.join(found.missing)}"
     if found.unknown:
         yield f"not read by {found.profile}: {', '.join(found.unknown)}"
+
+
+def _reference_line(collection: str, found: "BrokenReference") -> str:
+    words = (
+        f"{collection}: reference {found.path} to {found.collection}: {found.dangling:,} of {found.documents:,}"
+        f" documents name no _id of {found.collection}"
+    )
+    if found.field:
+        return f"{words}, and its field {found.field} has such values: only a reference by the _id can be mapped"
+    return f"{words}: they are loaded without the reference"
 
 
 def _documents(count: int) -> str:

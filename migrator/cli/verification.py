@@ -1,5 +1,6 @@
 """The command ``verify``."""
 
+import inspect
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,14 @@ from migrator.cli.options import (
     finish,
     load,
     print_lines,
+    print_progress,
     show,
     workers_option,
 )
-from migrator.config import DEFAULT_PATH
-from migrator.errors import UsageError
+from migrator.config import DEFAULT_PATH, Settings, names_source
+from migrator.errors import ConfigurationError, UsageError
 from migrator.report import wording
-from migrator.verify.areas import WRITING_AREAS
+from migrator.verify.areas import AREAS, WRITING_AREAS
 from migrator.verify.checks.load import CHECK as LOAD
 from migrator.verify.checks.load import LoadSize
 from migrator.verify.fresh_start import FreshStart, needs_source
@@ -31,7 +33,12 @@ from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_i
 
 
 @click.command("verify")
-@click.option("--only", multiple=True, metavar="AREA", help="Only this area; repeatable. The rest is unverified.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AREA|CHECK",
+    help="Only this area, or this check (area.name); repeatable. The rest is unverified. --dry-run lists all.",
+)
 @click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; repeatable. It is unverified.")
 @click.option(
     "--fail-on",
@@ -142,10 +149,11 @@ def verify_command(
 ) -> None:
     """Run every check, and write the result and its renderings into reports/<run>/.
 
+    The areas: AREAS.
+
     Exit status, a bit mask: 1 a difference or a failed check, 2 usage or configuration, 4 something was left
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
     """
-    request = Request(**asked, config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None)
     start = None
     if fresh_start:
         start = FreshStart(
@@ -154,6 +162,9 @@ def verify_command(
     elif who or reason or upgrade or allow_nonempty:
         raise UsageError("--who, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
     settings = load(config, workers=workers)
+    request = Request(**asked, config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None)
+    if start is None:
+        _require_source(settings, request)
     if dry_run:
         _show_plan(request, start, Path(report_dir or settings.report.directory), as_json=as_json)
         finish(0)
@@ -161,7 +172,7 @@ def verify_command(
         settings,
         request,
         directory=report_dir,
-        say=lambda line: click.echo(line, err=True),
+        say=print_progress,
         sign_key=sign_key,
         start=start,
     )
@@ -170,6 +181,19 @@ def verify_command(
     else:
         print_lines(wording.terminal_lines(result, str(folder)))
     finish(result.exit_status())
+
+
+# A docstring cannot be computed, and the areas are told in one place.
+verify_command.help = inspect.cleandoc(verify_command.help or "").replace("AREAS", ", ".join(AREAS))
+
+
+def _require_source(settings: Settings, request: Request) -> None:
+    """Raise ``ConfigurationError`` for checks that compare with a source if the settings name none."""
+    if not names_source(settings) and any(needs_source(one.id) for one in planned_checks(request)):
+        raise ConfigurationError(
+            "there is no source to compare with ([mongo] is not set); if there is none, say so: migrator verify"
+            " --fresh-start --who NAME --reason WHY"
+        )
 
 
 def _show_plan(request: Request, start: FreshStart | None, directory: Path, *, as_json: bool) -> None:

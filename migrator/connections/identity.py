@@ -12,7 +12,7 @@ from migrator.config import Settings, postgres_dsn, settings_tree
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import ConfigurationError
-from migrator.telemetry import redact_all
+from migrator.redaction import redact_all
 
 UNNAMED = "not named"
 

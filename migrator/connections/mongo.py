@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pymongo
 from bson.timestamp import Timestamp
@@ -28,10 +28,16 @@ from pymongo.synchronous import monitor
 
 from migrator.config import Settings, lowered, mongo_uri
 from migrator.errors import ConfigurationError, DeniedError, RefusedError, UnreachableError
-from migrator.telemetry import redact
+from migrator.redaction import redact
 
 MongoDatabase: TypeAlias = Database[dict[str, Any]]
 
+OLDEST: Final = 5
+"""The oldest major version of the source; 4.4 lacks operators of the aggregates that a parity check compares."""
+
+SCHEMES = ("mongodb://", "mongodb+srv://")
+LONGEST_DATABASE = 63
+"""Bytes of the name of a database, as the server limits them."""
 AUTHENTICATION_FAILED = 18
 UNAUTHORIZED = 13
 TRANSIENT_CODES = (43, 175, 237)
@@ -42,9 +48,12 @@ TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError")
 def open_source(settings: Settings) -> MongoDatabase:
     """Connect to the source and return its database.
 
-    Raises ``ConfigurationError`` (URI or database name), ``UnreachableError`` (no server, wrong password).
+    Raises ``ConfigurationError`` (URI or database name, a server that is too old), ``UnreachableError`` (no server,
+    wrong password).
     """
     uri = mongo_uri(settings)
+    if not uri.startswith(SCHEMES):  # the driver would take it for the name of a host
+        raise ConfigurationError(f"mongo.uri is not a MongoDB URI: expected it to begin with {' or '.join(SCHEMES)}")
     timeout_ms = settings.mongo.timeout // timedelta(milliseconds=1)
     with translate_errors("the source"), ExitStack() as on_error:
         try:
@@ -59,6 +68,7 @@ def open_source(settings: Settings) -> MongoDatabase:
                 )
             on_error.callback(client.close)
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
+            _require_short(database)
         except (InvalidURI, ValueError) as error:
             raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {lowered(_without_login(uri, error))}") from None
         except OSError as error:  # ssl.SSLError is one
@@ -73,9 +83,22 @@ def open_source(settings: Settings) -> MongoDatabase:
             if "default database" in str(error).lower():
                 raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
             raise ConfigurationError(f"mongo.uri: {lowered(_without_login(uri, error))}") from None
-        client.admin.command("ping")
+        _require_version(str(client.server_info()["version"]))
         on_error.pop_all()
     return database
+
+
+def _require_version(found: str) -> None:
+    if int(found.partition(".")[0]) < OLDEST:
+        raise ConfigurationError(
+            f"mongo.uri names a server with MongoDB {found}, and the tool needs MongoDB {OLDEST}.0 or later: upgrade"
+            " the server, or restore a dump of the database on a newer one, and name that"
+        )
+
+
+def _require_short(database: MongoDatabase) -> None:
+    if len(database.name.encode()) > LONGEST_DATABASE:
+        raise InvalidName(f"expected at most {LONGEST_DATABASE} bytes")
 
 
 def leave_monitors() -> None:

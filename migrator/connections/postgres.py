@@ -19,10 +19,22 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row
 
 from migrator.config import Settings, postgres_dsn, source_uri
-from migrator.errors import ConfigurationError, DeniedError, LockedError, MigratorError, RefusedError, UnreachableError
-from migrator.telemetry import redact
+from migrator.connections.table_locks import holders_named
+from migrator.errors import (
+    ConfigurationError,
+    DeniedError,
+    LockedError,
+    MigratorError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+from migrator.redaction import redact
 
 ENCODING: Final = "UTF8"
+
+OLDEST: Final = 15
+"""The oldest major version of the target: the tests run on it, and the schema uses what is new in it."""
 
 PINNED: Final = {
     "array_nulls": "on",
@@ -72,13 +84,28 @@ def connect_arguments(timeout: timedelta, application: str = "migrator") -> dict
 
 
 def pin_settings(connection: psycopg.Connection[Any]) -> None:
-    """Pin everything for the rest of a session that is in autocommit; refuse a database of another encoding."""
+    """Pin everything for the rest of a session that is in autocommit.
+
+    Raises ``ConfigurationError`` for a server that is too old, ``RefusedError`` for a database of another encoding.
+    """
+    require_version(connection)
     require_encoding(connection)
     wanted = {**PINNED, **TIMEOUTS}
     if connection.info.options:  # reading all settings takes as long as the rest
         for (name,) in connection.execute(_OF_THE_DSN, ([*TIMEOUTS],)):
             del wanted[name]
     connection.execute(_PIN_SETTINGS, (json.dumps(wanted),))
+
+
+def require_version(connection: psycopg.Connection[Any]) -> None:
+    """Close the connection and raise ``ConfigurationError`` where the target is older than ``OLDEST``."""
+    number = connection.info.server_version
+    if number < OLDEST * 10_000:
+        connection.close()
+        raise ConfigurationError(
+            f"postgres.dsn names a server with PostgreSQL {number // 10_000}.{number % 10_000}, and the tool needs"
+            f" PostgreSQL {OLDEST} or later: upgrade the server, or name another one"
+        )
 
 
 def require_encoding(connection: psycopg.Connection[Any]) -> None:
@@ -162,8 +189,8 @@ _UNUSABLE = re.compile(r"connection is bad: (invalid |definition of service |ser
 def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
     """Connect to the target in ``role`` (default: the migration role, which owns the tables), pinned (``session``).
 
-    Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such
-    role: not migrated).
+    Raises ``ConfigurationError`` (DSN, a server that is too old), ``UnreachableError`` (no server, wrong password),
+    ``RefusedError`` (no such role: not migrated).
     """
     role = settings.postgres.migration_role if role is None else role
     connection = open_login(settings)
@@ -188,9 +215,14 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
 def target_connection(settings: Settings) -> Iterator[Connection]:
     """Connect to the target in the migration role and in autocommit, and close at the end.
 
-    Raises as `open_target` does; inside, the driver's errors become the tool's.
+    Raises as `open_target` does; inside, the driver's errors become the tool's, and one for a table that another
+    session has locked names that session.
     """
-    with open_target(settings, autocommit=True) as connection, translate_errors("the target"):
+    with (
+        open_target(settings, autocommit=True) as connection,
+        translate_errors("the target"),
+        holders_named(connection),
+    ):
         yield connection
 
 
@@ -206,7 +238,8 @@ def open_login(settings: Settings) -> Connection:
 def connect_as_login(dsn: str, timeout: timedelta) -> Connection:
     """Connect as the user of the DSN, in autocommit, every setting pinned (``session``); raises the driver's errors.
 
-    Raises ``ConfigurationError`` for a DSN that is not valid, ``RefusedError`` for a database of another encoding.
+    Raises ``ConfigurationError`` for a DSN that is not valid and for a server that is too old, ``RefusedError`` for a
+    database of another encoding.
     """
     connection = _connect(dsn, timeout, "postgres.dsn")
     try:
@@ -284,6 +317,10 @@ def translate_errors(what: str) -> Iterator[None]:
         raise translated(what, error) from error
 
 
+TOO_LARGE: Final = (errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns)
+"""A value that exceeds a limit of the server (an index entry, levels of JSON): no other attempt may pass."""
+
+
 def translated(what: str, error: psycopg.Error, *, setting: str = "postgres.dsn") -> MigratorError:
     """Return the tool's error for one of the driver's; ``setting``: what names the server."""
     line = first_line(error)
@@ -293,6 +330,8 @@ def translated(what: str, error: psycopg.Error, *, setting: str = "postgres.dsn"
         return UnreachableError(f"{what} refuses the user or the password of {setting}")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
+    if isinstance(error, TOO_LARGE):
+        return UsageError(f"{what} cannot hold a value: {line}")
     kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
         (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
         (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was not granted in time: {line}"),

@@ -35,7 +35,11 @@ class Line:
 
     def after(self, zone: str, instant: int) -> Iterator[int]:
         """Yield the fires later than ``instant`` (seconds since 1970), ascending, until the library finds none."""
-        steps = self._steps(datetime.fromtimestamp(instant, zone_of(zone)[0]))
+        try:
+            start = datetime.fromtimestamp(instant, zone_of(zone)[0])
+        except (ValueError, OverflowError):
+            return  # it is after the last date of the zone
+        steps = self._steps(start)
         while (found := _found(steps.get_next)) is not None:
             yield found
 

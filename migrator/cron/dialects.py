@@ -63,6 +63,8 @@ DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
 """Every dialect by the name stored with a trigger, and its parser; ``debian`` is the default of new triggers."""
 
 _LONGEST_TEXT = 1024
+_FIRST_SEARCHED: Final = timeline.BEGINNING + 2 * 86400
+"""Of the first days of the year 1, some begin before the first date in a zone west of Greenwich."""
 
 
 @lru_cache(maxsize=4096)
@@ -106,7 +108,7 @@ def next_fire(dialect: str, expression: str, timezone: str | None, after: dateti
 
 def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     parsed = parse(dialect, expression)
-    zone, begin = zone_key(parsed, timezone), _microseconds(after) // 1_000_000
+    zone, begin = zone_key(parsed, timezone), max(_microseconds(after) // 1_000_000, _FIRST_SEARCHED)
     for instant in _search(parsed, zone, begin) if isinstance(parsed, Expression) else parsed.after(zone, begin):
         yield datetime.fromtimestamp(instant, UTC)
 

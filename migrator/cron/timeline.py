@@ -19,7 +19,8 @@ from migrator.cron.expression import Expression, Fold, Gap
 from migrator.cron.zones import zone
 
 _PROBE = 3 * 86400
-_BEGINNING = int(datetime.min.replace(tzinfo=UTC).timestamp())
+BEGINNING = int(datetime.min.replace(tzinfo=UTC).timestamp())
+"""The first instant of dates, in seconds since 1970."""
 _END = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
 FIRST_YEAR = 2
 LAST_YEAR = 9998
@@ -87,7 +88,7 @@ def _first_instant(year: int) -> int:
 
 def year_of(instant: int) -> int:
     """Return the year (UTC) of an instant, or the first or last year of dates for one outside of them."""
-    return datetime.fromtimestamp(min(max(instant, _BEGINNING), _END), UTC).year
+    return datetime.fromtimestamp(min(max(instant, BEGINNING), _END), UTC).year
 
 
 class _Part(NamedTuple):

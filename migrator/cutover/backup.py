@@ -1,35 +1,53 @@
 """Data in files: MongoDB as it is at the cutover, and the rows of PostgreSQL that a rollback does not carry.
 
 **The backup of MongoDB** (rollback level 3): BSON by collection, and a manifest with digests, taken while nobody but
-the tool can write. The folder gets its name when the backup is complete, so it is complete or does not exist. A restore
-writes each collection under another name, verifies its digest, and then renames it, one collection at a time.
+the tool can write, and before the reverse sync does: it holds what was there when the fence closed. It is made after
+PostgreSQL is open, so that it costs no write pause, however large it is. The folder gets its name when the backup is
+complete and on the disk, so it is complete or does not exist. A restore writes each collection under another name,
+verifies its digest, and then renames it, one collection at a time.
 
-**Exports of PostgreSQL**: JSON lines, one file per table, for a person to read.
+**Exports of PostgreSQL**: JSON lines, one file per table, with a manifest of their digests. They hold whole rows, so
+that a person can read them, and a program can insert them again.
 """
 
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, LiteralString, cast
 from urllib.parse import quote
 
 import bson
 import msgspec
 from bson.raw_bson import RawBSONDocument
 from psycopg import sql
+from pymongo import ReadPreference
 
 from migrator import fault_points
 from migrator.connections.postgres import Connection
+from migrator.cutover.reverse_encoding import LostRow, UnstatedSchedule
 from migrator.errors import RefusedError
-from migrator.files import make_folder, open_private, write_private
+from migrator.files import (
+    UnreadableError,
+    complete_folder,
+    make_folder,
+    open_flushed,
+    open_private,
+    read_bytes,
+)
 from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL, Handler, Record, Trigger
 from migrator.store.epoch import KEY
 from migrator.values import document as documents
+from migrator.values.copy_format import codec
 
 MANIFEST: Final = "manifest.json"
+SCHEDULES_FILE: Final = "schedules.jsonl"
+"""The file of an export with the schedules that no document states."""
+_EXPORTED_SCHEDULES: Final = 1_000
 RESTORE_PREFIX: Final = "migrator_restore_"
 """Prefix of the collections into which a restore writes."""
 INSERTED_BYTES: Final = 8 * 1024 * 1024
@@ -77,16 +95,17 @@ def export_source(sessions: SourceSessions, folder: Path) -> Manifest:
     names = [sessions.name_of(one.name) for one in sessions.profile.collections]
     parts = [_export_collection(sessions, there[name], beside) for name in names if name in there]
     manifest = Manifest(database=sessions.source.name, profile=sessions.profile.name, parts=parts)
-    write_private(beside / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-    beside.rename(folder)
+    with open_flushed(beside / MANIFEST) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
+    complete_folder(beside, folder)
     return manifest
 
 
 def verified_manifest(folder: Path) -> Manifest:
     """Return the manifest of a backup whose files are unchanged; raise ``RefusedError`` if they were changed."""
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+        manifest = msgspec.json.decode(read_bytes(folder / MANIFEST), type=Manifest)
+    except (UnreadableError, msgspec.DecodeError, msgspec.ValidationError):
         raise RefusedError(f"{folder} holds no backup that can be read") from None
     for part in manifest.parts:
         try:
@@ -141,7 +160,7 @@ def _fingerprint(found: Iterable[bytes], write: Callable[[bytes], object] = lamb
 
 def _export_collection(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> BackupPart:
     name = found["name"]
-    with open_private(_collection_file(folder, name)) as file:
+    with open_flushed(_collection_file(folder, name)) as file:
         count, digest = _fingerprint(_source_documents(sessions, name), file.write)
     indexes = [one for one in sessions.source[name].list_indexes() if one["name"] != "_id_"]
     return BackupPart(
@@ -178,7 +197,9 @@ def _restore_collection(sessions: SourceSessions, folder: Path, part: BackupPart
 
 
 def _source_documents(sessions: SourceSessions, name: str) -> Iterator[bytes]:
-    with sessions.source[name].find_raw_batches(ALL_BUT_EPOCH, sort=[("_id", 1)]) as cursor:
+    # a secondary, which the URI may prefer, may not have the last writes before the fence yet
+    place = sessions.source.get_collection(name, read_preference=ReadPreference.PRIMARY)
+    with place.find_raw_batches(ALL_BUT_EPOCH, sort=[("_id", 1)]) as cursor:
         for batch in cursor:
             yield from documents.split(cast("bytes", batch))
 
@@ -206,16 +227,84 @@ def _from_json(text: str) -> Any:  # noqa: ANN401 - a document
     return value
 
 
+class LinesFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an export."""
+
+    name: str
+    lines: int
+    sha256: str
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of JSON lines, with their digests, which are also in ``manifest.json`` of the folder."""
+
+    folder: str
+    files: tuple[LinesFile, ...]
+    digest: str
+    """SHA-256 of the manifest."""
+
+
+class ExportWriter:
+    """Writes files of JSON lines into a folder that gets its name when all of them are on the disk.
+
+    An export of the same name is replaced: the call that made it was interrupted, and this one exports again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._beside = folder, folder.with_name(f".{folder.name}.part")
+        self._open: dict[str, tuple[BinaryIO, Any]] = {}
+        self._lines: Counter[str] = Counter()
+        shutil.rmtree(self._beside, ignore_errors=True)
+
+    def add(self, name: str, lines: Iterable[str]) -> int:
+        """Append lines to a file; return their number."""
+        if name not in self._open:
+            make_folder(self._beside, exist_ok=True)
+            self._open[name] = open_private(self._beside / name), hashlib.sha256()
+        file, digest = self._open[name]
+        count = 0
+        for line in lines:
+            content = f"{line}\n".encode()
+            digest.update(content)
+            file.write(content)
+            count += 1
+        self._lines[name] += count
+        return count
+
+    def end(self) -> Export | None:
+        """Flush the files to the disk, write the manifest, and give the folder its name; None if there is no file."""
+        if not self._open:
+            return None
+        for file, _ in self._open.values():
+            _close_flushed(file)
+        files = tuple(
+            LinesFile(name=name, lines=self._lines[name], sha256=digest.hexdigest())
+            for name, (_, digest) in sorted(self._open.items())
+        )
+        content = msgspec.json.format(msgspec.json.encode({"files": files}))
+        with open_flushed(self._beside / MANIFEST) as manifest:
+            manifest.write(content)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        complete_folder(self._beside, self._folder)
+        return Export(folder=str(self._folder), files=files, digest=hashlib.sha256(content).hexdigest())
+
+
+def _close_flushed(file: BinaryIO) -> None:
+    with file:
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def export_target(target: Connection, folder: Path) -> dict[str, int]:
     """Export every row of every table of both schemas; return table → rows. Called again, it starts again."""
     tables = target.execute(
         "SELECT table_schema, table_name, 'true' FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
         " AND table_schema IN ('scheduler', 'migration') ORDER BY 1, 2"
     ).fetchall()
-    return _export_tables(target, folder, tables)
+    return _export_tables(target, folder, tables)[0]
 
 
-def export_since(target: Connection, folder: Path, since: datetime) -> dict[str, int]:
+def export_since(target: Connection, folder: Path, since: datetime) -> tuple[dict[str, int], Export | None]:
     """Export the rows that were created or changed since an instant, carried or not: a restore leaves them out.
 
     ``triggers`` and ``handlers`` do not record when a row was changed, so all their rows are exported.
@@ -240,48 +329,69 @@ def _changed_since(record: type[Record], since: datetime) -> str:
     return " OR ".join(conditions)
 
 
-def export_columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
-    """Export columns (``table.column``) for which documents have no place, of every row with a value there."""
-    make_folder(folder, exist_ok=True)
-    for place in places:
-        table, _, column = place.partition(".")
-        if column == "*":
-            statement = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t").format(sql.Identifier("scheduler", table))
-        else:
-            statement = sql.SQL(
-                "SELECT json_build_object('id', id, 'tenant_id', tenant_id, {name}, {column})::text FROM {table}"
-                " WHERE {column} IS NOT NULL"
-            ).format(name=sql.Literal(column), column=sql.Identifier(column), table=sql.Identifier("scheduler", table))
-        _export_lines(target, folder / f"lost.{place}.jsonl", statement)
+def export_lost(target: Connection, writer: ExportWriter, rows: Iterable[LostRow]) -> None:
+    """Export rows as a whole, each with the columns for which documents have no place; ``*``: all of the row."""
+    of: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {}
+    for row in rows:
+        of.setdefault(row.table, {})[row.row_id, row.tenant] = row.columns
+    for table, places in of.items():
+        # In the type of the column: as text, each batch would read the whole table, while writers wait.
+        kind = next(codec(record).types["id"] for record in ALL if record.table == table)
+        statement = sql.SQL(
+            "SELECT t.id::text, t.tenant_id, row_to_json(t)::text FROM {} AS t"
+            " JOIN unnest(%s::{}[], %s::text[]) AS g (id, tenant) ON t.id = g.id AND t.tenant_id = g.tenant"
+            " ORDER BY t.id"
+        ).format(sql.Identifier("scheduler", table), sql.SQL(kind))
+        found = target.execute(statement, ([row_id for row_id, _ in places], [tenant for _, tenant in places]))
+        lines = (
+            f'{{"columns":{msgspec.json.encode(places[row_id, tenant]).decode()},"row":{text}}}'
+            for row_id, tenant, text in found.fetchall()
+        )
+        writer.add(f"lost.{table}.jsonl", lines)
 
 
-def export_created(target: Connection, folder: Path, tables: Iterable[str]) -> None:
-    """Export the rows of tables that were created on PostgreSQL, for which documents have no place."""
-    make_folder(folder, exist_ok=True)
-    for table in tables:
-        statement = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE source IS NULL")
-        _export_lines(target, folder / f"lost.{table}.jsonl", statement.format(sql.Identifier("scheduler", table)))
+def export_schedules(target: Connection, writer: ExportWriter, unstated: Iterable[UnstatedSchedule]) -> None:
+    """Export schedules with all their triggers, why no document states them, and what becomes of their documents."""
+    every = list(unstated)
+    for first in range(0, len(every), _EXPORTED_SCHEDULES):
+        part = {(one.schedule_id, one.tenant): one for one in every[first : first + _EXPORTED_SCHEDULES]}
+        found = target.execute(
+            "SELECT s.id::text, s.tenant_id, row_to_json(s)::text, coalesce((SELECT json_agg(t ORDER BY t.id)::text"
+            " FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id), '[]')"
+            " FROM scheduler.schedules AS s JOIN unnest(%s::uuid[], %s::text[]) AS g (id, tenant)"
+            " ON s.id = g.id AND s.tenant_id = g.tenant ORDER BY s.id",
+            ([row_id for row_id, _ in part], [tenant for _, tenant in part]),
+        ).fetchall()
+        lines = (
+            f'{{"reasons":{msgspec.json.encode(one.reasons).decode()},'
+            f'"document":{msgspec.json.encode(one.document).decode()},'
+            f'"schedule":{schedule},"triggers":{triggers}}}'.replace("\n", " ")
+            for row_id, tenant, schedule, triggers in found
+            for one in (part[row_id, tenant],)
+        )
+        writer.add(SCHEDULES_FILE, lines)
 
 
-def _export_tables(target: Connection, folder: Path, parts: Iterable[tuple[Any, ...]]) -> dict[str, int]:
-    beside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    make_folder(beside)
+def _export_tables(
+    target: Connection, folder: Path, parts: Iterable[tuple[Any, ...]]
+) -> tuple[dict[str, int], Export | None]:
+    writer = ExportWriter(folder)
     counts: dict[str, int] = {}
     for schema, table, where in parts:
         head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
-        file = beside / f"{schema}.{table}.jsonl"
-        counts[f"{schema}.{table}"] = _export_lines(target, file, head + sql.SQL(where))
-    shutil.rmtree(folder, ignore_errors=True)
-    beside.rename(folder)
-    return {name: count for name, count in counts.items() if count}
+        with target.transaction(), target.cursor("export") as cursor:
+            lines = (row[0] for row in cursor.execute(head + sql.SQL(where)))
+            counts[f"{schema}.{table}"] = writer.add(f"{schema}.{table}.jsonl", lines)
+    return {name: count for name, count in counts.items() if count}, writer.end()
 
 
-def _export_lines(target: Connection, path: Path, statement: sql.Composed) -> int:
-    """Write the rows of a query, each one text, into a file; return their number."""
-    count = 0
-    with open_private(path) as file, target.transaction(), target.cursor("export") as cursor:
-        for (line,) in cursor.execute(statement):
-            file.write(f"{line}\n".encode())
-            count += 1
-    return count
+def export_rows(
+    target: Connection, folder: Path, conditions: Mapping[LiteralString, LiteralString], given: Mapping[str, Any]
+) -> None:
+    """Export the rows ``t`` of tables for which a condition holds; ``given``: its parameters."""
+    writer = ExportWriter(folder)
+    for table, condition in conditions.items():
+        head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier("scheduler", table))
+        with target.transaction(), target.cursor("export") as cursor:
+            writer.add(f"{table}.jsonl", (row[0] for row in cursor.execute(head + sql.SQL(condition), given)))
+    writer.end()

@@ -30,6 +30,7 @@ SCRATCH_PREFIX = "migrator_"
 REMOVE_LEDGER = "migrator schema downgrade migration@base --discard-rows"
 REMOVE_ALL = "migrator schema downgrade --discard-rows"
 FINISH = "migrator cutover finish"
+RELEASE = "migrator cutover release-source"
 
 
 def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
@@ -39,6 +40,7 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
         "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
         "the application: remove the old scheduler's dependency, and MongoDB's driver where nothing else uses it",
         "processes: end migrator tail, and remove it from its supervisor",
+        f"MongoDB: it refuses writes, until {RELEASE} opens it; what is written there then goes nowhere",
         f"{Path(cutover.config_path).name}: remove the section [mongo]",
         "MongoDB: remove the tool's user with its right to pass the fence, then the scheduler's collections",
         *(f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)),
@@ -100,7 +102,8 @@ def _ledger(target: Connection) -> Iterator[str]:
     also = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
     yield (
         f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the copy{also}; {REMOVE_LEDGER}"
-        " removes it when nobody needs it any more"
+        " removes it when nobody needs it any more, and with it the record of the fence: release MongoDB before, if it"
+        " is to be written again"
     )
 
 

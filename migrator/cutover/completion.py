@@ -8,7 +8,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
-from migrator.cutover import cleanup, outbox, reverse_sync
+from migrator.cutover import cleanup, epoch, fence, late_writes, outbox, reverse_sync
 from migrator.cutover.cutover import lift_source_fence
 from migrator.cutover.journal import (
     Cutover,
@@ -17,10 +17,12 @@ from migrator.cutover.journal import (
     exclusive_sessions,
     latest,
 )
-from migrator.cutover.steps import POINT_OF_NO_RETURN, unfinished_level, window_end
+from migrator.cutover.server_gates import Gate
+from migrator.cutover.steps import FINISH_STEP, POINT_OF_NO_RETURN, RELEASE_STEP, unfinished_level, window_end
 from migrator.durations import format_duration
-from migrator.errors import LockedError, RefusedError
-from migrator.pipeline.sessions import lock_holders_named
+from migrator.errors import LockedError, RefusedError, UnreachableError
+from migrator.exit_status import Allowance
+from migrator.pipeline.sessions import Sessions, lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
 from migrator.schema import decisions
 from migrator.schema.decisions import Approval
@@ -35,44 +37,116 @@ class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
 
     cutover: Cutover
     cleanup: tuple[str, ...]
+    gates: tuple[Gate, ...] = ()
+    """Who wrote in MongoDB since the cutover; empty if an earlier call has closed the window."""
+
+
+class ReleaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of opening MongoDB after the cutover."""
+
+    cutover: Cutover
+    writers: tuple[str, ...]
+    """Users, besides the tool's own, who may write."""
+    connected: tuple[str, ...] | None
+    """Those of them who are connected, with their host; None: not known."""
+    fenced: bool
+    """Whether the fence was closed when the command was called."""
 
 
 def finish(
-    settings: Settings, *, early: Approval | None = None, now: datetime | None = None, dry_run: bool = False
+    settings: Settings,
+    *,
+    early: Approval | None = None,
+    now: datetime | None = None,
+    allowed_writes: Allowance = 0,
+    dry_run: bool = False,
 ) -> FinishResult:
-    """Close the rollback window: end the reverse sync, and remove the fence, the outbox and the indexes of the tail.
+    """Close the rollback window: end the reverse sync, and remove the outbox and the indexes of the tail.
 
     Called again, it repeats only what an earlier call could not do.
 
-    The epoch of MongoDB stays, so that processes of ours with an old configuration cannot use it. Raises
-    ``RefusedError`` if there is no cutover, or if the hours of the window are not over by ``now`` (if omitted: the
-    target's clock) and no person decided to close it ``early``. ``dry_run``: nothing is written, and the checklist is
-    empty.
+    MongoDB stays fenced until ``release_source``: what a forgotten program wrote there would be acknowledged, and
+    lost. Its epoch stays too. Raises ``RefusedError`` if there is no cutover, if the hours of the window are not over
+    by ``now`` (if omitted: the target's clock) and no person decided to close it ``early``, or if others than the
+    reverse sync have written more than ``allowed_writes`` documents in MongoDB since the cutover. ``dry_run``: nothing
+    is written, and the checklist is empty.
     """
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
         if found is None or found.state not in ("cut-over", "finished"):
             raise RefusedError(_refusal(sessions.target, found))
         journal = Journal(sessions.target, found)
+        gates: list[Gate] = []
         if found.state == "cut-over":
             level = unfinished_level(journal)
             if level is not None:
                 raise RefusedError(
                     f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                 )
-            if _is_early(sessions.target, found, settings, early, now) and early is not None and not dry_run:
+            is_early = _is_early(sessions.target, found, settings, early, now)
+            gates = late_writes.gates(sessions, found, allowed_writes)
+            if missing := [one for one in gates if one.passed is False]:
+                raise RefusedError("finish is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
+            if is_early and early is not None and not dry_run:
                 decisions.record(sessions.target, EARLY_DECISION, early, cutover=str(found.id))
         if dry_run:
-            return FinishResult(cutover=found, cleanup=())
+            return FinishResult(cutover=found, cleanup=(), gates=tuple(gates))
         # the lock times out: sessions that come later would wait behind this one
         sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
-        with journal.step("finish"), _naming_holders(settings):
+        with journal.step(FINISH_STEP) as detail, _naming_holders(settings):
+            detail |= {one.name: one.words for one in gates}
             journal.end("finished")  # first: what follows cannot be undone
+            epoch.close_rollback(sessions)
             outbox.close_outbox(sessions.target)
             reverse_sync.drop_fence_collection(sessions)
-            lift_source_fence(sessions, found)
             drop_indexes(sessions.target)
-        return FinishResult(cutover=journal.cutover, cleanup=cleanup.after_completion(sessions, journal.cutover))
+        left = cleanup.after_completion(sessions, journal.cutover)
+        return FinishResult(cutover=journal.cutover, cleanup=left, gates=tuple(gates))
+
+
+def release_source(settings: Settings, by: Approval, *, dry_run: bool = False) -> ReleaseResult:
+    """Open MongoDB for writes after ``finish``: what is written there goes nowhere. Called again, it changes nothing.
+
+    Raises ``RefusedError`` if the rollback window is not closed, ``UnreachableError`` if a user cannot be given its
+    roles. ``dry_run``: nothing is written.
+    """
+    with exclusive_sessions(settings) as sessions:
+        found = latest(sessions.target)
+        if found is None or found.state != "finished" or not Journal(sessions.target, found).done(FINISH_STEP):
+            raise RefusedError(_not_finished(found))
+        fenced = is_source_fenced(sessions, found)
+        if not dry_run:
+            decisions.record(sessions.target, decisions.RELEASE, by, cutover=str(found.id))
+            with Journal(sessions.target, found).step(RELEASE_STEP):
+                lift_source_fence(sessions, found)
+                if is_source_fenced(sessions, found):
+                    raise UnreachableError("MongoDB still refuses writes after the fence was lifted")
+        connected = late_writes.connected_users(sessions, found)
+        return ReleaseResult(
+            cutover=found,
+            writers=tuple(sorted(fence.writing_users(sessions.source, found.fence.get("revoked", ())))),
+            connected=None if connected is None else tuple(connected),
+            fenced=fenced,
+        )
+
+
+def is_source_fenced(sessions: Sessions, cutover: Cutover) -> bool:
+    """Return whether the fence that a cutover closed is still closed."""
+    return bool(cutover.fence) and fence.is_source_fenced(
+        sessions.source, cutover.fence["kind"], cutover.fence["revoked"]
+    )
+
+
+def _not_finished(found: Cutover | None) -> str:
+    """Return why MongoDB is not opened, and which command to call."""
+    if found is not None and found.state == "cut-over":
+        return (
+            "the rollback window is open, and MongoDB stays fenced until it is closed: call migrator cutover finish, or"
+            " migrator rollback run, which opens MongoDB with everything that was written since"
+        )
+    if found is not None and found.state == "finished":
+        return "finishing was interrupted: call migrator cutover finish first"
+    return "there is no finished cutover whose fence could be lifted: see migrator cutover status"
 
 
 @contextmanager

@@ -8,13 +8,14 @@ repeated.
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import psycopg
 from bson.timestamp import Timestamp
+from psycopg.pq import TransactionStatus
 
 from migrator import fault_points
 from migrator.config import Settings
@@ -33,12 +34,14 @@ from migrator.cutover import (
     reverse_sync,
     takeover,
 )
+from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import Cutover, Journal, Step, database_time, exclusive_sessions, latest
-from migrator.cutover.plan import expected_pause
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
+from migrator.cutover.undo import UndoError, reason, undo
+from migrator.cutover.write_pause import WritePause, expected_pause
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recheck, recorded_check
 from migrator.parity.check import check_parity
@@ -53,6 +56,9 @@ from migrator.schema.decisions import UNNAMED, Approval
 from migrator.telemetry import say, waiting
 
 _EPOCH: Final = "epoch"
+ABORT: Final = "migrator cutover abort"
+NO_BACKUP: Final = "the reverse sync had begun, so MongoDB is not as it was at the fence"
+INTERRUPTED: Final = "an earlier call was interrupted before the point of no return"
 
 
 class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +72,8 @@ class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
     """Documents compared under the fence."""
     resumed: bool
     """An earlier call had passed the point of no return."""
+    first_fires: FirstFires
+    """Schedules that do not fire at once."""
 
 
 def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> CutoverResult:
@@ -83,7 +91,7 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
                 journal = Journal(sessions.target, found)
                 resumed = journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found)
                 if not resumed:
-                    say("cutover: an earlier call was interrupted before the point of no return and is undone first")
+                    say(f"cutover: {INTERRUPTED}, and is undone first")
                     _undo(sessions, journal)
             if resumed and found is not None:
                 if found.config_path != str(conditions.config.absolute()):
@@ -97,7 +105,7 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
                 _call_failed(settings, journal, error)
                 raise
             _call_hook(settings, hooks.CUTOVER_ENDED, journal)
-            return _result(journal, resumed=resumed)
+            return _result(journal, first_fires(sessions.target), resumed=resumed)
     finally:
         close_cached()
 
@@ -167,10 +175,11 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
         with journal.step(POINT_OF_NO_RETURN) as detail:
             detail["documents"] = journal.cutover.detail.get("compared")
     except BaseException as error:
-        if not _is_point_passed(journal):
-            _undo(sessions, journal)
-            say("cutover: undone: no fence is closed, and everything is as it was before", level="warning")
-        _call_failed(sessions.settings, journal, error)
+        if _is_point_passed(journal):
+            _call_failed(sessions.settings, journal, error)
+            raise
+        _undo(sessions, journal, error)
+        say("cutover: undone: no fence is closed, and everything is as it was before", level="warning")
         raise
     return journal
 
@@ -202,7 +211,7 @@ def _run_steps_before(
 ) -> None:
     target, settings = sessions.target, sessions.settings
     limit = settings.cutover.max_pause
-    pause = _WritePause(limit.total_seconds())
+    pause = WritePause(limit)
     with journal.step("preflight") as detail:
         detail["gates"] = {one.name: one.words for one in found}
         detail["unknown"] = [one.name for one in found if one.passed is None]
@@ -218,7 +227,7 @@ def _run_steps_before(
             **{processes.JOURNAL_KEY: processes.alive_before(settings)},
         )
     patient = msgspec.structs.replace(settings.copy, patience=limit)
-    with Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
+    with pause.bounded(), Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
         with journal.step("catch-up") as detail:
             detail["events"] = _keep_up(sessions, tail)
             while _wait_while_postponed(sessions, lambda: _keep_up(sessions, tail)):  # it was so meanwhile
@@ -235,7 +244,7 @@ def _run_steps_before(
             # The epoch also stops the tool's own processes that log in as the tool's user, whom the fence lets through.
             # The fence waits for what they began before.
             epoch.close_source(sessions, number)
-            fence.engage_source(sessions.source, kind, revoked, limit)
+            fence.engage_source(sessions.source, kind, revoked, timedelta(seconds=max(0.0, pause.left())))
             detail["kind"] = kind
         position = committed_time(sessions.source)
         journal.note(position={"t": position.time, "i": position.inc})
@@ -243,17 +252,17 @@ def _run_steps_before(
         with journal.step("drain") as detail:
             pause.check()
             detail["events"] = _catch_up(sessions, tail, position, pause)
-    with journal.step("parity") as detail:
+        with journal.step("parity") as detail:
+            pause.check()
+            documents = _compare(sessions, position, pause)
+            detail["documents"] = documents
+            journal.note(compared=documents)
+        with journal.step("outbox"):
+            pause.check()
+            if fence.is_target_fenced(target, settings.postgres):
+                fence.lift_target(target, settings.postgres)  # an earlier rollback left it
+            outbox.open_outbox(target)
         pause.check()
-        documents = _compare(sessions, position, pause)
-        detail["documents"] = documents
-        journal.note(compared=documents)
-    with journal.step("outbox"):
-        pause.check()
-        if fence.is_target_fenced(target, settings.postgres):
-            fence.lift_target(target, settings.postgres)  # an earlier rollback left it
-        outbox.open_outbox(target)
-    pause.check()
 
 
 def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
@@ -269,7 +278,7 @@ def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
             with journal.step(name) as detail:
                 act(sessions, journal, detail)
             if name == "open-target":
-                _call_hook(sessions.settings, hooks.CUTOVER_SWITCHED, journal)
+                _call_hook(sessions.settings, hooks.CUTOVER_OPENED, journal)
     journal.end("cut-over")
 
 
@@ -285,10 +294,9 @@ def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: f
         journal.note(**{f"hook_{point}": failed})
 
 
-def _call_failed(settings: Settings, journal: Journal, error: BaseException) -> None:
-    """Call the hook of a cutover that failed; the target may be unreachable."""
-    why = str(error) if isinstance(error, MigratorError) else type(error).__name__
-    state = {"cutover": journal.cutover.state, "error": why}
+def _call_failed(settings: Settings, journal: Journal, error: BaseException, not_undone: tuple[str, ...] = ()) -> None:
+    """Call the hook of a cutover that failed; the target may be unreachable. ``not_undone``: parts of a failed undo."""
+    state = {"cutover": journal.cutover.state, "error": reason(error), "not_undone": list(not_undone)}
     hooks.call(settings, hooks.CUTOVER_FAILED, state, identity=journal.cutover.id)
 
 
@@ -324,6 +332,10 @@ def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
         detail["skipped"] = True
         return
     folder = backup_folder(sessions.settings, journal.cutover)
+    if not folder.exists() and reverse_sync.has_begun(sessions):  # a rollback began, and was undone
+        detail["skipped"] = NO_BACKUP
+        say(f"cutover: no backup, so that a rollback of level 3 is not possible: {NO_BACKUP}", level="warning")
+        return
     manifest = backup.export_source(sessions, folder)
     detail |= {
         "folder": str(folder),
@@ -353,7 +365,7 @@ def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) 
         journal.note(**{REVERSE_STOPPED: str(error)})
 
 
-def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePause | None") -> int:
+def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: WritePause | None) -> int:
     """Bring the target up to a position, by our own tail or by the one that runs; return the number of events."""
     if locks.is_tail_running(sessions.target) and not tail.following:
         _wait_for_other_tail(sessions, goal, pause)
@@ -379,7 +391,7 @@ def _keep_up(sessions: Sessions, tail: Tail) -> int:
     return _catch_up(sessions, tail, committed_time(sessions.source), None)
 
 
-def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
+def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: WritePause | None) -> None:
     """Wait until the tail of another process has reached a position and has nothing pending."""
     seconds = pause.left() if pause is not None else sessions.settings.copy.patience.total_seconds()
     if not wait_for_tail(sessions, goal, seconds, derived=True):
@@ -388,7 +400,7 @@ def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePaus
         )
 
 
-def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:
+def _compare(sessions: Sessions, position: Timestamp, pause: WritePause) -> int:
     """Compare what changed since the last clean parity check, or everything; return the number of documents."""
     last = recorded_check.last_check(sessions.target)
     if last is None or not last.clean:
@@ -411,27 +423,58 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> i
     return sum(one.documents for one in outcome.collections)
 
 
-def _undo(sessions: Sessions, journal: Journal) -> None:
-    """Undo all steps: the fence first, so that writers can continue even if the target is unreachable.
+def _undo(sessions: Sessions, journal: Journal, error: BaseException | None = None) -> None:
+    """Undo all steps, and call the hook of a failed cutover; ``error``: what failed, None for an interrupted call.
 
-    The source is waited for if it is unreachable. Otherwise its writers would meet the fence when it comes back.
+    The fence comes first, so that writers can continue even if the target is unreachable. The source is waited for:
+    otherwise its writers would meet the fence when it comes back. The journal says "aborted" only if everything is
+    undone. Otherwise raises ``UndoError``, also after the hook was told.
     """
-    retry_transient(sessions.settings, lambda: _reopen_source(sessions, journal.cutover))
-    with suppress(psycopg.Error, MigratorError):
-        if sessions.target.closed:
-            sessions.open_target()
-            journal = Journal(sessions.target, journal.cutover)
-        outbox.close_outbox(sessions.target)
-        epoch.undo_target(sessions, journal.cutover.detail.get(_EPOCH, 0))
-        journal.undo()
-        journal.end("aborted")
+    settings, number = sessions.settings, journal.cutover.detail.get(_EPOCH, 0)
+
+    def on_source(act: Callable[[], object]) -> Callable[[], object]:
+        return lambda: retry_transient(settings, act)
+
+    def on_target(act: Callable[[], object]) -> Callable[[], object]:
+        def connected() -> None:
+            reconnect(sessions, journal)
+            act()
+
+        return connected
+
+    parts = {
+        "the epoch of MongoDB": on_source(lambda: _reopen_epoch(sessions, journal.cutover)),
+        "the fence of MongoDB": on_source(lambda: lift_source_fence(sessions, journal.cutover)),
+        "the configuration file": lambda: _restore_file(journal.cutover),
+        "the outbox of PostgreSQL": on_target(lambda: outbox.close_outbox(sessions.target)),
+        "the epoch of PostgreSQL": on_target(lambda: epoch.undo_target(sessions, number)),
+    }
+    failed: dict[str, str] | None = None
+    try:
+        failed = undo(parts, ("the journal", on_target(journal.abort)))
+    finally:  # also if it was interrupted
+        not_undone = (*parts, "the journal") if failed is None else tuple(failed)
+        _call_failed(settings, journal, error or RefusedError(INTERRUPTED), not_undone)
+    if failed:
+        raise UndoError(failed, ABORT, error) from error
 
 
-def _reopen_source(sessions: Sessions, cutover: Cutover) -> None:
+def reconnect(sessions: Sessions, journal: Journal) -> None:
+    """Connect to the target again if the connection was lost, or left in the middle of a statement."""
+    if not sessions.target.closed and sessions.target.info.transaction_status != TransactionStatus.IDLE:
+        sessions.target.close()
+    if sessions.target.closed:
+        sessions.open_target()
+        journal.reconnect(sessions.target)
+
+
+def _reopen_epoch(sessions: Sessions, cutover: Cutover) -> None:
     found = epoch.source_epoch(sessions)
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
         epoch.open_source(sessions, found.number)
-    lift_source_fence(sessions, cutover)
+
+
+def _restore_file(cutover: Cutover) -> None:
     if Path(cutover.config_path).exists():  # without the file nothing can name PostgreSQL
         config_file.set_backend(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
 
@@ -444,7 +487,7 @@ def _is_point_passed(journal: Journal) -> bool:
         return False
 
 
-def _result(journal: Journal, *, resumed: bool) -> CutoverResult:
+def _result(journal: Journal, first: FirstFires, *, resumed: bool) -> CutoverResult:
     detail = journal.cutover.detail
     return CutoverResult(
         cutover=journal.cutover,
@@ -452,25 +495,5 @@ def _result(journal: Journal, *, resumed: bool) -> CutoverResult:
         overdue=int(detail.get("overdue") or 0),
         compared=int(detail.get("compared") or 0),
         resumed=resumed,
+        first_fires=first,
     )
-
-
-class _WritePause:
-    """Measures how long writers have been stopped."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._began: float | None = None
-
-    def begin(self) -> None:
-        """Start measuring: writers are stopped from now on."""
-        self._began = time.monotonic()
-
-    def left(self) -> float:
-        """Return the seconds that are left of the limit."""
-        return self._limit - (0.0 if self._began is None else time.monotonic() - self._began)
-
-    def check(self) -> None:
-        """Raise ``RefusedError`` if the pause has lasted too long."""
-        if self.left() < 0:
-            raise RefusedError(f"the write pause would exceed its limit of {self._limit:g} s")

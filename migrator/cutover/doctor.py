@@ -13,10 +13,10 @@ import msgspec
 import psycopg
 from pymongo.errors import PyMongoError
 
-from migrator.config import MongoSettings, Settings, postgres_dsn
+from migrator.config import Settings, names_source, postgres_dsn
 from migrator.connections import mongo, postgres
 from migrator.connections.mongo import MongoDatabase
-from migrator.connections.postgres import Connection, open_login, open_target
+from migrator.connections.postgres import Connection, open_login, open_target, target_connection
 from migrator.cutover import fence, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.status import attention
@@ -53,7 +53,7 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
             except UnreachableError as error:
                 unreachable.append("source")
                 findings.append(Gate(name="source", passed=None, words=str(error)))
-        elif _is_configured(settings.mongo):
+        elif names_source(settings):
             try:
                 source = mongo.open_source(settings)
                 stack.callback(source.client.close)
@@ -77,10 +77,6 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
         if source is not None or target is not None:
             findings.append(_finding("clocks", lambda: server_gates.clocks(source, target, settings, clock)))
     return Diagnosis(findings=tuple(findings), unreachable=tuple(unreachable))
-
-
-def _is_configured(found: MongoSettings) -> bool:
-    return any(one is not None for one in (found.uri, found.uri_env, found.uri_file))
 
 
 def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
@@ -171,13 +167,13 @@ def _schema(settings: Settings) -> Answer:
 
 
 def _writes(settings: Settings) -> Answer:
-    with open_target(settings, autocommit=True) as target:
+    with target_connection(settings) as target:
         return server_gates.target_writes(target)
 
 
 def _writers(settings: Settings) -> Answer:
     """Name the users who could still write after the rollback closes PostgreSQL; they do not stop it."""
-    with open_target(settings, autocommit=True) as target:
+    with target_connection(settings) as target:
         through = fence.unstopped_on_target(target, settings.postgres)
     return (
         True,
@@ -191,7 +187,7 @@ def _zones(settings: Settings, *, migrated: bool) -> Answer:
     words = f"tzdata {metadata.version('tzdata')}"
     if not migrated:
         return True, words
-    with open_target(settings, autocommit=True) as target:
+    with target_connection(settings) as target:
         rows = target.execute("SELECT DISTINCT timezone FROM scheduler.triggers WHERE timezone IS NOT NULL").fetchall()
     named = {row[0] for row in rows}
     unknown = sorted(named - available_timezones())

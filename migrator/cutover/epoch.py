@@ -48,8 +48,13 @@ def open_source(sessions: Sessions, number: int) -> None:
 
 
 def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
-    """Record in PostgreSQL which side holds the data."""
-    postgres.write(sessions.target, Epoch(number, backend))
+    """Record in PostgreSQL which side holds the data; where it is PostgreSQL, also to which source a rollback goes."""
+    postgres.write(sessions.target, Epoch(number, backend), sessions.profile.name if backend == "postgres" else None)
+
+
+def close_rollback(sessions: Sessions) -> None:
+    """Record in PostgreSQL that no rollback is open any more."""
+    postgres.close_rollback(sessions.target)
 
 
 def undo_target(sessions: Sessions, number: int) -> None:

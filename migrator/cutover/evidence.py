@@ -4,7 +4,7 @@ The journal is in the target. The report is made from it at any time after the c
 says what has happened since.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -12,16 +12,25 @@ from typing import Any, Final
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, fetch_value, target_connection
-from migrator.cutover import backup, config_file, metrics, outbox, overdue, processes
+from migrator.connections.postgres import Connection, target_connection
+from migrator.cutover import backup, config_file, losses, metrics, outbox, overdue, processes
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import GATE_NAMES
 from migrator.cutover.journal import FAILED as STEP_FAILED
 from migrator.cutover.journal import Cutover, Step, latest, steps
 from migrator.cutover.metrics import CutoverMetrics
-from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, window_end
+from migrator.cutover.rollback_gaps import gap_lines
+from migrator.cutover.steps import (
+    EXPORT_KEY,
+    FIRES_STEP,
+    POINT_OF_NO_RETURN,
+    REVERSE_STOPPED,
+    UNLIKE_KEY,
+    window_end,
+)
 from migrator.cutover.waivers import standing
-from migrator.errors import RefusedError
+from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.pipeline.sessions import open_sessions
 from migrator.pipeline.tail.lag_history import lag_history, thinned
 from migrator.result import (
     FAILED,
@@ -61,10 +70,12 @@ _OPEN: Final = "open-target"
 _RUNS_SINCE: Final = (
     "SELECT count(*), count(*) FILTER (WHERE source IS NOT NULL) FROM scheduler.runs WHERE created_at >= %s"
 )
-_TWICE: Final = (
-    "SELECT count(*) FROM (SELECT FROM scheduler.runs WHERE created_at >= %s AND trigger_id IS NOT NULL"
-    " AND scheduled_at IS NOT NULL GROUP BY tenant_id, trigger_id, scheduled_at, attempt HAVING count(*) > 1) AS twice"
+_SLOTS: Final = (
+    "SELECT count(*), count(*) FILTER (WHERE runs > 1) FROM (SELECT count(*) AS runs FROM scheduler.runs"
+    " WHERE created_at >= %s AND trigger_id IS NOT NULL AND scheduled_at IS NOT NULL"
+    " GROUP BY tenant_id, trigger_id, scheduled_at, attempt) AS slots"
 )
+"""The slots and attempts that have runs, and those that have more than one."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,8 +252,9 @@ def _backup_whole(facts: Facts) -> Judgement:
     step = facts.done("backup")
     if step is None:
         return Judgement(outcome=FAILED, words=("the step backup is not done",))
-    if step.detail.get("skipped"):
-        return Judgement(outcome=not_applicable("no backup was made: cutover.backup is off"))
+    if skipped := step.detail.get("skipped"):
+        why = "cutover.backup is off" if skipped is True else skipped
+        return Judgement(outcome=not_applicable(f"no backup was made: {why}"))
     try:
         manifest = backup.verified_manifest(backup_folder(facts.settings, facts.cutover))
     except RefusedError as error:
@@ -257,9 +269,33 @@ def _way_back_open(facts: Facts) -> Judgement:
         return Judgement(outcome=not_applicable("the rollback window is closed"))
     stopped = facts.cutover.detail.get(REVERSE_STOPPED)
     waiting, _ = outbox.backlog(facts.target)
-    words = (f"the reverse sync stopped: {stopped}",) if stopped else ()
-    outcome = FAILED if stopped else PASSED
-    return Judgement(outcome=outcome, counts={"outbox entries that wait": waiting}, words=words)
+    counts = {"outbox entries that wait": waiting}
+    words = [f"the reverse sync stopped: {stopped}"] if stopped else []
+    try:
+        with open_sessions(facts.settings) as sessions:
+            found = losses.survey(sessions, facts.cutover.began_at)
+    except UnreachableError:
+        outcome = FAILED if words else unverified("MongoDB cannot be reached, so what it holds is not known")
+        return Judgement(outcome=outcome, counts=counts, words=tuple(words))
+    except MigratorError as error:
+        return Judgement(outcome=FAILED, counts=counts, words=(*words, str(error)))
+    words += [losses.unequal(found.unwritten)] if found.unwritten else []
+    words += gap_lines(found.gaps)
+    counts |= {
+        "documents": found.documents,
+        "schedules that would not fire as now": len({one.schedule_id for one in found.named if one.fires}),
+        "rows and values for files only": sum(found.rows.values()),
+    }
+    return Judgement(outcome=FAILED if words else PASSED, counts=counts, words=tuple(words))
+
+
+def _fired_as_named(facts: Facts) -> Judgement:
+    step = facts.done(FIRES_STEP)
+    if step is None:
+        return Judgement(outcome=not_applicable("there was no rollback that wrote to MongoDB"))
+    unlike = _gap_texts(facts.cutover.detail.get(UNLIKE_KEY, ()))
+    counts = {name: int(step.detail.get(name, 0)) for name in ("schedules", "documents")}
+    return Judgement(outcome=FAILED if unlike else PASSED, counts=counts, words=unlike)
 
 
 def _processes_came(facts: Facts) -> Judgement:
@@ -285,9 +321,13 @@ def _runs_are_new(facts: Facts) -> Judgement:
 
 
 def _slots_once(facts: Facts) -> Judgement:
-    twice = int(fetch_value(facts.target, _TWICE, (facts.opened_at,)))
-    words = (f"{twice:,} slots have two runs of one attempt",) if twice else ()
-    return Judgement(outcome=FAILED if twice else PASSED, counts={"slots with two runs": twice}, words=words)
+    slots, twice = (int(count) for count in facts.target.execute(_SLOTS, (facts.opened_at,)).fetchone() or (0, 0))
+    counts = {"slots": slots, "slots with two runs": twice}
+    if twice:
+        words = (f"{twice:,} slots have two runs of one attempt",)
+        return Judgement(outcome=FAILED, counts=counts, words=words)
+    outcome = PASSED if slots else unverified("no slot has fired since PostgreSQL was opened")
+    return Judgement(outcome=outcome, counts=counts)
 
 
 def _nothing_late(facts: Facts) -> Judgement:
@@ -341,9 +381,19 @@ CRITERIA: Final = (
     ),
     Criterion(
         name="rollback",
-        title="A rollback loses nothing: the reverse sync works",
-        limits=("Entries that wait are written by migrator tail, which has to run until cutover finish.",),
+        title="After a rollback every schedule would fire as now, by the documents of MongoDB",
+        limits=(
+            "Entries that wait are written by migrator tail, which has to run until cutover finish.",
+            "Rows and values for which documents have no field are counted. A rollback exports them to files.",
+        ),
         judge=_way_back_open,
+    ),
+    Criterion(
+        name="fires",
+        title="After the rollback no schedule fires otherwise without having been named before",
+        limits=("Times are compared as the documents state them. The old application itself is not started.",),
+        when_open=False,
+        judge=_fired_as_named,
     ),
     Criterion(
         name="processes",
@@ -354,7 +404,7 @@ CRITERIA: Final = (
     Criterion(
         name="runs",
         title="Every run since then was made on PostgreSQL",
-        requirements=("4-Z2",),
+        requirements=("4-Z2", "4-V7"),
         judge=_runs_are_new,
     ),
     Criterion(
@@ -397,6 +447,7 @@ def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
     )
     by = next((one for one in reversed(decisions) if one.kind.startswith("cutover")), None)
     point, kept = facts.done(POINT_OF_NO_RETURN), facts.done("backup")
+    exported = detail.get(EXPORT_KEY) or {}
     return CutoverRecord(
         id=str(found.id),
         environment=found.environment,
@@ -425,8 +476,15 @@ def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
         backup_digest=detail.get("backup_digest", ""),
         backup_documents=None if kept is None else kept.detail.get("documents"),
         lost=dict(detail.get("lost", {})),
-        gaps=tuple(f"{_schedules(one['schedules'])} {one['words']}" for one in detail.get("gaps", ())),
+        gaps=_gap_texts(detail.get("gaps", ())),
+        unlike=_gap_texts(detail.get(UNLIKE_KEY, ())),
+        export=exported.get("folder", ""),
+        export_digest=exported.get("digest", ""),
     )
+
+
+def _gap_texts(gaps: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(f"{_schedules(one['schedules'])} {one['words']}" for one in gaps)
 
 
 def _gate_order(gate: tuple[str, str]) -> int:

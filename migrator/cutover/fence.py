@@ -125,6 +125,17 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
     )
 
 
+def writing_users(source: MongoDatabase, revoked: Sequence[Mapping[str, Any]] = ()) -> set[str]:
+    """Return the users (``name@database``), besides the tool's own, who may write where no fence stops them.
+
+    ``revoked``: users whose roles a fence has revoked.
+    """
+    with translate_errors("the source"):
+        me = _own_users(source) or set()
+        writers = {user.title for user in _users(source) if user.writes and (user.name, user.database) not in me}
+    return writers | {f"{one['user']}@{one['database']}" for one in revoked}
+
+
 def _survey_roles(
     source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence[SourceUser], *, ends: bool
 ) -> FenceSurvey:
@@ -358,6 +369,14 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
             if time.monotonic() > until + limit.total_seconds():
                 raise RefusedError(f"transactions older than the fence do not end: {len(older)}")
         time.sleep(POLL_S)
+    while prepared := _prepared_writes(connection):  # no session holds them, and a right is not asked for again
+        if time.monotonic() > until:
+            named = ", ".join(prepared)
+            raise RefusedError(
+                f"prepared transactions that write to the scheduler's tables do not end: {named}; whoever prepared them"
+                " ends each with COMMIT PREPARED or ROLLBACK PREPARED (pg_prepared_xacts lists them)"
+            )
+        time.sleep(POLL_S)
 
 
 def lift_target(connection: Connection, roles: PostgresSettings) -> None:
@@ -410,6 +429,21 @@ def _writing_before(connection: Connection, mark: str, fenced_at: datetime) -> l
             " OR state = 'active' AND query_start <= %s)",
             (mark, fenced_at),
         ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _prepared_writes(connection: Connection) -> list[str]:
+    """Return the prepared transactions that hold a lock of a writer on a table of the scheduler, by their names.
+
+    They keep their locks until they are committed, by whom and whenever that is.
+    """
+    rows = connection.execute(
+        "SELECT quote_literal(gid) FROM pg_prepared_xacts AS prepared WHERE database = current_database()"
+        " AND EXISTS (SELECT FROM pg_locks AS own JOIN pg_locks AS held USING (virtualtransaction)"
+        " JOIN pg_class ON pg_class.oid = held.relation WHERE own.transactionid = prepared.transaction"
+        " AND own.pid IS NULL AND held.pid IS NULL AND relnamespace = to_regnamespace('scheduler')"
+        " AND held.mode NOT IN ('AccessShareLock', 'RowShareLock')) ORDER BY prepared.prepared, gid"
+    ).fetchall()
     return [row[0] for row in rows]
 
 

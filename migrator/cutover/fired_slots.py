@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from migrator.connections.postgres import Connection, fetch_structs
-from migrator.cutover.slots import Comparison, OldSlots, Slot, compare, following_slots, infer
+from migrator.cutover.slots import Comparison, OldSlots, ScheduleKey, Slot, compare, following_slots, infer
 from migrator.pipeline.tail import planned_fires
 from migrator.records import Trigger
 from migrator.sources.profile import Profile
@@ -17,7 +17,7 @@ _OF_TRIGGERS: Final = ("cron", "interval", "one_time")
 """Causes of runs that have a slot."""
 
 _OLD_RUNS: LiteralString = """
-SELECT schedule_id, scheduled_at, coalesce(started_at, created_at) FROM scheduler.runs
+SELECT schedule_tenant_id, schedule_id, scheduled_at, coalesce(started_at, created_at) FROM scheduler.runs
 WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 1 AND retry_of IS NULL
     AND state <> 'skipped' AND (scheduled_at >= %(began)s AND scheduled_at < %(ended)s
         OR scheduled_at IS NULL AND coalesce(cause, 'cron') = ANY (%(caused)s)
@@ -25,21 +25,24 @@ WHERE source IS NOT NULL AND schedule_id IS NOT NULL AND coalesce(attempt, 1) = 
             AND coalesce(started_at, created_at) < %(ended)s::timestamptz + %(tolerance)s::interval)
 """
 _NEW_RUNS: LiteralString = """
-SELECT schedule_id, scheduled_at FROM scheduler.runs
+SELECT schedule_tenant_id, schedule_id, scheduled_at FROM scheduler.runs
 WHERE source IS NULL AND scheduled_at >= %(began)s AND scheduled_at < %(ended)s AND coalesce(attempt, 1) = 1
     AND schedule_id IS NOT NULL AND state <> 'skipped'
 """
-_SCHEDULES: LiteralString = "SELECT source, source_id, id FROM scheduler.schedules WHERE source = ANY(%s)"
+_SCHEDULES: LiteralString = "SELECT source, source_id, tenant_id, id FROM scheduler.schedules WHERE source = ANY(%s)"
 TIMING: LiteralString = (
     "t.id, t.tenant_id, t.schedule_id, t.kind, t.cron_expression, t.cron_dialect, t.timezone, t.interval_ms, t.anchor,"
     " t.run_at, t.start_at, t.end_at, t.enabled, t.next_fire_at, t.last_fire_at"
 )
 """The columns of a trigger that say when it fires."""
-_TRIGGERS: LiteralString = f"SELECT {TIMING} FROM scheduler.triggers AS t WHERE t.schedule_id = ANY(%s)"  # noqa: S608 - our own text
+_TRIGGERS: LiteralString = (
+    f"SELECT {TIMING} FROM scheduler.triggers AS t"  # noqa: S608 - our own text
+    " WHERE (t.tenant_id, t.schedule_id) IN (SELECT * FROM unnest(%s::text[], %s::uuid[]))"
+)
 _BEGAN: LiteralString = """
-SELECT t.schedule_id, min(p.began_at) FROM scheduler.parallel_triggers AS p
+SELECT t.tenant_id, t.schedule_id, min(p.began_at) FROM scheduler.parallel_triggers AS p
 JOIN scheduler.triggers AS t ON t.id = p.id AND t.tenant_id = p.tenant_id
-WHERE p.began_at IS NOT NULL GROUP BY t.schedule_id
+WHERE p.began_at IS NOT NULL GROUP BY t.tenant_id, t.schedule_id
 """
 
 
@@ -53,14 +56,17 @@ def compare_fired(
     of the old side may have begun from the slot that is inferred for it.
     """
     began, ended = stored_slot(began) + _MILLISECOND, stored_slot(ended)
-    first: dict[UUID, datetime] = {schedule: stored_slot(at) for schedule, at in target.execute(_BEGAN).fetchall()}
+    first: dict[ScheduleKey, datetime] = {
+        (tenant, schedule): stored_slot(at) for tenant, schedule, at in target.execute(_BEGAN).fetchall()
+    }
 
     def begun(slots: Iterable[Slot]) -> Iterator[Slot]:
         kept = ((schedule, stored_slot(at)) for schedule, at in slots)
         return (one for one in kept if one[1] >= first.get(one[0], began))
 
     old = old_slots(target, profile, began, ended, tolerance)
-    new = target.execute(_NEW_RUNS, {"began": began, "ended": ended}).fetchall()
+    runs = target.execute(_NEW_RUNS, {"began": began, "ended": ended}).fetchall()
+    new: list[Slot] = [((tenant, schedule), slot) for tenant, schedule, slot in runs]
     return compare(begun(old.slots), begun(new), inferred=begun(old.inferred), unmatched=begun(old.unmatched))
 
 
@@ -74,16 +80,18 @@ def old_slots(target: Connection, profile: Profile, began: datetime, ended: date
     if profile.slots == "moves":
         return _inferred(target, _moves(target, profile), (), began, ended, tolerance)
     period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}
-    rows: list[tuple[UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
-    acted = [(schedule, at) for schedule, slot, at in rows if slot is None and at is not None]
-    named = [(schedule, slot) for schedule, slot, _ in rows if slot is not None]
+    rows: list[tuple[str, UUID, datetime | None, datetime | None]] = target.execute(_OLD_RUNS, period).fetchall()
+    acted: list[Slot] = [((tenant, key), at) for tenant, key, slot, at in rows if slot is None and at is not None]
+    named: list[Slot] = [((tenant, key), slot) for tenant, key, slot, _ in rows if slot is not None]
     return _inferred(target, acted, named, began, ended, tolerance)
 
 
 def _moves(target: Connection, profile: Profile) -> list[Slot]:
     """Return the slots from which the next fires of the source moved on, as far as their schedules are stored."""
     rows = target.execute(_SCHEDULES, ([profile.source_of(one.name) for one in profile.collections],)).fetchall()
-    schedules: dict[tuple[str, str], UUID] = {(source, named): identity for source, named, identity in rows}
+    schedules: dict[tuple[str, str], ScheduleKey] = {
+        (source, named): (tenant, identity) for source, named, tenant, identity in rows
+    }
     triggers = _triggers(target, schedules.values())
     found: list[Slot] = []
     for one in planned_fires.taken(planned_fires.recorded(target)):
@@ -112,9 +120,11 @@ def _inferred(
     )
 
 
-def _triggers(target: Connection, schedules: Iterable[UUID]) -> dict[UUID, list[Trigger]]:
-    found: dict[UUID, list[Trigger]] = defaultdict(list)
-    for one in fetch_structs(target, Trigger, _TRIGGERS, ([*schedules],)):
+def _triggers(target: Connection, schedules: Iterable[ScheduleKey]) -> dict[ScheduleKey, list[Trigger]]:
+    found: dict[ScheduleKey, list[Trigger]] = defaultdict(list)
+    asked = [*schedules]
+    given = ([tenant for tenant, _ in asked], [identity for _, identity in asked])
+    for one in fetch_structs(target, Trigger, _TRIGGERS, given):
         if one.schedule_id is not None:
-            found[one.schedule_id].append(one)
+            found[one.tenant_id, one.schedule_id].append(one)
     return found

@@ -13,8 +13,9 @@ from pymongo.errors import PyMongoError
 
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import translated
-from migrator.cutover import config_file, epoch, journal, parallel, server_gates
+from migrator.cutover import config_file, copied_database, epoch, journal, overdue, parallel, server_gates
 from migrator.cutover.server_gates import Answer, Gate
+from migrator.cutover.write_pause import expected_pause
 from migrator.durations import format_duration
 from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, beyond
@@ -35,6 +36,8 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
     config: Path
     quarantined: Allowance = 0
     """The most documents that may be in quarantine. Their number changes while the source is written to."""
+    pause: tuple[float | None, int | None] | None = None
+    """The expected write pause, where it is known already (``write_pause.expected_pause``)."""
     clock: Callable[[], float] = time.time
     """Time of this machine, in seconds."""
 
@@ -155,6 +158,18 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     return True, "every enabled schedule with a rule has an enabled trigger"
 
 
+def _overdue(sessions: Sessions, _: GateOptions) -> Answer:
+    """Compute what the step ``open-target`` will compute, which is after the point of no return."""
+    policy = sessions.settings.cutover.overdue
+    refused = overdue.unplannable(sessions.target, policy)
+    if refused:
+        return False, (
+            f"{len(refused):,} overdue triggers have a next fire that cannot be computed ({', '.join(refused[:5])}):"
+            " correct the dates of their documents, then call cutover compare"
+        )
+    return True, overdue.describe(overdue.count_late(sessions.target), policy)
+
+
 def _config(sessions: Sessions, conditions: GateOptions) -> Answer:
     path = conditions.config
     backup = config_file.kept_path(path.absolute(), "cutover", epoch.next_number(sessions))
@@ -200,6 +215,19 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
     return True, words
 
 
+def _write_pause(sessions: Sessions, conditions: GateOptions) -> Answer:
+    seconds, changed = expected_pause(sessions) if conditions.pause is None else conditions.pause
+    limit = sessions.settings.cutover.max_pause
+    if seconds is None:
+        return None, "not known before a complete parity check, and before a tail has run"
+    what = "everything is compared" if changed is None else f"{changed:,} documents that changed are compared"
+    words = f"about {seconds:,.1f} s are expected, in which {what} (at most {format_duration(limit)})"
+    if timedelta(seconds=seconds) > limit:
+        remedy = "call migrator cutover compare shortly before the cutover, or raise cutover.max_pause"
+        return False, f"{words}: {remedy}"
+    return True, words
+
+
 def _control(sessions: Sessions, _: GateOptions) -> Answer:
     found = control.read(sessions.target)
     if found.pause is not None:
@@ -235,6 +263,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "quarantine": _quarantine,
     "quarantined share": _quarantined_share,
     "schedules fire": _schedules_fire,
+    "overdue triggers": _overdue,
     "fence": lambda sessions, _: server_gates.writers(sessions.source, sessions.settings),
     "configuration": _config,
     "epoch": _epoch,
@@ -242,7 +271,9 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
         sessions.source, sessions.target, sessions.settings, conditions.clock
     ),
     "history": _history,
+    "write pause": _write_pause,
     "target": lambda sessions, _: server_gates.target_writes(sessions.target),
+    "rows of the copy": lambda sessions, _: copied_database.answer(sessions),
     "alone": _alone,
     "control": _control,
 }

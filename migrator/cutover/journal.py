@@ -20,7 +20,8 @@ from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.errors import MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions, open_sessions
-from migrator.telemetry import redact, say
+from migrator.redaction import redact
+from migrator.telemetry import say
 from migrator.values.identity import stable_hash64
 
 LOCK: Final = stable_hash64("*/migrator/cutover")
@@ -130,6 +131,10 @@ class Journal:
         )
         return cls(connection, begun)
 
+    def reconnect(self, connection: Connection) -> None:
+        """Continue on another connection, after the first one was lost."""
+        self._connection = connection
+
     def note(self, **detail: Any) -> None:  # noqa: ANN401 - any JSON value
         """Add members to the detail of the cutover."""
         self._update("detail = detail || %s", Jsonb(detail))
@@ -189,9 +194,16 @@ class Journal:
             (self.cutover.id, prefix),
         )
 
+    def abort(self) -> None:
+        """Record that every step is undone, and that the cutover has ended with that."""
+        with self._connection.transaction():
+            self.undo()
+            self.end("aborted")
+
     def _failed(self, step: str, error: BaseException) -> None:
-        """Record why a step failed: the message of an error of the tool, the name of any other error."""
-        why = str(error) if isinstance(error, MigratorError) else type(error).__name__
+        """Record why a step failed: the message of an error of the tool or of an alarm, the name of any other error."""
+        told = isinstance(error, MigratorError | KeyboardInterrupt)
+        why = (told and str(error)) or type(error).__name__
         self._connection.execute(
             "UPDATE migration.cutover_steps SET detail = detail || %s WHERE cutover_id = %s AND step = %s",
             (Jsonb({FAILED: redact(why)}), self.cutover.id, step),

@@ -7,19 +7,20 @@ together, and twice. The triggers exist from the cutover to ``cutover finish``. 
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.records import ALL, Lock, WorkerRecord
+from migrator.records import ALL, Lock, SourcedRecord, WorkerRecord
+from migrator.store.postgres.store import OUTBOX_TRIGGER
 from migrator.store.queue import SCRATCH
 
 TRACKED_RECORDS: Final = tuple(record for record in ALL if record not in (Lock, WorkerRecord))
 """Records whose rows are carried to MongoDB."""
 POLL_S: Final = 0.1
-TRIGGER: Final = "migrator_outbox"
+TRIGGER: Final = OUTBOX_TRIGGER
 FUNCTION: Final = sql.Identifier("migration", "note_in_outbox")
 
 # SECURITY DEFINER: the application's roles have no rights in the tool's schema, and need none. Rows of scratch tenants
@@ -33,8 +34,8 @@ BEGIN
     IF starts_with(seen ->> 'tenant_id', {scratch}) THEN
         RETURN NULL;
     END IF;
-    INSERT INTO migration.outbox (table_name, row_id, source, source_id)
-        VALUES (TG_TABLE_NAME, seen ->> 'id', seen ->> 'source',
+    INSERT INTO migration.outbox (table_name, row_id, tenant_id, source, source_id)
+        VALUES (TG_TABLE_NAME, seen ->> 'id', seen ->> 'tenant_id', seen ->> 'source',
             coalesce(seen ->> 'source_id', seen #>> '{{payload,_id}}', seen ->> 'schedule_id'));
     RETURN NULL;
 END
@@ -42,19 +43,32 @@ $body$
 """
 
 
+RowKey: TypeAlias = tuple[str, str]
+"""The key of a row: its id as text, and its tenant."""
+
+
 class ChangedRow(msgspec.Struct, frozen=True):
     """A row that was written, once even if it has several notes."""
 
     table: str
     row_id: str
+    tenant_id: str
     source: str | None
     source_id: str | None
     """Of a table without the column ``source``: the ``_id`` in the payload, as text. Of a row that was created on
     PostgreSQL: the id of its schedule, if it has one."""
 
+    @property
+    def key(self) -> RowKey:
+        """Return the key of the row in its table."""
+        return self.row_id, self.tenant_id
+
 
 def open_outbox(connection: Connection) -> None:
-    """Create the triggers, in one transaction. Called again, it loses no note."""
+    """Create the triggers, in one transaction, and note the rows that were created here before: in a parallel run.
+
+    Called again, it loses no note.
+    """
     with connection.transaction():
         connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION, scratch=sql.Literal(SCRATCH)))
         connection.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(FUNCTION))
@@ -65,18 +79,40 @@ def open_outbox(connection: Connection) -> None:
                     " FOR EACH ROW EXECUTE FUNCTION {}()"
                 ).format(sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table), FUNCTION)
             )
+        for record in TRACKED_RECORDS:
+            if issubclass(record, SourcedRecord):
+                connection.execute(_note_created(record))
+
+
+def _note_created(record: type[SourcedRecord]) -> sql.Composed:
+    """Return the statement that notes the rows of a table that were created here, as the trigger notes a change."""
+    named = "coalesce(source_id, schedule_id::text)" if "schedule_id" in record.__struct_fields__ else "source_id"
+    return sql.SQL(
+        "INSERT INTO migration.outbox (table_name, row_id, tenant_id, source_id)"
+        " SELECT {}, id::text, tenant_id, {} FROM {} WHERE source IS NULL AND NOT starts_with(tenant_id, {})"
+    ).format(
+        sql.Literal(record.table),
+        sql.SQL(named),
+        sql.Identifier("scheduler", record.table),
+        sql.Literal(SCRATCH),
+    )
 
 
 def close_outbox(connection: Connection) -> None:
-    """Remove the triggers and the notes. Called again, it changes nothing.
+    """Remove the triggers and the notes. Called again, it changes nothing, and waits for no lock on a table.
 
     Not in one transaction, unless the caller has begun one: the application's transactions lock several tables, and a
     deadlock would follow if this one held some of them.
     """
-    for record in TRACKED_RECORDS:
+    noted = connection.execute(
+        "SELECT relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
+        " WHERE tgname = %s AND relnamespace = 'scheduler'::regnamespace ORDER BY relname",
+        (TRIGGER,),
+    ).fetchall()
+    for (table,) in noted:
         connection.execute(
             sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
-                sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table)
+                sql.Identifier(TRIGGER), sql.Identifier("scheduler", table)
             )
         )
     connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(FUNCTION))
@@ -124,11 +160,11 @@ def oldest(connection: Connection, limit: int, until: int | None = None) -> tupl
     visible, and is found later: notes are deleted one by one, never up to a position.
     """
     rows = connection.execute(
-        "SELECT id, table_name, row_id, source, source_id FROM migration.outbox WHERE id <= coalesce(%s, id)"
+        "SELECT id, table_name, row_id, tenant_id, source, source_id FROM migration.outbox WHERE id <= coalesce(%s, id)"
         " ORDER BY id LIMIT %s",
         (until, limit),
     ).fetchall()
-    noted = {(row[1], row[2]): ChangedRow(*row[1:]) for row in rows}
+    noted = {row[1:4]: ChangedRow(*row[1:]) for row in rows}
     return list(noted.values()), [row[0] for row in rows]
 
 

@@ -1,7 +1,7 @@
 """Triggers that are late at the cutover: how many there are, and what is done about them, as the operator decides."""
 
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -9,28 +9,55 @@ from psycopg import sql
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, fetch_value
+from migrator.errors import MigratorError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
 from migrator.states import SCHEDULE_FIRING
 from migrator.store import open_side
-from migrator.store.postgres.rows import literals
+from migrator.store.postgres.rows import interval, literals, table
 from migrator.store.queue import SCRATCH, Fire, FirePlan
 
 BATCH: Final = 10_000
 
-_LATE: Final = sql.SQL(
-    "SELECT count(*) FROM scheduler.triggers JOIN scheduler.schedules ON schedules.id = triggers.schedule_id"
+_OF_LATE: Final = sql.SQL(
+    " FROM scheduler.triggers JOIN scheduler.schedules ON schedules.id = triggers.schedule_id"
+    " AND schedules.tenant_id = triggers.tenant_id"
     " WHERE triggers.enabled AND schedules.enabled AND schedules.deleted_at IS NULL"
     " AND schedules.status IN ({}) AND NOT starts_with(triggers.tenant_id, {})"
-    " AND triggers.next_fire_at < clock_timestamp() - coalesce(misfire_grace_ms, {}) * interval '1 millisecond'"
+    " AND triggers.next_fire_at + {} < clock_timestamp()"
 ).format(
-    sql.SQL(literals(SCHEDULE_FIRING)), sql.Literal(SCRATCH), sql.Literal(int(firing.GRACE.total_seconds() * 1000))
+    sql.SQL(literals(SCHEDULE_FIRING)),
+    sql.Literal(SCRATCH),
+    sql.SQL(interval(f"coalesce(misfire_grace_ms, {firing.GRACE // timedelta(milliseconds=1)})")),
+)
+
+
+_LATE: Final = sql.SQL("SELECT count(*)") + _OF_LATE
+_LATE_TRIGGERS: Final = (
+    sql.SQL("SELECT clock_timestamp(), ") + table(Trigger).qualified("triggers") + _OF_LATE + sql.SQL(" ORDER BY 2, 3")
 )
 
 
 def count_late(target: Connection) -> int:
     """Return the number of triggers that are late beyond their grace, by the target's clock."""
     return int(fetch_value(target, _LATE))
+
+
+def unplannable(target: Connection, policy: str) -> list[str]:
+    """Return the late triggers whose fire under a policy cannot be computed, as ids with tenants; changes nothing."""
+    if policy == "keep":
+        return []
+    plan, refused = fire_plan(policy), list[str]()
+    with target.cursor(name="late_triggers") as rows, target.transaction():
+        rows.execute(_LATE_TRIGGERS)
+        for now, *columns in rows:
+            trigger = table(Trigger).read(columns)
+            schedule = Schedule(id=trigger.schedule_id, tenant_id=trigger.tenant_id, name="", status="scheduled")
+            try:
+                plan(schedule, trigger, 0, now)
+            except (ValueError, ArithmeticError, MigratorError):
+                refused.append(f"{trigger.id} of tenant {trigger.tenant_id}")
+    return refused
 
 
 def describe(count: int, policy: str) -> str:

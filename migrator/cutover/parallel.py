@@ -130,13 +130,14 @@ def _stable_gate(target: Connection, began: datetime, now: datetime, window: tim
 def _success_gate(target: Connection, began: datetime) -> Gate:
     """Require that every schedule that may run has completed a run of the new side, or was waived."""
     rows = target.execute(
-        "SELECT id, NOT EXISTS (SELECT FROM scheduler.runs WHERE runs.schedule_id = schedules.id"
-        " AND runs.source IS NULL AND runs.state = 'completed' AND runs.created_at >= %s) FROM scheduler.schedules"
+        "SELECT id, tenant_id, NOT EXISTS (SELECT FROM scheduler.runs WHERE runs.schedule_id = schedules.id"
+        " AND runs.schedule_tenant_id = schedules.tenant_id AND runs.source IS NULL AND runs.state = 'completed'"
+        " AND runs.created_at >= %s) FROM scheduler.schedules"
         " WHERE enabled AND deleted_at IS NULL AND status = ANY(%s)",
         (began, [*states.SCHEDULE_FIRING]),
     ).fetchall()
-    without = {identity for identity, lacks in rows if lacks}
-    waived = [one for one in waivers(target) if one.schedule_id in without]
+    without = {(identity, tenant) for identity, tenant, lacks in rows if lacks}
+    waived = [one for one in waivers(target) if (one.schedule_id, one.tenant_id) in without]
     left = len(without) - len(waived)
     words = f"{left:,} of {len(rows):,} schedules have no completed run of the new side"
     if waived:

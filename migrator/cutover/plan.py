@@ -7,15 +7,13 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
-from migrator.connections.mongo import committed_time
 from migrator.cutover import gates, overdue, rollback_gaps, steps
+from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.server_gates import Gate
-from migrator.errors import MigratorError
+from migrator.cutover.write_pause import expected_pause
 from migrator.exit_status import Allowance
-from migrator.parity import recheck, recorded_check
-from migrator.pipeline.sessions import Sessions, open_sessions
-from migrator.pipeline.tail import positions
+from migrator.pipeline.sessions import open_sessions
 
 STEP_TEXTS: Final = {
     "preflight": "the tool evaluates every gate again; one that is not met ends the cutover",
@@ -27,12 +25,9 @@ STEP_TEXTS: Final = {
     steps.POINT_OF_NO_RETURN: "recorded; a cutover that stops before it is undone, after it is finished",
     "open-target": "set the epoch, overdue triggers and the configuration file; PostgreSQL is open, writers continue",
     "smoke": "a new process opens the store that the file names, writes, reads, fires, claims and finishes",
-    "backup": "export MongoDB as it was at the fence, with digests (rollback level 3)",
+    "backup": "export MongoDB as it was at the fence, with digests (rollback level 3); the reverse sync waits for it",
     "reverse-sync": "write the changes of PostgreSQL to MongoDB; migrator tail continues to do so",
 }
-_FENCE_S: Final = 0.3
-_STEPS_S: Final = 0.7
-"""Seconds that the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
 
 
 class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +45,8 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     overdue: int
     overdue_words: str
     ready: bool
+    first_fires: FirstFires
+    """Schedules that do not fire at once after the cutover."""
     rollback_words: str = ""
     """What a rollback could not give to the old application; empty if there is nothing."""
 
@@ -57,8 +54,9 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
 def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) -> CutoverPlan:
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     with open_sessions(settings) as sessions:
-        found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
         pause, changed = expected_pause(sessions)
+        conditions = GateOptions(config=config, quarantined=quarantined, pause=(pause, changed))
+        found = tuple(gates.evaluate(sessions, conditions))
         late = overdue.count_late(sessions.target)
         return CutoverPlan(
             environment=environment_name(settings),
@@ -73,22 +71,6 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),
             ready=not gates.unmet(list(found)),
+            first_fires=first_fires(sessions.target),
             rollback_words=rollback_gaps.plan_words(sessions.profile),
         )
-
-
-def expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
-    """Return the expected write pause in seconds, and the number of documents that are compared in it."""
-    last = recorded_check.last_check(sessions.target)
-    stands = positions.tail_state(sessions.target, sessions.profile.name)
-    if last is None or stands is None:
-        return None, None
-    rate = max(last.documents / last.seconds, 1.0) if last.seconds else 1.0
-    try:
-        changed = recheck.changed_since(sessions, last.position, committed_time(sessions.source))
-    except MigratorError:
-        changed = None
-    if changed is None:
-        return _FENCE_S + _STEPS_S + last.seconds, None
-    count = sum(map(len, changed.values()))
-    return round(_FENCE_S + _STEPS_S + count / rate, 2), count

@@ -20,6 +20,7 @@ from migrator.errors import MigratorError
 from migrator.log import logger
 from migrator.scheduler import health
 from migrator.store import open_side
+from migrator.store.validation import GLOBAL
 
 JOURNAL_KEY: Final = "processes_before"
 """The member of the journal's detail."""
@@ -93,8 +94,9 @@ def arrivals(settings: Settings) -> Arrivals | None:
         if last is None or since is None or last.state not in ("running", "cut-over", "finished"):
             return None
         rows = target.execute(
-            "SELECT id, hostname, pid FROM scheduler.workers WHERE last_heartbeat_at > %s ORDER BY registered_at, id",
-            (since,),
+            "SELECT id, hostname, pid FROM scheduler.workers WHERE tenant_id = %s AND last_heartbeat_at > %s"
+            " ORDER BY registered_at, id",
+            (GLOBAL, since),
         ).fetchall()
     kept = last.detail.get(JOURNAL_KEY)
     before = None if kept is None else msgspec.convert(kept, list[SchedulerProcess])

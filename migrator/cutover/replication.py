@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from migrator.pipeline.tail.loop import Tail, TailResult, Until
 from migrator.pipeline.tail.pending import PendingChanges, pending_changes
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.schema.decisions import Approval
-from migrator.telemetry import say
+from migrator.telemetry import say, waiting
 
 POLL_S = 1.0
 
@@ -36,6 +36,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
     Returns None when the cutover is finished: then there is nothing to replicate in either direction. Raises what
     ``Tail.run`` and ``reverse_sync.run`` raise, also at a second alarm of one call.
     """
+    say_wait = _changed(waiting)
     with _stop_event() as stop:
         while True:
             try:
@@ -49,18 +50,32 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
                 if not _is_finished(settings):
                     raise
                 return None
-            except RefusedError:
+            except RefusedError as refusal:
                 if is_in_target(settings):
                     if _is_finished(settings):
                         return None
                     if until is not None or not reverse_sync.is_open(settings):
                         raise
+                    say_wait(str(refusal))
                     stop.wait(POLL_S)  # another process, such as a rollback, carries the rows
                     continue
                 say("tail: the cutover was rolled back: following the source again")
             except ReverseSyncError as error:
                 _record_stop(settings, str(error))
                 raise
+
+
+def _changed(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that tells a text unless it is the one that it told last."""
+    told = ""
+
+    def once(text: str) -> None:
+        nonlocal told
+        if text != told:
+            told = text
+            tell(text)
+
+    return once
 
 
 class PendingWriteBack(msgspec.Struct, frozen=True, kw_only=True):

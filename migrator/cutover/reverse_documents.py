@@ -3,7 +3,11 @@
 A row that came from a document changes that document: only the fields that its changed columns make. A row created in
 PostgreSQL becomes a document of the collection that holds its table. The document of a schedule may also hold one
 trigger and the last run; which of several these are, is decided here among the rows that are stored. What has no place
-in any document is not written: columns are counted as they are met, rows when the rollback exports them.
+in any document is not written, and named with the document (``LostRow``): a rollback exports these rows.
+
+No document is written that its library would not load, or that would fire by a rule which PostgreSQL does not have any
+more: a document whose schedule it cannot state keeps its former rule and is disabled, and a schedule without a document
+gets none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,49 +16,55 @@ from uuid import UUID
 
 import bson
 import msgspec
-from psycopg import sql
 
 from migrator.connections.postgres import Connection
-from migrator.cutover import outbox
-from migrator.cutover.outbox import ChangedRow
+from migrator.cutover import parallel_rows
+from migrator.cutover.outbox import ChangedRow, RowKey
 from migrator.cutover.reverse_encoding import (
+    ALL_COLUMNS,
     PROVENANCE,
     RECORDS,
+    BecomesOf,
     DocumentKey,
     DocumentWrite,
+    LostRow,
     ReverseSyncError,
+    UnstatedSchedule,
     current_outcomes,
+    fires_now,
+    is_of_another,
+    lost_row,
+    of_one_tenant,
     patched,
+    refused,
+    row_key,
     stored_rows,
     triggers_by_schedule,
+    whole,
 )
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import DocumentOutcome, SerializedRow, rebuild, serialize_rows
-from migrator.records import Record, Run, RunSummary, Schedule, SourcedRecord, Trigger
+from migrator.records import Record, Run, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
-from migrator.sources.profile import Collection, Context, Document, Profile, Rows, RunHistory
-from migrator.store.queue import SCRATCH
+from migrator.sources.mapping.codec import NO_TRIGGER
+from migrator.sources.profile import Collection, Context, Document, Rows, RunHistory
+from migrator.store.validation import GLOBAL
 from migrator.values import identity
 from migrator.values.copy_format import codec
 
-_HELD: Final[Mapping[type[Record], sql.SQL]] = {
-    Run: sql.SQL("(begun > 0)::int"),
-    Trigger: sql.SQL("(created = every)::int"),
-}
-"""Rows that the document of a schedule holds, of those that were created in PostgreSQL: SQL over their counts."""
-_RULE: Final = ("kind", "cron_expression", "cron_dialect", "timezone", "interval_ms", "run_at", "event_name")
-"""Columns that say when a trigger fires."""
+_STOPS: Final[Sequence[Mapping[str, Any]]] = ({"enabled": False}, {"enabled": False, "status": "paused"})
+"""Columns of a schedule that stop it, whichever of them a document has a field for."""
 _FOLLOWING: Final = frozenset({"id", "source_spec", "duration_ms", "updated_at"})
 """Columns that are not lost: the store writes the time of the last change, the others follow from what is stated."""
 _OF_OWNER: Final = frozenset({"schedule_id", "trigger_id"})
 """Columns of further rows that follow from the document in which they are."""
 
 # Runs that came from a document have no updated_at until the scheduler changes them.
-_HISTORIES: Final = """
-SELECT schedule_id::text,
-    (array_agg(id::text ORDER BY started_at DESC, id) FILTER (WHERE started_at IS NOT NULL))[1],
-    (array_agg(id::text ORDER BY finished_at DESC, id) FILTER (WHERE state IN ('error', 'timeout')
-        AND finished_at IS NOT NULL))[1],
+_HISTORIES: Final = f"""
+SELECT schedule_id::text, schedule_tenant_id,
+    (array_agg(ARRAY[id::text, tenant_id] ORDER BY started_at DESC, id) FILTER (WHERE started_at IS NOT NULL))[1:1],
+    (array_agg(ARRAY[id::text, tenant_id] ORDER BY finished_at DESC, id) FILTER (WHERE state IN ('error', 'timeout')
+        AND finished_at IS NOT NULL))[1:1],
     min(coalesce(available_at, scheduled_at, created_at)) FILTER (WHERE state IN ('planning', 'queued')),
     count(*) FILTER (WHERE started_at IS NOT NULL AND (source IS NULL OR updated_at IS NOT NULL)),
     count(*) FILTER (WHERE state = 'completed' AND (source IS NULL OR updated_at IS NOT NULL)),
@@ -63,18 +73,20 @@ SELECT schedule_id::text,
         AND finished_at > completed_at)
 FROM (
     SELECT *, max(finished_at) FILTER (WHERE state = 'completed' AND (source IS NULL OR updated_at IS NOT NULL))
-        OVER (PARTITION BY schedule_id) AS completed_at
-    FROM scheduler.runs WHERE schedule_id = ANY(%s::uuid[])
-) AS runs GROUP BY schedule_id
-"""
+        OVER (PARTITION BY schedule_id, schedule_tenant_id) AS completed_at
+    FROM scheduler.runs AS r WHERE (schedule_id, schedule_tenant_id) IN (SELECT * FROM unnest(%s::uuid[], %s::text[]))
+        AND NOT {parallel_rows.of_parallel_run("r")}
+) AS runs GROUP BY schedule_id, schedule_tenant_id
+"""  # noqa: S608 - our own text
 
 
 class _Wanted(msgspec.Struct):
-    """A document to be encoded."""
+    """A document to be encoded, for the rows of one tenant."""
 
     collection: Collection
     key: Any
-    rows: dict[tuple[str, str], ChangedRow] = msgspec.field(default_factory=dict)
+    tenant: str
+    rows: dict[tuple[str, RowKey], ChangedRow] = msgspec.field(default_factory=dict)
     """The rows that were noted for it."""
     schedule: Schedule | None = None
     """The schedule whose document it is."""
@@ -93,25 +105,41 @@ class Documents:
     def name(self, noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows that were noted; raise ``ReverseSyncError`` for a row of another source."""
         born: dict[type[Record], list[ChangedRow]] = {}
-        schedules: set[str] = set()
-        sourced: dict[str, set[str]] = {}
-        for one in noted:
+        shared: set[RowKey] = set()
+        schedules: dict[RowKey, None] = {}
+        sourced: dict[str, set[tuple[str, str]]] = {}
+        for one in self._without_parallel_run(noted):
             record = RECORDS[one.table]
             if one.source is not None:
                 collection = self._collection_of(one)
                 if collection.tables[0] is Schedule:
-                    sourced.setdefault(collection.name, set()).add(one.source_id or "")
+                    sourced.setdefault(collection.name, set()).add((one.source_id or "", one.tenant_id))
                 else:
-                    self._want(collection, identity.parse_source_id(one.source_id or ""), one)
+                    self._want(collection, identity.parse_source_id(one.source_id or ""), one.tenant_id, one)
             elif record is Schedule:
-                schedules.add(one.row_id)
-            elif self._is_beside_schedule(record):
-                schedules |= {one.source_id} if one.source_id else set()
+                schedules[one.key] = None
+            elif self._is_beside_schedule(record) and one.source_id:
+                schedules[one.source_id, one.tenant_id] = None
+                if record is Run:  # a run may also be of a global schedule, which the note does not say
+                    shared.add((one.source_id, GLOBAL))
             elif write_back.homes(self._profile, record):
                 born.setdefault(record, []).append(one)
-        self._name_schedules(schedules, sourced)
+        self._name_schedules(schedules, shared, sourced)
         for record, several in born.items():
             self._name_born(record, several)
+
+    def _without_parallel_run(self, noted: Sequence[ChangedRow]) -> Iterator[ChangedRow]:
+        """Yield the rows that a document may show: none of a parallel run."""
+        created: dict[str, list[RowKey]] = {}
+        for one in noted:
+            if one.source is None:
+                created.setdefault(one.table, []).append(one.key)
+        left_out = {
+            (table, *key)
+            for table, keys in created.items()
+            for key in parallel_rows.keys_of(self._sessions.target, RECORDS[table], keys)
+        }
+        return (one for one in noted if (one.table, *one.key) not in left_out)
 
     def named(self) -> Mapping[str, set[str]]:
         """Return collection → source ids of the documents."""
@@ -123,10 +151,10 @@ class Documents:
     def writes(self) -> list[DocumentWrite]:
         """Return what MongoDB must hold for these documents, as the rows are now."""
         found: list[DocumentWrite] = []
-        for name in dict.fromkeys(collection for collection, _ in self._wanted):
+        for name in dict.fromkeys(collection for collection, _, _ in self._wanted):
             several = [one for one in self._wanted.values() if one.collection.name == name]
             found += self._of_schedules(several) if several[0].collection.tables[0] is Schedule else self._of(several)
-        return found
+        return of_one_tenant(found)
 
     def _collection_of(self, one: ChangedRow) -> Collection:
         profile, _, name = (one.source or "").partition("/")
@@ -138,10 +166,11 @@ class Documents:
         holder = write_back.holder(self._profile, record)
         return record in (Trigger, Run) and holder is not None and holder.tables[0] is Schedule
 
-    def _want(self, collection: Collection, key: Any, one: ChangedRow | None = None) -> _Wanted:  # noqa: ANN401 - any BSON
-        wanted = self._wanted.setdefault((collection.name, bson.encode({"": key})), _Wanted(collection, key))
+    def _want(self, collection: Collection, key: Any, tenant: str, one: ChangedRow | None = None) -> _Wanted:  # noqa: ANN401 - any BSON
+        place = (collection.name, bson.encode({"": key}), tenant)
+        wanted = self._wanted.setdefault(place, _Wanted(collection, key, tenant))
         if one is not None:
-            wanted.rows[one.table, one.row_id] = one
+            wanted.rows[one.table, one.key] = one
         return wanted
 
     def _home(self, record: type[Record]) -> Collection | None:
@@ -153,108 +182,200 @@ class Documents:
             self._homes[record] = next(used, next(iter(found), None))
         return self._homes[record]
 
-    def _name_schedules(self, ids: set[str], sourced: Mapping[str, set[str]]) -> None:
-        """Find the documents of schedules by id, and by document; a schedule that is gone leaves none."""
-        created = ids
-        for name, keys in sourced.items():
+    def _name_schedules(
+        self, created: Iterable[RowKey], shared: set[RowKey], sourced: Mapping[str, set[tuple[str, str]]]
+    ) -> None:
+        """Find the documents of schedules by key, and by document and tenant; a schedule that is gone leaves none.
+
+        ``shared``: keys of schedules that may never have existed.
+        """
+        asked = {*created, *shared}
+        for name, pairs in sourced.items():
             rows = self._sessions.target.execute(
-                "SELECT id::text, source_id FROM scheduler.schedules WHERE source = %s AND source_id = ANY(%s)",
-                (self._profile.source_of(name), list(keys)),
+                "SELECT id::text, tenant_id, source_id FROM scheduler.schedules WHERE source = %s"
+                " AND (source_id, tenant_id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))",
+                (self._profile.source_of(name), [key for key, _ in pairs], [tenant for _, tenant in pairs]),
             ).fetchall()
-            ids = ids | {row[0] for row in rows}
-            for gone in keys - {row[1] for row in rows}:
-                self._want(self._collections[name], identity.parse_source_id(gone))
-        if not ids:
+            asked |= {(row[0], row[1]) for row in rows}
+            for gone, tenant in sorted(pairs - {(row[2], row[1]) for row in rows}):
+                self._want(self._collections[name], identity.parse_source_id(gone), tenant)
+        if not asked:
             return
-        home, stored = self._home(Schedule), stored_rows(self._sessions.target, Schedule, sorted(ids))
-        for key in () if home is None else self._keys_of_deleted(home, sorted(created - stored.keys())):
-            self._want(home, key)  # type: ignore[arg-type] # there are none without it
+        home, stored = self._home(Schedule), stored_rows(self._sessions.target, Schedule, sorted(asked))
+        global_rows = shared & stored.keys()
+        missing = [key for key in sorted(created) if key not in stored and (key[0], GLOBAL) not in global_rows]
+        for key, tenant in () if home is None else self._keys_of_deleted(home, missing):
+            self._want(home, key, tenant)  # type: ignore[arg-type] # there are none without it
         for row in stored.values():
             if row.source is not None:
-                collection = self._collection_of(ChangedRow(Schedule.table, str(row.id), row.source, row.source_id))
+                collection = self._collection_of(
+                    ChangedRow(Schedule.table, str(row.id), row.tenant_id, row.source, row.source_id)
+                )
                 if collection.tables[0] is not Schedule:
                     continue
             elif home is not None:
                 collection = home
             else:
                 continue
-            self._want(collection, write_back.key_of(collection, row)).schedule = row
+            self._want(collection, write_back.key_of(collection, row), row.tenant_id).schedule = row
 
     def _name_born(self, record: type[Record], noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows created in PostgreSQL, in a collection of their own."""
         collection = self._home(record)
         if collection is None:
             return
-        stored = stored_rows(self._sessions.target, record, [one.row_id for one in noted])
+        stored = stored_rows(self._sessions.target, record, [one.key for one in noted])
         for one in noted:
-            row = stored.get(one.row_id)
+            row = stored.get(one.key)
             if isinstance(row, SourcedRecord):
-                self._want(collection, write_back.key_of(collection, row), one)
-        for key in self._keys_of_deleted(collection, [one.row_id for one in noted if one.row_id not in stored]):
-            self._want(collection, key)
+                self._want(collection, write_back.key_of(collection, row), one.tenant_id, one)
+        for key, tenant in self._keys_of_deleted(collection, [one.key for one in noted if one.key not in stored]):
+            self._want(collection, key, tenant)
 
-    def _keys_of_deleted(self, collection: Collection, ids: Sequence[str]) -> Iterator[Any]:
-        """Yield the ``_id``s of documents for rows that do not exist any more; half of such an ObjectId is known."""
+    def _keys_of_deleted(self, collection: Collection, rows: Sequence[RowKey]) -> Iterator[tuple[Any, str]]:
+        """Yield ``_id`` and tenant of documents for rows that do not exist any more.
+
+        Half of such an ObjectId is known, so that a document of another row, or of another tenant, may have it.
+        """
         if not collection.object_ids:
-            yield from (str(UUID(one)) for one in ids)
-        elif ids:
+            yield from ((str(UUID(one)), tenant) for one, tenant in rows)
+        elif rows:
             text = {"$convert": {"input": "$_id", "to": "string", "onError": "", "onNull": ""}}
-            halves = [UUID(one).hex[16:] for one in ids]
-            where = {"$expr": {"$in": [{"$substrCP": [text, 8, 16]}, halves]}}
+            halves: dict[str, set[str]] = {}
+            for one, tenant in rows:
+                halves.setdefault(UUID(one).hex[16:], set()).add(tenant)
+            where = {"$expr": {"$in": [{"$substrCP": [text, 8, 16]}, list(halves)]}}
             for found in self._sessions.source[self._sessions.name_of(collection.name)].find(where, {"_id": 1}):
-                yield found["_id"]
+                yield from ((found["_id"], tenant) for tenant in halves[str(found["_id"])[8:24]])
 
     def _of_schedules(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
         collection, target = wanted[0].collection, self._sessions.target
         there = current_outcomes(self._sessions, self._context, collection, [one.key for one in wanted])
-        ids = [str(one.schedule.id) for one in wanted if one.schedule is not None]
-        triggers = _triggers_of(target, ids) if Trigger in collection.tables else {}
-        histories = _histories(target, ids) if self._is_beside_schedule(Run) and Run in collection.tables else {}
+        keys = [row_key(one.schedule) for one in wanted if one.schedule is not None]
+        triggers = _triggers_of(target, keys) if Trigger in collection.tables else {}
+        has_runs = self._is_beside_schedule(Run) and Run in collection.tables
+        histories = _histories(target, keys) if has_runs else {}
+        copied = self._copied_runs(collection, wanted) if has_runs else {}
         common = self._usual_version(collection) if any(_is_born(one.schedule) for one in wanted) else None
-        found = []
+        writes = []
         for one in wanted:
+            runs = copied.get((identity.source_id(one.key), one.tenant), ())
             outcome = there.get(bson.encode({"": one.key}))
             schedule = one.schedule
+            several = () if schedule is None else tuple(triggers.get((schedule.tenant_id, schedule.id), ()))
+            owned = (*(() if schedule is None else (schedule,)), *several, *runs)
+            if is_of_another(outcome, one.tenant):
+                writes += [] if schedule is None else [refused(collection, one.key, owned, several)]
+                continue
             if schedule is None or (schedule.deleted_at is not None and not self._holds_deletion(collection, schedule)):
-                found.append(DocumentWrite(collection.name, one.key, None))
+                writes.append(DocumentWrite(collection.name, one.key, None, whole(owned), tenant=one.tenant))
                 continue
             if schedule.source is None and schedule.schema_version is None:
                 schedule = msgspec.structs.replace(schedule, schema_version=common)
-            history = histories.get(str(schedule.id), RunHistory())
-            several = triggers.get((schedule.tenant_id, schedule.id), [])
-            rows: list[Record] = [schedule]
-            before = () if outcome is None or outcome.decoded is None else outcome.decoded.rows
-            trigger = stated_trigger(self._profile, self._context, collection, schedule, several, before)
-            if trigger is not None:
-                rows.append(trigger)
-            if isinstance(history.last, Run):
-                rows.append(history.last)
-            found += self._written(collection, one, outcome, tuple(rows), history)
-        return found
+            beside = _Beside(triggers=several, copied=runs, history=histories.get(row_key(schedule), RunHistory()))
+            writes.append(self._of_schedule(collection, one.key, outcome, schedule, beside))
+        return writes
+
+    def _of_schedule(
+        self,
+        collection: Collection,
+        key: Any,  # noqa: ANN401 - any BSON
+        outcome: DocumentOutcome | None,
+        schedule: Schedule,
+        beside: "_Beside",
+    ) -> DocumentWrite:
+        """Return the document of a schedule.
+
+        It states one trigger of the schedule. If it can state none, it keeps its former rule and is disabled; where the
+        source has no field that stops it, it stays as it was. A schedule without a document gets none then.
+        """
+        made = self._made(collection, outcome)
+        before = tuple(row.record for row in made.values())
+        profile, context, triggers = self._profile, self._context, beside.triggers
+        reasons = write_back.unstated(profile, context, schedule, triggers, before)
+        stated = write_back.stated_trigger(profile, context, collection, schedule, triggers, before)
+        former = None if stated is not None else _former_trigger(triggers, before)
+        last = beside.history.last if isinstance(beside.history.last, Run) else None
+        rest = tuple(row for row in (stated or former, last) if row is not None)
+        document: Document | None = None
+        if outcome is not None or stated is not None or not any(map(write_back.may_fire, triggers)):
+            for stop in ({},) if former is None else _STOPS:
+                rows = (msgspec.structs.replace(schedule, **stop), *rest)
+                document = self._document(collection, outcome, made, rows, beside.history)
+                if former is None or document is None:
+                    break
+                if not write_back.fires(write_back.decoded(collection, context, document)):
+                    break
+                document = None
+        read = before if document is None else write_back.decoded(collection, context, document)
+        pairs = beside.pairs(schedule, stated or former, last, read, written=document is not None)
+        return DocumentWrite(
+            collection.name,
+            key,
+            document,
+            tuple(_lost_rows(collection, pairs, made)),
+            kept=document is None,
+            unstated=UnstatedSchedule(
+                schedule_id=str(schedule.id),
+                tenant=schedule.tenant_id,
+                reasons=reasons or (write_back.NO_DOCUMENT,),
+                document=_becomes(document, outcome, stated, former),
+                fires=fires_now(schedule, triggers),
+            )
+            if reasons or document is None
+            else None,
+            held=(row_key(last),) if document is not None and last is not None and last.source is None else (),
+            tenant=schedule.tenant_id,
+            whole=whole((schedule, *triggers, *beside.copied)),
+        )
+
+    def _copied_runs(self, collection: Collection, wanted: Sequence[_Wanted]) -> dict[tuple[str, str], tuple[Run, ...]]:
+        """Return source id and tenant → runs that the copy has made of documents of schedules."""
+        rows = self._sessions.target.execute(
+            "SELECT id::text, tenant_id FROM scheduler.runs WHERE source = %s AND source_id = ANY(%s)",
+            (self._profile.source_of(collection.name), [identity.source_id(one.key) for one in wanted]),
+        ).fetchall()
+        runs: dict[tuple[str, str], tuple[Run, ...]] = {}
+        for run in stored_rows(self._sessions.target, Run, rows).values():
+            place = (run.source_id or "", run.tenant_id)
+            runs[place] = (*runs.get(place, ()), run)
+        return runs
 
     def _of(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
         collection = wanted[0].collection
         there = current_outcomes(self._sessions, self._context, collection, [one.key for one in wanted])
-        ids: dict[type[Record], set[str]] = {record: set() for record in collection.tables}
-        owned: list[list[tuple[type[Record], str]]] = []
+        keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
+        owned: list[list[tuple[type[Record], RowKey]]] = []
         for one in wanted:
             outcome = there.get(bson.encode({"": one.key}))
-            found = {(RECORDS[table], row_id): None for table, row_id in one.rows}
+            found = {(RECORDS[table], key): None for table, key in one.rows}
             if outcome is not None and outcome.loadable is not None:
-                found |= {(type(row.record), str(_id(row.record))): None for row in outcome.loadable.rows}
+                found |= {(type(row.record), row_key(row.record)): None for row in outcome.loadable.rows}
             owned.append(sorted(found, key=lambda pair: collection.tables.index(pair[0])))
-            for record, row_id in found:
-                ids[record].add(row_id)
-        stored = {record: stored_rows(self._sessions.target, record, sorted(each)) for record, each in ids.items()}
+            for record, key in found:
+                keys[record].add(key)
+        stored = {record: stored_rows(self._sessions.target, record, sorted(each)) for record, each in keys.items()}
         writes = []
         for one, pairs in zip(wanted, owned, strict=True):
             source_id = identity.source_id(one.key)
-            every = [stored[record][row_id] for record, row_id in pairs if row_id in stored[record]]
+            every = [stored[record][key] for record, key in pairs if key in stored[record] and key[1] == one.tenant]
             rows = tuple(row for row in every if getattr(row, "source_id", None) in (None, source_id))
-            if not rows or type(rows[0]) is not collection.tables[0]:
-                writes.append(DocumentWrite(collection.name, one.key, None))
+            if is_of_another(there.get(bson.encode({"": one.key})), one.tenant):
+                writes += [refused(collection, one.key, rows)] if rows else []
                 continue
-            writes += self._written(collection, one, there.get(bson.encode({"": one.key})), rows, RunHistory())
+            if not rows or type(rows[0]) is not collection.tables[0]:
+                writes.append(DocumentWrite(collection.name, one.key, None, whole(rows), tenant=one.tenant))
+                continue
+            outcome = there.get(bson.encode({"": one.key}))
+            made = self._made(collection, outcome)
+            document = self._document(collection, outcome, made, rows, RunHistory())
+            if document is None:
+                lost = whole(rows)
+                writes.append(DocumentWrite(collection.name, one.key, None, lost, kept=True, tenant=one.tenant))
+                continue
+            read = write_back.decoded(collection, self._context, document)
+            lost = tuple(_lost_rows(collection, [(row, _of_type(read, type(row))) for row in rows], made))
+            writes.append(DocumentWrite(collection.name, one.key, document, lost, tenant=one.tenant, whole=whole(rows)))
         return writes
 
     def _holds_deletion(self, collection: Collection, schedule: Schedule) -> bool:
@@ -271,33 +392,44 @@ class Documents:
         ).fetchone()
         return None if row is None else str(row[0])
 
-    def _written(
+    def _made(self, collection: Collection, outcome: DocumentOutcome | None) -> dict[type[Record], SerializedRow]:
+        """Return the rows that a document makes as it is now; raise ``ReverseSyncError`` if it makes none any more."""
+        if outcome is None:
+            return {}
+        if outcome.decoded is None or outcome.loadable is None:
+            raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
+        return {type(row.record): row for row in outcome.loadable.rows}
+
+    def _document(
         self,
         collection: Collection,
-        one: _Wanted,
         outcome: DocumentOutcome | None,
-        stored: Rows,
+        made: Mapping[type[Record], SerializedRow],
+        rows: Rows,
         history: RunHistory,
-    ) -> Iterator[DocumentWrite]:
-        """Yield the document of rows; nothing if the document could not be decoded again to rows of the same tenant."""
-        made: Mapping[type[Record], SerializedRow] = {}
-        if outcome is not None:
-            if outcome.decoded is None or outcome.loadable is None:
-                raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
-            made = {type(row.record): row for row in outcome.loadable.rows}
+    ) -> Document | None:
+        """Return the document of rows; None if they make none that is read again as one of their tenant.
+
+        Nor does a library load a document without a rule that its documents must have.
+        """
         before = tuple(row.record for row in made.values())
-        stored = self._as_of_document(collection, stored, before)
-        fitted = write_back.fitted(collection, self._context, stored, before, history)
-        if outcome is None or outcome.decoded is None:
-            document = rebuild(collection, fitted)
-        else:
-            document, _ = patched(collection, outcome, fitted)
+        stored = self._as_of_document(collection, rows, before)
+        try:
+            fitted = write_back.fitted(collection, self._context, stored, before, history)
+            if outcome is None or outcome.decoded is None:
+                document = rebuild(collection, fitted)
+            else:
+                document, _ = patched(collection, outcome, fitted)
+        except Exception:  # noqa: BLE001 - functions of any profile; rows that they cannot take cost these rows alone
+            return None
         self._refer(collection, document, stored, before)
-        read = write_back.decoded(collection, self._context, document)
-        if not read or read[0].tenant_id != stored[0].tenant_id:  # type: ignore[attr-defined] # every table has one
-            yield DocumentWrite(collection.name, one.key, None, ((stored[0].table, "*"),), kept=True)
-            return
-        yield DocumentWrite(collection.name, one.key, document, _lost_columns(read, stored, made))
+        read = write_back.read_back(collection, self._context, document)
+        if read is None or not write_back.is_of_tenant(read.rows, stored[0]):
+            return None
+        known = () if outcome is None or outcome.decoded is None else outcome.decoded.notes
+        if NO_TRIGGER in {note.kind for note in read.notes} - {note.kind for note in known}:
+            return None
+        return document
 
     def _as_of_document(self, collection: Collection, rows: Rows, before: Rows) -> Rows:
         """Return rows with the ids that the document's own rows have, and as rows of the document."""
@@ -322,15 +454,17 @@ class Documents:
             held = None if row is None else getattr(row, one.column)
             if not one.path or held == (None if was is None else getattr(was, one.column)):
                 continue
-            key = None if held is None else self._key_of_row(one.target, held, one.collection)
+            key = None if held is None else self._key_of_row(one.target, held, row.tenant_id, one.collection)
             if key is not None:
                 write_back.place(document, one.path, key)
             elif held is None:
                 _remove(document, one.path.split("."))
 
-    def _key_of_row(self, record: type[Record], row_id: UUID, collection: str) -> Any:  # noqa: ANN401 - any BSON
-        """Return the ``_id`` of the document of a row; None if it has none in the collection."""
-        row = stored_rows(self._sessions.target, record, [str(row_id)]).get(str(row_id))
+    def _key_of_row(self, record: type[Record], row_id: UUID, tenant: str, collection: str) -> Any:  # noqa: ANN401 - any BSON
+        """Return the ``_id`` of the document of the tenant's row, or of a global one; None if it has none there."""
+        keys = ((str(row_id), tenant), (str(row_id), GLOBAL))
+        stored = stored_rows(self._sessions.target, record, keys)
+        row = next((stored[key] for key in keys if key in stored), None)
         if not isinstance(row, SourcedRecord):
             return None
         if row.source is not None:
@@ -349,99 +483,120 @@ def encode_documents(sessions: Sessions, context: Context, noted: Sequence[Chang
     return found.writes()
 
 
-def stated_trigger(
-    profile: Profile,
-    context: Context,
-    collection: Collection,
-    schedule: Schedule,
-    triggers: Iterable[Trigger],
-    before: Rows = (),
-) -> Trigger | None:
-    """Return the trigger of a schedule that its document states; None if it can state none.
+class _Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored beside a schedule, and may be in its document."""
 
-    The trigger that the document states now (``before``) comes first.
+    triggers: tuple[Trigger, ...]
+    copied: tuple[Run, ...]
+    """Runs that the copy has made of the document."""
+    history: RunHistory
+
+    def pairs(
+        self, schedule: Schedule, trigger: Trigger | None, last: Run | None, read: Rows, *, written: bool
+    ) -> Iterator[tuple[Record, Record | None]]:
+        """Yield each stored row, and the row of the document that stands for it after a rollback; None if none does.
+
+        ``trigger``, ``last``: the rows that were encoded. ``read``: the rows of the document; if it was not written
+        (``written``), those that it makes as it is.
+        """
+        runs = self.copied if last is None or last in self.copied or not written else (last, *self.copied)
+        for row in (schedule, *self.triggers, *runs):
+            again = _of_type(read, type(row))
+            if row is schedule or again is None:
+                yield row, again
+            elif not written or (isinstance(row, Run) and last is None):
+                yield row, again if row_key(row) == row_key(again) else None
+            else:
+                encoded = trigger if isinstance(row, Trigger) else last
+                yield row, again if encoded is not None and row_key(row) == row_key(encoded) else None
+
+
+def _becomes(
+    document: Document | None, outcome: DocumentOutcome | None, stated: Trigger | None, former: Trigger | None
+) -> BecomesOf:
+    if document is None:
+        return "absent" if outcome is None else "unchanged"
+    if stated is not None:
+        return "stated"
+    return "without a rule" if former is None else "disabled"
+
+
+def _former_trigger(triggers: Sequence[Trigger], before: Rows) -> Trigger | None:
+    """Return the trigger that a document states now, disabled, for a schedule none of whose triggers it can state.
+
+    Its counts and bounds are those that are stored. None if there is no such trigger, and if all that the schedule has
+    is over, so that the document need not say when it fires.
     """
-    was = next((row for row in before if isinstance(row, Trigger)), None)
-    for one in sorted(triggers, key=lambda one: (one.source is None, not one.enabled, one.id)):
-        if was is not None and was.id == one.id and all(getattr(was, name) == getattr(one, name) for name in _RULE):
-            return one
-        rows = write_back.of_document(profile, collection, (schedule, one))
-        fitted = write_back.fitted(collection, context, rows)
-        if write_back.says_trigger(write_back.decoded(collection, context, collection.encode(fitted)), one):
-            return one
-    return None
+    was = _of_type(before, Trigger)
+    if not isinstance(was, Trigger) or (triggers and not any(map(write_back.may_fire, triggers))):
+        return None
+    now = next((trigger for trigger in triggers if trigger.id == was.id), was)
+    rule = {name: getattr(was, name) for name in (*write_back.RULE, "anchor", "source_spec", "next_fire_at")}
+    return msgspec.structs.replace(now, **rule, enabled=False)
 
 
-def rows_without_document(target: Connection, profile: Profile) -> dict[str, int]:
-    """Return table → rows created in PostgreSQL that no document holds; of a schedule's runs, it holds the last one."""
-    counts: dict[str, int] = {}
-    for record in outbox.TRACKED_RECORDS:
-        holder = write_back.holder(profile, record)
-        is_own = holder is not None and holder.tables[0] is record
-        if is_own or not issubclass(record, SourcedRecord) or record is RunSummary:
-            continue
-        beside = _HELD[record] if holder is not None else sql.SQL("0")
-        row = target.execute(
-            sql.SQL(
-                "SELECT coalesce(sum(created - held), 0)::bigint FROM (SELECT created, {} AS held FROM"
-                " (SELECT count(*) FILTER (WHERE source IS NULL) AS created, count(*) AS every,"
-                " count(*) FILTER (WHERE source IS NULL AND {}) AS begun FROM {}"
-                " WHERE NOT starts_with(tenant_id, %s) GROUP BY {}) AS counted WHERE created > 0) AS found"
-            ).format(
-                beside,
-                sql.SQL("started_at IS NOT NULL" if record is Run else "true"),
-                sql.Identifier("scheduler", record.table),
-                sql.SQL("schedule_id") if holder is not None else sql.SQL("()"),
-            ),
-            (SCRATCH,),
-        ).fetchone()
-        if row is not None and row[0]:
-            counts[record.table] = row[0]
-    return counts
+def _of_type(rows: Rows, record: type[Record]) -> Record | None:
+    return next((row for row in rows if type(row) is record), None)
 
 
 def _is_born(schedule: Schedule | None) -> bool:
     return schedule is not None and schedule.source is None
 
 
-def _triggers_of(target: Connection, schedules: Sequence[str]) -> dict[tuple[str, UUID], list[Trigger]]:
+def _triggers_of(target: Connection, schedules: Sequence[RowKey]) -> dict[tuple[str, UUID], list[Trigger]]:
     rows = target.execute(
-        "SELECT id::text FROM scheduler.triggers WHERE schedule_id = ANY(%s::uuid[])", (list(schedules),)
+        "SELECT id::text, tenant_id FROM scheduler.triggers"
+        " WHERE (schedule_id, tenant_id) IN (SELECT * FROM unnest(%s::uuid[], %s::text[]))",
+        ([identifier for identifier, _ in schedules], [tenant for _, tenant in schedules]),
     ).fetchall()
-    return triggers_by_schedule(target, [row[0] for row in rows])
+    return triggers_by_schedule(target, rows)
 
 
-def _histories(target: Connection, schedules: Sequence[str]) -> dict[str, RunHistory]:
-    rows = target.execute(_HISTORIES, (list(schedules),)).fetchall()
-    runs = stored_rows(target, Run, sorted({one for row in rows for one in row[1:3] if one is not None}))
+def _histories(target: Connection, schedules: Sequence[RowKey]) -> dict[RowKey, RunHistory]:
+    rows = target.execute(
+        _HISTORIES, ([identifier for identifier, _ in schedules], [tenant for _, tenant in schedules])
+    ).fetchall()
+    # The last run, and the last that failed: each an array of one key, or null.
+    named = [[(identifier, tenant) for identifier, tenant in one or ()] for row in rows for one in row[2:4]]
+    runs = stored_rows(target, Run, sorted({key for keys in named for key in keys}))
+    newest = [next((runs.get(key) for key in keys), None) for keys in named]
     return {
-        row[0]: RunHistory(
-            last=runs.get(row[1]),
-            last_failed=runs.get(row[2]),
-            waiting=row[3],
-            begun=row[4],
-            finished=row[5],
-            failed=row[6],
-            failed_since=row[7],
+        (row[0], row[1]): RunHistory(
+            last=last,
+            last_failed=last_failed,
+            waiting=row[4],
+            begun=row[5],
+            finished=row[6],
+            failed=row[7],
+            failed_since=row[8],
         )
-        for row in rows
+        for row, last, last_failed in zip(rows, newest[::2], newest[1::2], strict=True)
     }
 
 
-def _lost_columns(read: Rows, stored: Rows, made: Mapping[type[Record], SerializedRow]) -> tuple[tuple[str, str], ...]:
-    """Return the columns that were changed since, and that the document does not give back."""
-    again = {type(row.record): row for row in serialize_rows(read)}
-    lost: set[tuple[str, str]] = set()
-    for row in stored:
-        kind, there, then = codec(type(row)), again.get(type(row)), made.get(type(row))
+def _lost_rows(
+    collection: Collection,
+    pairs: Iterable[tuple[Record, Record | None]],
+    made: Mapping[type[Record], SerializedRow],
+) -> Iterator[LostRow]:
+    """Yield the rows that their document does not give back: with what was changed since, or what it says otherwise."""
+    references = {(one.record, one.column) for one in collection.references}
+    for row, again in pairs:
+        if again is None:
+            yield lost_row(row, (ALL_COLUMNS,))
+            continue
+        kind, then = codec(type(row)), made.get(type(row))
+        (read,) = serialize_rows((again,))
         whole = b"".join(kind.serialize(row))
-        differing = kind.columns if there is None else kind.differing((there.head, there.tail), whole)
-        changed = _said(row) if then is None else kind.differing((then.head, then.tail), whole)
-        if isinstance(row, Trigger) and row.kind == "one_time" and row.next_fire_at is None:
-            continue  # it has fired: its document need not say when
-        following = _FOLLOWING if row is stored[0] else _FOLLOWING | _OF_OWNER
-        lost |= {(row.table, name) for name in {*differing} & {*changed} - PROVENANCE - following}
-    return tuple(sorted(lost))
+        is_born = getattr(row, "source", None) is None
+        changed = set(_said(row) if then is None or is_born else kind.differing((then.head, then.tail), whole))
+        if then is not None and not is_born:
+            altered = kind.differing((then.head, then.tail), read.head + read.tail)
+            changed |= {name for name in altered if (type(row), name) not in references}
+        following = _FOLLOWING if type(row) is collection.tables[0] else _FOLLOWING | _OF_OWNER
+        columns = {*kind.differing((read.head, read.tail), whole)} & changed - PROVENANCE - following
+        if columns:
+            yield lost_row(row, columns)
 
 
 def _said(row: Record) -> Iterator[str]:
@@ -456,8 +611,3 @@ def _remove(document: Document, names: Sequence[str]) -> None:
     for name in names[:-1]:
         document = document.get(name, {})
     document.pop(names[-1], None)
-
-
-def _id(row: Record) -> UUID | int:
-    identifier: UUID | int = row.id  # type: ignore[attr-defined] # every table has one
-    return identifier

@@ -15,7 +15,7 @@ so that it is not taken for a second rule.
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import bson
@@ -24,17 +24,21 @@ from bson.errors import InvalidId
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
-from migrator.cutover.outbox import ChangedRow
+from migrator.cutover.outbox import ChangedRow, RowKey
 from migrator.errors import MigratorError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_documents
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
+from migrator.sources import write_back
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
-from migrator.sources.stellaops.schedules import TOOL_TRIGGER, is_carried
+from migrator.sources.stellaops.schedules import TOOL_TRIGGER
+from migrator.sources.stellaops.write_back import stated_trigger
+from migrator.states import SCHEDULE_FIRING
 from migrator.store.mongo.places import PLACES, Place
 from migrator.store.postgres.rows import fetch
+from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.copy_format import codec
@@ -46,8 +50,44 @@ _RECOMPUTED: Final = frozenset({"next_fire_at", "source_spec"})
 """Columns of a trigger that each side computes for itself from the schedule's rule."""
 
 RecordT = TypeVar("RecordT", bound=Record)
-DocumentKey: TypeAlias = tuple[str, bytes]
-"""A document: its collection, and its ``_id`` as BSON."""
+DocumentKey: TypeAlias = tuple[str, bytes, str]
+"""A document: its collection, its ``_id`` as BSON, and the tenant of the rows that want it."""
+StoredKey: TypeAlias = tuple[str, str, str]
+"""A row: its table, its id as text, and its tenant."""
+
+
+ALL_COLUMNS: Final = "*"
+"""In place of a column: all of the row."""
+
+
+PLACE_TAKEN: Final = "would not fire: a document of another tenant has its _id"
+
+
+BecomesOf: TypeAlias = Literal["stated", "disabled", "without a rule", "unchanged", "absent"]
+"""What becomes of the document of a schedule: it states another trigger of it; it keeps its former rule, and is
+disabled; it has no rule, as before; it stays as it was, and fires by its former rule; there is none."""
+
+
+class LostRow(msgspec.Struct, frozen=True):
+    """A stored row that its document does not give back."""
+
+    table: str
+    row_id: str
+    tenant: str
+    columns: tuple[str, ...]
+    """What was written since and has no place in the document; ``*``: no document has the row."""
+
+
+class UnstatedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that its document does not state as PostgreSQL fires it."""
+
+    schedule_id: str
+    tenant: str
+    reasons: tuple[str, ...]
+    """Predicates of the schedule (``write_back.unstated``)."""
+    document: BecomesOf
+    fires: bool
+    """PostgreSQL fires it: it is neither paused nor over."""
 
 
 class DocumentWrite(msgspec.Struct, frozen=True):
@@ -56,10 +96,16 @@ class DocumentWrite(msgspec.Struct, frozen=True):
     collection: str
     key: Any
     document: Document | None
-    lost: tuple[tuple[str, str], ...] = ()
-    """(table, column) of what was written since and has no place in such a document."""
+    lost: tuple[LostRow, ...] = ()
     kept: bool = False
-    """The document stays as it is: what was written since has no place in it at all."""
+    """MongoDB stays as it is, with or without a document: what was written since has no place in one at all."""
+    unstated: UnstatedSchedule | None = None
+    held: tuple[RowKey, ...] = ()
+    """Runs that were created in PostgreSQL and are in the document of their schedule."""
+    tenant: str = ""
+    """Of the rows."""
+    whole: tuple[LostRow, ...] = ()
+    """All of the rows, should another tenant's document take this place."""
 
 
 class ReverseSyncError(MigratorError):
@@ -67,11 +113,12 @@ class ReverseSyncError(MigratorError):
 
 
 class _ChangedDocument(msgspec.Struct):
-    """A document to be encoded, and the rows that were noted for it."""
+    """A document to be encoded, and the rows of one tenant that were noted for it."""
 
     collection: Collection
     key: Any
-    rows: dict[tuple[str, str], ChangedRow] = msgspec.field(default_factory=dict)
+    tenant: str
+    rows: dict[StoredKey, ChangedRow] = msgspec.field(default_factory=dict)
 
 
 def encode_changes(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
@@ -85,33 +132,74 @@ def encode_changes(sessions: Sessions, context: Context, noted: Sequence[Changed
     wanted: dict[DocumentKey, _ChangedDocument] = {}
     for one in noted:
         for collection, key in _documents_of(sessions, one, born):
-            place = wanted.setdefault((collection.name, bson.encode({"": key})), _ChangedDocument(collection, key))
-            place.rows[one.table, one.row_id] = one
+            place = wanted.setdefault(
+                (collection.name, bson.encode({"": key}), one.tenant_id),
+                _ChangedDocument(collection, key, one.tenant_id),
+            )
+            place.rows[one.table, *one.key] = one
     writes: list[DocumentWrite] = []
-    for name in dict.fromkeys(collection for collection, _ in wanted):
+    for name in dict.fromkeys(collection for collection, _, _ in wanted):
         writes += _collection_writes(
             sessions, context, [one for one in wanted.values() if one.collection.name == name], rules
         )
-    return _with_source_references(sessions, writes)
+    return _with_source_references(sessions, of_one_tenant(writes))
 
 
-def stated_trigger(triggers: Iterable[Trigger]) -> Trigger | None:
-    """Return the one trigger of a schedule that its own document states; None if it can state none.
-
-    The trigger that the document stated before comes first, then those created on PostgreSQL. A trigger that has a
-    document of its own in the source stays there.
-    """
-    own = names.source(names.SCHEDULES)
-    able = [one for one in triggers if one.source in (None, own) and is_carried(one)]
-    return min(able, key=lambda one: (one.source is None, not one.enabled, one.id), default=None)
+def is_of_another(outcome: DocumentOutcome | None, tenant: str) -> bool:
+    """Return whether a document exists and is not this tenant's: no row of the tenant changes or deletes it."""
+    if outcome is None or outcome.decoded is None:
+        return False
+    return bool(outcome.decoded.rows[0].tenant_id != tenant)  # type: ignore[attr-defined] # every table has one
 
 
-def triggers_by_schedule(target: Connection, ids: Sequence[str]) -> dict[tuple[str, UUID], list[Trigger]]:
-    """Return the stored triggers with these ids, by the tenant and the id of their schedule."""
+def refused(collection: Collection, key: Any, rows: Rows, triggers: Iterable[Trigger] = ()) -> DocumentWrite:  # noqa: ANN401 - any BSON
+    """Return that a document stays as it is, although rows of another tenant want it: these have no place."""
+    owner = rows[0]
+    unstated = None
+    if isinstance(owner, Schedule):
+        unstated = UnstatedSchedule(
+            schedule_id=str(owner.id),
+            tenant=owner.tenant_id,
+            reasons=(PLACE_TAKEN,),
+            document="absent",
+            fires=fires_now(owner, triggers),
+        )
+    tenant = row_key(owner)[1]
+    return DocumentWrite(collection.name, key, None, whole(rows), kept=True, unstated=unstated, tenant=tenant)
+
+
+def of_one_tenant(writes: Sequence[DocumentWrite]) -> list[DocumentWrite]:
+    """Let one tenant write a document that does not exist yet; the others that want its ``_id`` have no place."""
+    first: dict[tuple[str, bytes], DocumentWrite] = {}
+    for write in sorted(writes, key=lambda one: one.document is None):
+        if not write.kept:
+            first.setdefault((write.collection, bson.encode({"": write.key})), write)
+    return [
+        write
+        if write.kept or first[write.collection, bson.encode({"": write.key})] is write
+        else msgspec.structs.replace(write, document=None, kept=True, lost=write.whole or write.lost)
+        for write in writes
+    ]
+
+
+def triggers_by_schedule(target: Connection, keys: Iterable[RowKey]) -> dict[tuple[str, UUID], list[Trigger]]:
+    """Return the stored triggers with these keys, by the tenant and the id of their schedule."""
     grouped: dict[tuple[str, UUID], list[Trigger]] = {}
-    for row in stored_rows(target, Trigger, ids).values():
+    for row in stored_rows(target, Trigger, keys).values():
         grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
     return grouped
+
+
+def fires_now(schedule: Schedule, triggers: Iterable[Trigger]) -> bool:
+    """Tell whether PostgreSQL fires a schedule with these triggers."""
+    if not schedule.enabled or schedule.status not in SCHEDULE_FIRING:
+        return False
+    return any(trigger.enabled and write_back.may_fire(trigger) for trigger in triggers)
+
+
+def whole(rows: Iterable[Record]) -> tuple[LostRow, ...]:
+    """Return stored rows as rows that no document has."""
+    return tuple(lost_row(row, (ALL_COLUMNS,)) for row in rows)
 
 
 class _StatedTriggers:
@@ -125,15 +213,15 @@ class _StatedTriggers:
         if not (_place_of(collections, Schedule) and _place_of(collections, Trigger)):
             return
         triggers = [one for one in noted if one.table == Trigger.table]
-        stored = stored_rows(sessions.target, Trigger, [one.row_id for one in triggers])
-        former = _schedules_of_deleted(sessions, [one for one in triggers if one.row_id not in stored])
-        ids = {UUID(one.row_id) for one in (*noted, *former) if one.table == Schedule.table}
-        ids |= {row.schedule_id for row in stored.values()}
-        found = {(one.table, one.row_id): one for one in noted}
-        for one in (*_rows_where(sessions, Schedule, "id", ids), *_rows_where(sessions, Trigger, "schedule_id", ids)):
-            found.setdefault((one.table, one.row_id), one)
+        stored = stored_rows(sessions.target, Trigger, [one.key for one in triggers])
+        former = _schedules_of_deleted(sessions, [one for one in triggers if one.key not in stored])
+        keys = {(UUID(one.row_id), one.tenant_id) for one in (*noted, *former) if one.table == Schedule.table}
+        keys |= {(row.schedule_id, row.tenant_id) for row in stored.values()}
+        found: dict[StoredKey, ChangedRow] = {(one.table, *one.key): one for one in noted}
+        for one in (*_rows_where(sessions, Schedule, "id", keys), *_rows_where(sessions, Trigger, "schedule_id", keys)):
+            found.setdefault((one.table, *one.key), one)
         self.noted = list(found.values())
-        named = [row_id for table, row_id in found if table == Trigger.table]
+        named = [(row_id, tenant) for table, row_id, tenant in found if table == Trigger.table]
         for schedule, rows in triggers_by_schedule(sessions.target, named).items():
             if (stated := stated_trigger(rows)) is not None:
                 self._of[schedule] = stated
@@ -151,13 +239,17 @@ class _StatedTriggers:
         return one is not None and one.id == row.id
 
 
-def _rows_where(sessions: Sessions, record: type[Record], column: str, ids: Iterable[UUID]) -> list[ChangedRow]:
-    """Return the rows of a table with one of these values, as if they had been noted."""
+def _rows_where(
+    sessions: Sessions, record: type[Record], column: str, keys: Iterable[tuple[UUID, str]]
+) -> list[ChangedRow]:
+    """Return the rows of a table with one of these values and tenants, as if they had been noted."""
+    asked = list(keys)
     found = sessions.target.execute(
-        sql.SQL("SELECT id::text, source, source_id FROM {} WHERE {} = ANY(%s) ORDER BY id").format(
-            sql.Identifier("scheduler", record.table), sql.Identifier(column)
-        ),
-        (list(ids),),
+        sql.SQL(
+            "SELECT id::text, tenant_id, source, source_id FROM {} WHERE ({}, tenant_id) IN"
+            " (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY id, tenant_id"
+        ).format(sql.Identifier("scheduler", record.table), sql.Identifier(column)),
+        ([identifier for identifier, _ in asked], [tenant for _, tenant in asked]),
     )
     return [ChangedRow(record.table, *row) for row in found]
 
@@ -172,28 +264,28 @@ def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> lis
     keys = [identity.source_id(one["_id"]) for one in there]
     keys += [one.source_id for one in gone if one.source == own and one.source_id is not None]
     found = sessions.target.execute(
-        "SELECT id::text, source, source_id FROM scheduler.schedules WHERE source = %s AND source_id = ANY(%s)"
-        " OR source IS NULL AND %s || replace(id::text, '-', '') = ANY(%s)",
-        (own, keys, names.SCHEDULE_PREFIX, keys),
+        "SELECT id::text, tenant_id, source, source_id FROM scheduler.schedules WHERE tenant_id = ANY(%s) AND ("
+        "source = %s AND source_id = ANY(%s) OR source IS NULL AND %s || replace(id::text, '-', '') = ANY(%s))",
+        ([one.tenant_id for one in gone], own, keys, names.SCHEDULE_PREFIX, keys),
     )
     return [ChangedRow(Schedule.table, *row) for row in found]
 
 
-def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dict[tuple[str, str], Record]:
+def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dict[StoredKey, Record]:
     """Return the rows, as they are stored, without a source."""
-    asked: dict[str, list[str]] = {}
+    asked: dict[str, list[RowKey]] = {}
     for one in noted:
         if one.source is None:
-            asked.setdefault(one.table, []).append(one.row_id)
+            asked.setdefault(one.table, []).append(one.key)
     return {
-        (table, row_id): row
-        for table, ids in asked.items()
-        for row_id, row in stored_rows(sessions.target, RECORDS[table], ids).items()
+        (table, *key): row
+        for table, keys in asked.items()
+        for key, row in stored_rows(sessions.target, RECORDS[table], keys).items()
     }
 
 
 def _documents_of(
-    sessions: Sessions, noted: ChangedRow, born: Mapping[tuple[str, str], Record]
+    sessions: Sessions, noted: ChangedRow, born: Mapping[StoredKey, Record]
 ) -> Iterable[tuple[Collection, Any]]:
     """Yield the collection and the ``_id`` of each document to which a row belongs.
 
@@ -216,7 +308,7 @@ def _documents_of(
     if place is None:
         raise ReverseSyncError(f"profile {sessions.profile.name} has no collection for rows of {noted.table} born here")
     collection = collections[place.name]
-    row = born.get((noted.table, noted.row_id))
+    row = born.get((noted.table, *noted.key))
     if issubclass(record, SourcedRecord):
         yield collection, f"{place.prefixes[0]}{UUID(noted.row_id).hex}"
     elif row is not None:
@@ -257,18 +349,21 @@ def _collection_writes(
         context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
     there = current_outcomes(sessions, context, collection, [one.key for one in wanted])
     writes = []
-    ids: dict[type[Record], set[str]] = {record: set() for record in collection.tables}
+    keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
     for one in wanted:
-        for record, row_id in _row_ids(one, there.get(bson.encode({"": one.key}))):
-            ids[record].add(row_id)
-    stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in ids.items()}
+        for record, key in _row_keys(one, there.get(bson.encode({"": one.key}))):
+            keys[record].add(key)
+    stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in keys.items()}
     for one in wanted:
         outcome = there.get(bson.encode({"": one.key}))
         owned = [
-            stored[record][row_id]
-            for record, row_id in sorted(_row_ids(one, outcome), key=lambda pair: collection.tables.index(pair[0]))
-            if row_id in stored[record]
+            stored[record][key]
+            for record, key in sorted(_row_keys(one, outcome), key=lambda pair: collection.tables.index(pair[0]))
+            if key in stored[record] and key[1] == one.tenant
         ]
+        if is_of_another(outcome, one.tenant):
+            writes += [refused(collection, one.key, tuple(owned))] if owned else []
+            continue
         own = tuple(row for row in owned if _belongs(collection, one, row))
         rows = tuple(_with_source(collection, one.key, row) for row in (*own, *rules.of(own)))
         document, lost = _encode_document(collection, context, outcome, rows)
@@ -277,7 +372,8 @@ def _collection_writes(
             if stated and outcome is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
                 continue  # there is nothing else to state
             document = _with_copy_mark(document, copy=stated)
-        writes.append(DocumentWrite(collection.name, one.key, document, lost))
+        write = DocumentWrite(collection.name, one.key, document, lost, tenant=one.tenant, whole=whole(owned))
+        writes.append(write)
     return writes
 
 
@@ -287,11 +383,11 @@ def _with_copy_mark(document: Document, *, copy: bool) -> Document:
     return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
-def _row_ids(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[tuple[type[Record], str]]:
+def _row_keys(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[tuple[type[Record], RowKey]]:
     """Return the rows that a document has or had: those that it would make now, and those that were noted."""
-    found = {(RECORDS[table], row_id): None for table, row_id in wanted.rows}
+    found = {(RECORDS[one.table], one.key): None for one in wanted.rows.values()}
     if outcome is not None and outcome.loadable is not None:
-        found |= {(type(row.record), str(_id(row.record))): None for row in outcome.loadable.rows}
+        found |= {(type(row.record), row_key(row.record)): None for row in outcome.loadable.rows}
     return list(found)
 
 
@@ -328,13 +424,15 @@ def current_outcomes(
     }
 
 
-def stored_rows(target: Connection, record: type[RecordT], ids: Sequence[str]) -> dict[str, RecordT]:
-    """Return the stored rows with these ids, as records, by the text of their id."""
-    kind = codec(record)
-    keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
-    rows = (record(**kind.read(row)) for row in fetch(target, record.table, kind, keys).values())
-    # If rows of several tenants have one id, the row of a document wins: no row created here replaces that document.
-    return {str(_id(row)): row for row in sorted(rows, key=lambda row: getattr(row, "source", None) is not None)}
+def stored_rows(target: Connection, record: type[RecordT], keys: Iterable[RowKey]) -> dict[RowKey, RecordT]:
+    """Return the stored rows with these keys, as records; not those of other tenants that have the same ids."""
+    kind, asked = codec(record), set(keys)
+    ids: list[UUID | int] = [
+        int(one) if one.isdigit() and len(one) < 20 else UUID(one)  # noqa: PLR2004 - digits of a bigint
+        for one in sorted({identifier for identifier, _ in asked})
+    ]
+    rows = (record(**kind.read(row)) for row in fetch(target, record.table, kind, ids).values())
+    return {key: row for row in rows if (key := row_key(row)) in asked}
 
 
 def _with_source(collection: Collection, key: object, row: Record) -> Record:
@@ -347,8 +445,8 @@ def _with_source(collection: Collection, key: object, row: Record) -> Record:
 
 def _encode_document(
     collection: Collection, context: Context, outcome: DocumentOutcome | None, stored: Rows
-) -> tuple[Document | None, tuple[tuple[str, str], ...]]:
-    """Return the document of the stored rows, None if its owner is deleted, and the columns that it cannot carry."""
+) -> tuple[Document | None, tuple[LostRow, ...]]:
+    """Return the document of the stored rows, None if its owner is deleted, and the rows that it cannot carry."""
     if not any(type(row) is collection.tables[0] for row in stored):
         return None, ()
     if outcome is None:
@@ -407,58 +505,68 @@ def _lost_columns(
     document: Document,
     stored: Rows,
     changed: Mapping[tuple[type[Record], str], set[str]],
-) -> tuple[tuple[str, str], ...]:
-    """Return the changed columns that the document does not give back when it is decoded again."""
+) -> tuple[LostRow, ...]:
+    """Return the changed rows that the document does not give back when it is decoded again."""
     if not any(changed.values()):
         return ()
     try:
         read = collection.decode(documents.decode(documents.encode(document)), context).rows
     except (Rejected, Skipped):
-        return tuple(sorted({(record.table, "*") for record, _ in changed}))
+        return tuple(lost_row(row, (ALL_COLUMNS,)) for row in stored if (type(row), str(_id(row))) in changed)
     there = {(type(row), str(_id(row))): row for row in read}
-    lost = set()
+    lost = []
     for row in stored:
         place = (type(row), str(_id(row)))
         if place not in there:
             continue
         stated = isinstance(row, Trigger) and _states_triggers(collection)
+        compared = row
         if stated and row.timezone is None:  # type: ignore[attr-defined] # a trigger
-            row = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # noqa: PLW2901 - none is UTC
+            compared = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # none is UTC
         kind = codec(type(row))
-        head, tail = kind.serialize(row)
+        head, tail = kind.serialize(compared)
         (again,) = serialize_rows((there[place],))
         differing = kind.differing((again.head, again.tail), head + tail)
-        lost |= {
-            (row.table, name)
-            for name in differing
-            if name in changed.get(place, ()) and not (stated and name in _RECOMPUTED)
-        }
-    return tuple(sorted(lost))
+        columns = [
+            name for name in differing if name in changed.get(place, ()) and not (stated and name in _RECOMPUTED)
+        ]
+        if columns:
+            lost.append(lost_row(row, columns))
+    return tuple(lost)
+
+
+def lost_row(row: Record, columns: Iterable[str]) -> LostRow:
+    """Return a stored row as one that its document does not give back."""
+    return LostRow(row.table, *row_key(row), tuple(sorted(columns)))
 
 
 def _with_source_references(sessions: Sessions, writes: Sequence[DocumentWrite]) -> list[DocumentWrite]:
     """Spell references to documents of the old application as it does: by their ``_id``, not by our own form of it."""
-    spelled: dict[str, Any] = {}
+    spelled: dict[tuple[str, str], Any] = {}
+    """Text and tenant of a reference to what the old application calls it."""
     for record, places in PLACES.items():
         if not issubclass(record, SourcedRecord):
             continue
         found = {
-            text: UUID(text[len(prefix) :])
+            (text, write.tenant): UUID(text[len(prefix) :])
             for write in writes
             for text in _texts(write.document)
             for prefix in places[0].prefixes
             if prefix and re.fullmatch(f"{re.escape(prefix)}[0-9a-f]{{32}}", text)
         }
-        rows = stored_rows(sessions.target, record, [str(one) for one in found.values()]) if found else {}
-        for text, identifier in found.items():
-            row = rows.get(str(identifier))
+        keys = {(str(one), owner) for (_, tenant), one in found.items() for owner in (tenant, GLOBAL)}
+        rows = stored_rows(sessions.target, record, sorted(keys)) if keys else {}
+        for (text, tenant), identifier in found.items():
+            row = rows.get((str(identifier), tenant)) or rows.get((str(identifier), GLOBAL))
             if isinstance(row, SourcedRecord) and row.source == names.source(places[0].name) and row.source_id:
                 # otherwise its document is of another collection, and none has that text as its `_id`
-                spelled[text] = identity.parse_source_id(row.source_id)
+                spelled[text, tenant] = identity.parse_source_id(row.source_id)
     if not spelled:
         return list(writes)
     return [
-        msgspec.structs.replace(write, document=_replaced(write.document, spelled) if write.document else None)
+        msgspec.structs.replace(
+            write, document=_replaced(write.document, spelled, write.tenant) if write.document else None
+        )
         for write in writes
     ]
 
@@ -475,14 +583,21 @@ def _texts(value: object) -> Iterable[str]:
             yield from _texts(inner)
 
 
-def _replaced(value: Any, spelled: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any BSON
+def _replaced(value: Any, spelled: Mapping[tuple[str, str], Any], tenant: str) -> Any:  # noqa: ANN401 - any BSON
     if isinstance(value, str):
-        return spelled.get(value, value)
+        return spelled.get((value, tenant), value)
     if isinstance(value, dict):
-        return {name: inner if name in ("_id", "id") else _replaced(inner, spelled) for name, inner in value.items()}
+        return {
+            name: inner if name in ("_id", "id") else _replaced(inner, spelled, tenant) for name, inner in value.items()
+        }
     if isinstance(value, list):
-        return [_replaced(inner, spelled) for inner in value]
+        return [_replaced(inner, spelled, tenant) for inner in value]
     return value
+
+
+def row_key(row: Record) -> RowKey:
+    """Return the key of a row."""
+    return str(_id(row)), row.tenant_id  # type: ignore[attr-defined] # every table has one
 
 
 def _id(row: Record) -> UUID | int:

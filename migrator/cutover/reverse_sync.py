@@ -26,17 +26,16 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
-from migrator.connections.postgres import Connection, target_connection
+from migrator.connections.postgres import Connection, fetch_value, target_connection
 from migrator.cutover import outbox
-from migrator.cutover.journal import latest
-from migrator.cutover.reverse_documents import Documents, encode_documents, rows_without_document
+from migrator.cutover.journal import Journal, latest
+from migrator.cutover.reverse_documents import Documents, encode_documents
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
-    ReverseSyncError,
     encode_changes,
-    stated_trigger,
     triggers_by_schedule,
 )
+from migrator.cutover.steps import BACKUP_STEP, unfinished_level
 from migrator.errors import LostLockError, RefusedError
 from migrator.log import logger
 from migrator.pipeline.extract import OWN_COLLECTION
@@ -46,8 +45,9 @@ from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.tail import backlog
 from migrator.pipeline.tail.applier import Applier
 from migrator.records import Record, SourcedRecord, Trigger
-from migrator.sources.profile import Context, Profile
+from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import SCHEDULES
+from migrator.sources.stellaops.write_back import stated_trigger
 from migrator.store.epoch import KEY
 from migrator.store.mongo.places import PLACES
 from migrator.store.queue import SCRATCH
@@ -65,8 +65,13 @@ FENCE_COLLECTION: Final = OWN_COLLECTION
 """The tool's own collection in the source. It exists while the rollback window is open."""
 FENCE_ID: Final = "fence"
 """The ``_id`` of its document."""
+BACKUP_PENDING: Final = "the reverse sync begins when the cutover has backed MongoDB up"
 SESSION_FIELD: Final = "session"
 """The field that holds the session of the process that writes."""
+
+
+class BackupPendingError(RefusedError):
+    """The backup of MongoDB is not complete. It shows what stood there at the fence, so nothing is carried before."""
 
 
 class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +99,8 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
     The latter ends, however much is written meanwhile. Under a fence it carries everything.
 
     A server that is unreachable is waited for, as the copy does. Raises ``RefusedError`` if the outbox is not open or
-    another reverse sync runs, ``LostLockError`` if another one has taken over, ``ReverseSyncError`` for a row that has
-    no document.
+    another reverse sync runs, ``BackupPendingError`` if the cutover has not backed MongoDB up yet, ``LostLockError`` if
+    another one has taken over, ``ReverseSyncError`` for a row that has no document.
     """
     stop = stop or threading.Event()
     total = ReverseSyncResult()
@@ -138,7 +143,7 @@ class _ReverseSync:
             return ReverseSyncResult()
         assert self._context is not None  # noqa: S101 - set when it began
         sessions.forget()
-        writes = _encoded(sessions, self._context, noted)
+        writes = encoded(sessions, self._context, noted)
         for part in _transactions(one for one in writes if not one.kept):
             fault_points.reach(fault_points.BEFORE_REVERSE_WRITE)
             self._write(sessions, part)
@@ -148,7 +153,7 @@ class _ReverseSync:
         fault_points.reach(fault_points.AFTER_REVERSE_DROP)
         removed = sum(write.document is None and not write.kept for write in writes)
         written = sum(write.document is not None for write in writes)
-        lost = Counter(place for write in writes for place in write.lost)
+        lost = Counter(_lost_places(writes))
         return ReverseSyncResult(documents=written, removed=removed, notes=len(ids), lost=dict(lost))
 
     def end(self) -> None:
@@ -164,6 +169,8 @@ class _ReverseSync:
     def _begin(self, sessions: Sessions) -> None:
         if not outbox.is_open(sessions.target):
             raise RefusedError("the outbox is not open: there was no cutover, or it was finished or rolled back")
+        if _is_backup_pending(sessions.target):
+            raise BackupPendingError(BACKUP_PENDING)
         advisory_locks.take(sessions.target, LOCK, busy="another process runs the reverse sync already")
         if self._noted_by_now and self._until is None:
             self._until = outbox.newest_id(sessions.target)
@@ -202,70 +209,82 @@ class _ReverseSync:
                 sessions.source[sessions.name_of(collection)].bulk_write(requests, ordered=True, session=session)
 
 
+def _is_backup_pending(target: Connection) -> bool:
+    """Return whether the last cutover has still to back MongoDB up; a rollback that has begun waits for no backup."""
+    found = latest(target)
+    if found is None or found.state != "running":
+        return False
+    journal = Journal(target, found)
+    return not journal.done(BACKUP_STEP) and unfinished_level(journal) is None
+
+
+def has_begun(sessions: Sessions) -> bool:
+    """Return whether a reverse sync has begun since the cutover, so that it may have written to MongoDB."""
+    return FENCE_COLLECTION in sessions.source.list_collection_names()
+
+
 def is_open(settings: Settings) -> bool:
     """Return whether the outbox is open, so that rows are carried to MongoDB."""
     with target_connection(settings) as target:
         return outbox.is_open(target)
 
 
-def lost_columns(target: Connection) -> dict[str, int]:
-    """Return ``table.column`` → documents without a place for what was written there since the cutover, at least."""
-    found = latest(target)
-    return {} if found is None else dict(found.detail.get("lost", {}))
+def encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.ChangedRow]) -> list[DocumentWrite]:
+    """Return what MongoDB must hold for rows that were noted, as they are now; each document once.
 
-
-def lost_rows(target: Connection, profile: Profile) -> dict[str, int]:
-    """Return table → rows created on PostgreSQL that no document holds, or of which documents hold one per schedule."""
-    return {} if profile.kept_by_store else rows_without_document(target, profile)
-
-
-def check_written(sessions: Sessions, since: datetime) -> int:
-    """Compare the documents of rows that were created or changed since an instant with what they must be.
-
-    Returns the number of documents. Nothing may write meanwhile. Raises ``ReverseSyncError``, which names some that
-    differ.
+    Raises ``ReverseSyncError`` for a row that has no document.
     """
-    plan = latest_plan(sessions.target)
-    if plan is None:
-        raise RefusedError("nothing was ever copied, so nothing can be checked")
-    context, checked = plan_context(plan), 0
-    for record in outbox.TRACKED_RECORDS:
-        noted = _written_since(sessions.target, record, since)
-        for first in range(0, len(noted), BATCH_NOTES):
-            sessions.forget()
-            writes = _encoded(sessions, context, noted[first : first + BATCH_NOTES])
-            wrong = [write for write in writes if not write.kept and not _is_written(sessions, write)]
-            if wrong:
-                places = ", ".join(f"{one.collection} {source_id(one.key)}" for one in wrong[:5])
-                raise ReverseSyncError(f"{len(wrong)} documents are not equal to their rows: {places}")
-            checked += len(writes)
-    return checked
-
-
-def _encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.ChangedRow]) -> list[DocumentWrite]:
     encode = encode_changes if sessions.profile.kept_by_store else encode_documents
     return encode(sessions, context, noted)
 
 
-def _written_since(target: Connection, record: type[Record], since: datetime | None) -> list[outbox.ChangedRow]:
+def count_written(target: Connection, since: datetime) -> int:
+    """Return the number of rows that `written_since` returns, of all tables."""
+    total = 0
+    for record in outbox.TRACKED_RECORDS:
+        where = _written_where(record, since)
+        if where is not None:
+            count = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(
+                sql.Identifier("scheduler", record.table), where[0]
+            )
+            total += int(fetch_value(target, count, where[1]))
+    return total
+
+
+def written_since(target: Connection, record: type[Record], since: datetime | None) -> list[outbox.ChangedRow]:
     """Return the rows that were created on PostgreSQL, and those changed since an instant, if one is given."""
+    where = _written_where(record, since)
+    if where is None:
+        return []
     columns = set(record.__struct_fields__)
-    if "source" not in columns:
-        return []  # rows are only added to the table; each is a document of its own
-    is_timed = since is not None and "updated_at" in columns
-    changed = sql.SQL(" OR updated_at >= %s") if is_timed else sql.SQL("")
     named = sql.SQL("coalesce(source_id, schedule_id::text)" if "schedule_id" in columns else "source_id")
     rows = target.execute(
-        sql.SQL(
-            "SELECT id::text, source, {} FROM {} WHERE (source IS NULL{}) AND NOT starts_with(tenant_id, {})"
-            " ORDER BY id"
-        ).format(named, sql.Identifier("scheduler", record.table), changed, sql.Literal(SCRATCH)),
-        (since,) if is_timed else (),
+        sql.SQL("SELECT id::text, tenant_id, source, {} FROM {} WHERE {} ORDER BY id").format(
+            named, sql.Identifier("scheduler", record.table), where[0]
+        ),
+        where[1],
     )
     return [outbox.ChangedRow(record.table, *row) for row in rows]
 
 
-def _is_written(sessions: Sessions, write: DocumentWrite) -> bool:
+def _written_where(record: type[Record], since: datetime | None) -> tuple[sql.Composed, tuple[datetime, ...]] | None:
+    """Return the condition for those rows, and its parameters; None for a table to which rows are only added.
+
+    Each of these is a document of its own.
+    """
+    columns = set(record.__struct_fields__)
+    if "source" not in columns:
+        return None
+    timed = (since,) if since is not None and "updated_at" in columns else ()
+    changed = sql.SQL(" OR updated_at >= %s") if timed else sql.SQL("")
+    where = sql.SQL("(source IS NULL{}) AND NOT starts_with(tenant_id, {})").format(changed, sql.Literal(SCRATCH))
+    return where, timed
+
+
+def is_written(sessions: Sessions, write: DocumentWrite) -> bool:
+    """Tell whether MongoDB holds what it must; a document that stays as it is always does."""
+    if write.kept:
+        return True
     raw = sessions.source.get_collection(
         sessions.name_of(write.collection), codec_options=DEFAULT_RAW_BSON_OPTIONS
     ).find_one({"_id": write.key})
@@ -281,7 +300,7 @@ def _record_losses(target: Connection, writes: Sequence[DocumentWrite]) -> None:
         if one.lost:
             named.setdefault(one.collection, []).append(source_id(one.key))
     backlog.add(target, named)
-    counts = Counter(f"{table}.{column}" for write in writes for table, column in write.lost)
+    counts = Counter(f"{table}.{column}" for table, column in _lost_places(writes))
     for place, count in counts.items():
         target.execute(
             "UPDATE migration.cutovers SET detail = jsonb_set(jsonb_set(detail, '{lost}', coalesce(detail -> 'lost',"
@@ -289,6 +308,13 @@ def _record_losses(target: Connection, writes: Sequence[DocumentWrite]) -> None:
             " + %(count)s)) WHERE id = (SELECT id FROM migration.cutovers ORDER BY began_at DESC LIMIT 1)",
             {"place": place, "count": count},
         )
+
+
+def _lost_places(writes: Iterable[DocumentWrite]) -> Iterator[tuple[str, str]]:
+    """Yield table and column of each value that has no place in its document."""
+    for write in writes:
+        for row in write.lost:
+            yield from ((row.table, column) for column in row.columns)
 
 
 def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
@@ -334,7 +360,7 @@ def _delete_created(sessions: Sessions, *, restored: bool) -> None:
         created = [
             one
             for record in outbox.TRACKED_RECORDS
-            for one in _written_since(sessions.target, record, None)
+            for one in written_since(sessions.target, record, None)
             if one.source is None
         ]
         sessions.forget()
@@ -359,16 +385,16 @@ def _delete_created(sessions: Sessions, *, restored: bool) -> None:
 def _assign_stated_triggers(sessions: Sessions) -> None:
     """Assign triggers created on PostgreSQL that schedule documents state to those documents."""
     found = sessions.target.execute(
-        "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
-        " WHERE source IS NULL)"
+        "SELECT id::text, tenant_id FROM scheduler.triggers WHERE (tenant_id, schedule_id) IN"
+        " (SELECT tenant_id, schedule_id FROM scheduler.triggers WHERE source IS NULL)"
     ).fetchall()
-    grouped = triggers_by_schedule(sessions.target, [str(one[0]) for one in found])
-    stated = [one.id for rows in grouped.values() if (one := stated_trigger(rows)) is not None and one.source is None]
+    grouped = triggers_by_schedule(sessions.target, found)
+    every = [one for rows in grouped.values() if (one := stated_trigger(rows)) is not None and one.source is None]
     sessions.target.execute(
         "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"
         " FROM scheduler.schedules AS of WHERE of.id = own.schedule_id AND of.tenant_id = own.tenant_id"
-        " AND own.id = ANY(%s) AND own.source IS NULL",
-        (stated,),
+        " AND (own.id, own.tenant_id) IN (SELECT * FROM unnest(%s::uuid[], %s::text[])) AND own.source IS NULL",
+        ([one.id for one in every], [one.tenant_id for one in every]),
     )
 
 

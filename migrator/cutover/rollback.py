@@ -1,8 +1,8 @@
 """The rollback, in three levels.
 
-1. PostgreSQL is fenced. What was written since the cutover goes to MongoDB. Epoch and configuration are changed back,
-   and the fence of MongoDB is lifted. Only values for which documents have no place are lost: they are counted, and
-   written into a file.
+1. PostgreSQL is fenced. What was written since the cutover goes to MongoDB. Every row that a document does not give
+   back is exported as a whole, and every schedule that none states. What fires by the documents is compared with what
+   fires in PostgreSQL. Epoch and configuration are changed back, and the fence of MongoDB is lifted.
 2. Level 1. Then the schema is downgraded over all revisions, with its rows. All rows are exported before.
 3. MongoDB is restored from the backup of the cutover. What was written since then is exported, and not carried.
    PostgreSQL keeps its rows. The tail gets an alarm, so that the next cutover needs a parity check with repair first.
@@ -12,33 +12,45 @@ and continues.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-import psycopg
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, target_connection
-from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
-from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds
-from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
-from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
+from migrator.cutover import backup, cleanup, config_file, epoch, fence, fires, losses, outbox, reverse_sync
+from migrator.cutover.backup import Export, ExportWriter
+from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds, reconnect
+from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_sessions, latest
+from migrator.cutover.losses import Losses
+from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
+from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
 from migrator.cutover.server_gates import Gate
-from migrator.cutover.steps import LEVEL_KEY, POINT_OF_NO_RETURN, REOPEN_STEP, RESTORE_STEP
+from migrator.cutover.steps import (
+    EXPORT_KEY,
+    FIRES_STEP,
+    LEVEL_KEY,
+    POINT_OF_NO_RETURN,
+    REOPEN_STEP,
+    RESTORE_STEP,
+    UNLIKE_KEY,
+)
+from migrator.cutover.undo import UndoError, undo
+from migrator.cutover.write_pause import WritePause, expected_rollback_pause
+from migrator.durations import format_duration
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline import hooks
 from migrator.pipeline.locks import ROWS_KEY
-from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
+from migrator.pipeline.sessions import Sessions, close_cached, open_sessions, retry_transient
 from migrator.pipeline.tail import positions
 from migrator.schema import decisions, revisions
 from migrator.schema.decisions import UNNAMED, Approval
 from migrator.schema.security import Roles
-from migrator.sources import profile_of
 from migrator.telemetry import say
 
 Level: TypeAlias = Literal[1, 2, 3]
@@ -57,11 +69,18 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     """Documents that this call has written to MongoDB."""
     lost: dict[str, int] = {}
-    """``table.column`` → documents that have no place for it; ``table``: rows in the files."""
+    """``table.column`` → values for which documents have no place; ``table``: rows that no document has, or, at the
+    levels 2 and 3, rows in the files."""
     folder: str = ""
-    """Folder of the files with what would be lost."""
+    """Folder of the files with the rows, and with the schedules of ``gaps``."""
+    digest: str = ""
+    """SHA-256 of the manifest in the folder, which has those of its files."""
+    tables: str = ""
+    """Level 2: folder of the files with every row of the schema that was removed."""
     gaps: tuple[Gap, ...] = ()
-    """Schedules written back that the old application does not fire, or cannot read."""
+    """Schedules that the old application does not fire as PostgreSQL did, as they were named before."""
+    unlike: tuple[Gap, ...] = ()
+    """Schedules that fire otherwise, and were not named: a fault."""
     left: tuple[str, ...] = ()
     """What is still on both servers and in files, and why."""
 
@@ -84,14 +103,32 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         words = f"does not stop {', '.join(through)}" if through else "stops every user but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
-        if level != 3:  # noqa: PLR2004 - a level; it carries nothing
-            profile = profile_of(settings.source)
-            gap_texts = list(gap_lines(find_gaps(target, profile, settings.source)))
-            gap_texts += _lost_lines(reverse_sync.lost_columns(target) | reverse_sync.lost_rows(target, profile))
-            gates += [Gate(name="written back", passed=None, words=words) for words in gap_texts]
+        gates.append(_pause_gate(settings, target, found, level))
         if level == 3:  # noqa: PLR2004 - a level
             gates.append(_backup_gate(settings, found))
+    if level != 3 and not why_not:  # noqa: PLR2004 - a level; it writes nothing back
+        gates += _written_back(settings, found)
     return gates
+
+
+def _written_back(settings: Settings, found: Cutover) -> Iterator[Gate]:
+    """Yield what a rollback would take away, computed as a rollback does, and why it would be refused for it."""
+    try:
+        with open_sessions(settings) as sessions:
+            found_now = losses.survey(sessions, found.began_at)
+    except MigratorError as error:
+        yield Gate(name="written back", passed=False, words=str(error))
+        return
+    if found_now.unwritten:
+        yield Gate(name="written back", passed=False, words=losses.unequal(found_now.unwritten))
+    lost = tuple(_lost_lines(found_now.rows))
+    for gap, words in zip(found_now.gaps, gap_lines(found_now.gaps), strict=True):
+        yield Gate(name="written back", passed=None, words=words, ids=gap.ids)
+    yield from (Gate(name="written back", passed=None, words=words) for words in lost)
+    if not (found_now.gaps or lost or found_now.unwritten):
+        yield Gate(
+            name="written back", passed=True, words=f"nothing is lost: {found_now.documents:,} documents state it all"
+        )
 
 
 def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) -> RollbackResult:
@@ -123,17 +160,21 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
 
 def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
     settings = sessions.settings
-    folder = backup_folder(settings, journal.cutover).with_suffix(f".rollback-{level}")
+    kept = backup_folder(settings, journal.cutover)
+    folder = kept.with_suffix(".rollback-3" if level == 3 else ".rollback-1")  # noqa: PLR2004 - a level; 2 begins as 1
     carried = reverse_sync.ReverseSyncResult()
-    lost: dict[str, int] = {}
+    tables: dict[str, int] = {}
     journal.note(**{LEVEL_KEY: level})
     if journal.cutover.state in ("cut-over", "running"):
         if not journal.begun(REOPEN_STEP):
+            if level != 3:  # noqa: PLR2004 - a level
+                carried = _carry_before_fence(settings)
+            pause = WritePause(settings.cutover.max_pause)
             try:
-                carried, lost = _run_steps_before(sessions, journal, level, folder)
-            except BaseException:
-                with suppress(psycopg.Error, MigratorError):  # the first error says more; the next call continues
-                    retry_transient(settings, lambda: _undo(sessions, journal.cutover))
+                with pause.bounded():
+                    carried += _run_steps_before(sessions, journal, level, folder, pause)
+            except BaseException as error:
+                _undo(sessions, journal, level, error)
                 raise
         # The tail writes no rows meanwhile. It would take rows that are given their documents here for rows of others.
         with advisory_lock(sessions.target, ROWS_KEY):
@@ -141,17 +182,23 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
     elif not journal.done("rollback-close"):
         with journal.step("rollback-close"):
             pass  # an earlier call did it, and was killed before it recorded that
+    detail = journal.cutover.detail
+    written = msgspec.convert(detail.get(EXPORT_KEY), Export | None)
+    whole = kept.with_suffix(".rollback-2")
     if level == 2:  # noqa: PLR2004 - a level
-        with journal.step("rollback-export") as detail:
-            lost = backup.export_target(sessions.target, folder)
-            detail["rows"] = lost
+        with journal.step("rollback-export") as step:
+            tables = backup.export_target(sessions.target, whole)
+            step["rows"] = tables
         _downgrade(sessions)
     return RollbackResult(
         level=level,
         documents=carried.documents,
-        lost=lost,
-        folder=str(folder) if lost else "",
-        gaps=msgspec.convert(journal.cutover.detail.get("gaps", ()), tuple[Gap, ...]),
+        lost=dict(detail.get("lost", {})) | tables,
+        folder="" if written is None else written.folder,
+        digest="" if written is None else written.digest,
+        tables=str(whole) if tables else "",
+        gaps=msgspec.convert(detail.get("gaps", ()), tuple[Gap, ...]),
+        unlike=msgspec.convert(detail.get(UNLIKE_KEY, ()), tuple[Gap, ...]),
     )
 
 
@@ -174,52 +221,74 @@ def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
             journal.end("rolled-back")
 
 
-def _undo(sessions: Sessions, cutover: Cutover) -> None:
-    """Lift the fence of PostgreSQL, if MongoDB is unchanged; the connection is opened again if it was lost."""
-    if sessions.target.closed:
-        sessions.open_target()
-    journal = Journal(sessions.target, cutover)
+def _undo(sessions: Sessions, journal: Journal, level: Level, error: BaseException) -> None:
+    """Lift the fence of PostgreSQL, if MongoDB is unchanged; the connection is opened again if it was lost.
+
+    Raises ``UndoError`` if that fails: the fence is then still closed, and the next call continues.
+    """
+
+    def connected(act: Callable[[], None]) -> Callable[[], bool]:
+        def unless_restoring() -> bool:
+            reconnect(sessions, journal)
+            if journal.begun(RESTORE_STEP):
+                return False
+            act()
+            return True
+
+        return lambda: retry_transient(sessions.settings, unless_restoring)
+
+    parts = {
+        "the fence of PostgreSQL": connected(lambda: fence.lift_target(sessions.target, sessions.settings.postgres))
+    }
+    failed = undo(parts, ("the journal", connected(lambda: journal.undo("rollback-"))))
+    if failed:
+        raise UndoError(failed, f"migrator rollback run --level {level}", error) from error
     if not journal.begun(RESTORE_STEP):
-        fence.lift_target(sessions.target, sessions.settings.postgres)
-        journal.undo("rollback-")
         say("rollback: undone: the fence is lifted, and PostgreSQL stays open", level="warning")
 
 
 def _run_steps_before(
-    sessions: Sessions, journal: Journal, level: Level, folder: Path
-) -> tuple[reverse_sync.ReverseSyncResult, dict[str, int]]:
-    """Run the steps before MongoDB is opened again."""
+    sessions: Sessions, journal: Journal, level: Level, folder: Path, pause: WritePause
+) -> reverse_sync.ReverseSyncResult:
+    """Run the steps before MongoDB is opened again. Only a restore is not bounded by the write pause."""
     settings = sessions.settings
-    carried, lost = reverse_sync.ReverseSyncResult(), {}
+    journal.note(**{"gaps": [], UNLIKE_KEY: [], EXPORT_KEY: None})  # of a call that was interrupted
     with journal.step("rollback-fence") as detail:
         detail["level"] = level
-        fence.engage_target(sessions.target, settings.postgres, settings.cutover.max_pause)
+        pause.begin()
+        # at half of the limit it ends transactions that stay open
+        fence.engage_target(sessions.target, settings.postgres, timedelta(seconds=pause.left() / 2))
     if level == 3:  # noqa: PLR2004 - a level
         with journal.step("rollback-export") as detail:
-            lost = backup.export_since(sessions.target, folder, journal.cutover.began_at)
-            detail["rows"] = lost
+            rows, written = backup.export_since(sessions.target, folder, journal.cutover.began_at)
+            detail["rows"] = rows
+            journal.note(**{"lost": rows, EXPORT_KEY: msgspec.to_builtins(written)})
+        pause.end()  # a restore that has begun must be finished
         with journal.step(RESTORE_STEP) as detail:
             # before anything is replaced: what the tail and the last parity check have read no longer exists
             positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED_ALARM)
             detail["digest"] = backup.restore_source(sessions, backup_folder(settings, journal.cutover)).digest
-        return carried, lost
+        return reverse_sync.ReverseSyncResult()
     with journal.step("rollback-drain") as detail:
-        carried = _drain(sessions)
+        carried = _drain(sessions, pause)
         detail["documents"] = carried.documents
     with journal.step("rollback-check") as detail:
-        detail["documents"] = _check(sessions, journal.cutover.began_at)
-    # now: after the rollback, rows no longer say that they were created on PostgreSQL
-    journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile, settings.source)))
-    columns, rows = (
-        reverse_sync.lost_columns(sessions.target),
-        reverse_sync.lost_rows(sessions.target, sessions.profile),
-    )
-    if columns:
-        backup.export_columns(sessions.target, folder, columns)
-    if rows:
-        backup.export_created(sessions.target, folder, rows)
-        journal.note(lost=columns | rows)
-    return carried, columns | rows
+        found, written = _check(sessions, journal.cutover.began_at, folder)
+        detail["documents"] = found.documents
+        # now: after the rollback, rows no longer say that they were created on PostgreSQL
+        journal.note(
+            **{
+                "lost": found.rows,
+                "gaps": msgspec.to_builtins(some_of(found.gaps)),
+                EXPORT_KEY: msgspec.to_builtins(written),
+            }
+        )
+    with journal.step(FIRES_STEP) as detail:
+        compared = fires.compare(sessions, found, database_time(sessions.target))
+        detail |= {"schedules": compared.schedules, "documents": compared.documents}
+        detail["unlike"] = sum(one.schedules for one in compared.unlike)
+        journal.note(**{UNLIKE_KEY: msgspec.to_builtins(some_of(compared.unlike))})
+    return carried
 
 
 def _lost_lines(lost: Mapping[str, int]) -> Iterator[str]:
@@ -262,26 +331,43 @@ def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
     return found is not None and rolled_back and not Journal(sessions.target, found).done("rollback-close")
 
 
-def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
+def _carry_before_fence(settings: Settings) -> reverse_sync.ReverseSyncResult:
+    """Carry what is noted by now while PostgreSQL is still written to, so that little is left for the write pause."""
+    try:
+        return reverse_sync.run(settings, noted_by_now=True)
+    except RefusedError:  # another process carries it, or the cutover has still to back MongoDB up
+        return reverse_sync.ReverseSyncResult()
+
+
+def _drain(sessions: Sessions, pause: WritePause) -> reverse_sync.ReverseSyncResult:
     """Carry all notes of the outbox; wait for the reverse sync of another process."""
     try:
         return reverse_sync.run(sessions.settings, noted_by_now=True)
     except RefusedError:
         if not outbox.is_open(sessions.target):
             raise
-        if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience.total_seconds()):
+        if not outbox.wait_until_empty(sessions.target, pause.left()):
             raise UnreachableError("the reverse sync of another process does not end") from None
         return reverse_sync.ReverseSyncResult()
 
 
-def _check(sessions: Sessions, since: datetime) -> int:
-    """Compare each row created or changed since the cutover with its document; return the number of documents."""
+def _check(sessions: Sessions, since: datetime, folder: Path) -> tuple[Losses, Export | None]:
+    """Compare each row created or changed since the cutover with its document, and export what no document has."""
     count, _ = outbox.backlog(sessions.target)
     if count:
         raise RefusedError(
             f"{count:,} outbox entries were added under the fence: another program still writes to the target"
         )
-    return reverse_sync.check_written(sessions, since)
+    writer = ExportWriter(folder)
+
+    def export(rows: Sequence[LostRow]) -> None:
+        backup.export_lost(sessions.target, writer, rows)
+
+    found = losses.survey(sessions, since, export)
+    if found.unwritten:
+        raise ReverseSyncError(losses.unequal(found.unwritten))
+    backup.export_schedules(sessions.target, writer, found.named)
+    return found, writer.end()
 
 
 def _downgrade(sessions: Sessions) -> None:
@@ -295,6 +381,25 @@ def _config_gate(config: Path) -> Gate:
     except RefusedError as error:
         return Gate(name="configuration", passed=False, words=str(error))
     return Gate(name="configuration", passed=True, words=f"{config} can be changed back")
+
+
+def _pause_gate(settings: Settings, target: Connection, found: Cutover, level: Level) -> Gate:
+    """How long PostgreSQL refuses writes; the limit does not hold for a restore that has begun."""
+    restored, limit = 0, settings.cutover.max_pause
+    if level == 3:  # noqa: PLR2004 - a level
+        with suppress(RefusedError):  # another gate says why there is no backup
+            restored = sum(one.documents for one in backup.verified_manifest(backup_folder(settings, found)).parts)
+    seconds, rows = expected_rollback_pause(target, found.began_at, restored)
+    about = "not known: no parity check was recorded" if seconds is None else f"about {seconds:,.1f} s are expected"
+    if level == 3:  # noqa: PLR2004 - a level
+        words = (
+            f"{about}, to export {rows:,} rows and restore {restored:,} documents; without a limit while it restores"
+        )
+        return Gate(name="write pause", passed=None, words=words)
+    words = f"{about}, to compare {rows:,} rows with their documents (at most {format_duration(limit)})"
+    if seconds is not None and timedelta(seconds=seconds) > limit:
+        return Gate(name="write pause", passed=False, words=f"{words}: raise cutover.max_pause")
+    return Gate(name="write pause", passed=None if seconds is None else True, words=words)
 
 
 def _backup_gate(settings: Settings, found: Cutover) -> Gate:

@@ -22,13 +22,15 @@ from migrator.sources.profile import Profile
 from migrator.sources.write_back import write_back
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
+class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One condition of the cutover."""
 
     name: str
     passed: bool | None
     """None: it is not known, which does not stop the cutover."""
     words: str
+    ids: tuple[str, ...] = ()
+    """``_id``s of all documents that are concerned; ``words`` names some."""
 
 
 class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +161,9 @@ def target_writes(target: Connection) -> Answer:
     if not row[0]:
         return False, "a rollback must see other sessions: grant pg_read_all_stats to the tool's user"
     with target.transaction(force_rollback=True):
-        target.execute("CREATE TABLE migration.cutover_probe (filler text STORAGE PLAIN)")
+        target.execute("CREATE TABLE migration.cutover_probe (filler text)")
+        # in CREATE TABLE only since PostgreSQL 16
+        target.execute("ALTER TABLE migration.cutover_probe ALTER COLUMN filler SET STORAGE PLAIN")
         target.execute(
             "INSERT INTO migration.cutover_probe SELECT repeat('0', 8000) FROM generate_series(1, %s)",  # a page each
             (FREE_SPACE_MB * 128,),

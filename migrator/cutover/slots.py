@@ -17,7 +17,9 @@ from migrator.cron import CronError
 from migrator.records import Trigger
 from migrator.scheduler import firing
 
-Slot = tuple[UUID, datetime]
+ScheduleKey = tuple[str, UUID]
+"""Tenant and id of a schedule."""
+Slot = tuple[ScheduleKey, datetime]
 """A schedule, and the time for which it fired."""
 
 MOST: Final = 10_000
@@ -77,7 +79,7 @@ def compare(
 
 
 def infer(
-    acted: Iterable[Slot], triggers: Mapping[UUID, Sequence[Trigger]], tolerance: timedelta
+    acted: Iterable[Slot], triggers: Mapping[ScheduleKey, Sequence[Trigger]], tolerance: timedelta
 ) -> tuple[list[Slot], list[Slot]]:
     """Return the slots for which the old side acted, and when it acted without one.
 
@@ -135,7 +137,10 @@ def _multiples(trigger: Trigger, at: datetime) -> list[datetime]:
     if base is None or not step or firing.counted_from_completion(trigger):
         return []
     before = (at - base) // step
-    return [base + (before + number) * step for number in range(2)]
+    try:
+        return [base + (before + number) * step for number in range(2)]
+    except OverflowError:
+        return []
 
 
 def _cron_slots(trigger: Trigger, at: datetime, tolerance: timedelta) -> list[datetime]:

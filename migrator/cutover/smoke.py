@@ -21,25 +21,31 @@ from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler.firing import plan
 from migrator.scratch import PARTS, new_scratch_tenant, scratch_tenant
-from migrator.store import open_scheduler_store
+from migrator.store import open_readable_store, open_scheduler_store
 from migrator.store.protocols import Store
 from migrator.store.queue import Finish
 
 LIMIT_S = 120
 DRIVER = "pymongo"
+_ON_COPY = "on-copy"
 
 
 class SmokeError(MigratorError):
     """The store that the configuration names does not work."""
 
 
-def smoke(config: Path) -> dict[str, Any]:
+def smoke_on_copy(config: Path) -> dict[str, Any]:
+    """Run the smoke test as ``smoke`` does, before a cutover: on a copy, which no other process may write to."""
+    return smoke(config, on_copy=True)
+
+
+def smoke(config: Path, *, on_copy: bool = False) -> dict[str, Any]:
     """Run the smoke test in a process of its own; return what it did.
 
     Raises ``SmokeError`` if the store does not work, ``RefusedError`` if the user lacks a right, and
     ``UnreachableError`` if the server does not answer.
     """
-    command = [sys.executable, "-m", "migrator.cutover.smoke", str(config)]
+    command = [sys.executable, "-m", "migrator.cutover.smoke", str(config), *[_ON_COPY] * on_copy]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603 - this very program
     except subprocess.TimeoutExpired:
@@ -71,11 +77,11 @@ class _Refusal(msgspec.Struct):
     unreachable: bool = False
 
 
-def use_store(config: str) -> dict[str, Any]:
+def use_store(config: str, mode: str = "") -> dict[str, Any]:
     """Write, read, fire, claim and finish once; return the backend and the counts."""
-    base = new_scratch_tenant()
+    base, settings = new_scratch_tenant(), load_settings(config)
     with (
-        closing(open_scheduler_store(load_settings(config))) as store,
+        closing(open_readable_store(settings) if mode == _ON_COPY else open_scheduler_store(settings)) as store,
         scratch_tenant(store, base, "migrator cutover"),
     ):
         done = _use_tenant(store, base + PARTS[0])
@@ -127,7 +133,7 @@ def _use_tenant(store: Store, tenant: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(msgspec.json.encode(use_store(sys.argv[1])).decode())
+        sys.stdout.write(msgspec.json.encode(use_store(*sys.argv[1:])).decode())
     except MigratorError as refused:
         gone = isinstance(refused, UnreachableError)
         told = _Refusal(words=refused.sentence, grant=refused.grant, unreachable=gone)

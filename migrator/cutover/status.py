@@ -9,11 +9,21 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, target_connection
-from migrator.cutover import journal, metrics, outbox, processes
+from migrator.cutover import journal, late_writes, metrics, outbox, processes
 from migrator.cutover.journal import Journal
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.processes import Arrivals
-from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, unfinished_level, window_end
+from migrator.cutover.server_gates import Gate
+from migrator.cutover.steps import (
+    FINISH_STEP,
+    POINT_OF_NO_RETURN,
+    RELEASE_STEP,
+    REVERSE_STOPPED,
+    unfinished_level,
+    window_end,
+)
+from migrator.errors import MigratorError
+from migrator.pipeline.sessions import open_sessions
 from migrator.sources import profile_of
 from migrator.sources.write_back import write_back
 from migrator.store.postgres import parallel_run
@@ -21,10 +31,13 @@ from migrator.store.postgres import parallel_run
 RUN = "migrator cutover run"
 ABORT = "migrator cutover abort"
 FINISH = "migrator cutover finish"
+RELEASE = "migrator cutover release-source"
 CLOSE_EARLY = "migrator cutover finish --now --who WHO --reason WHY"
 ROLLBACK = "migrator rollback run"
 RESTORE = "migrator rollback run --level 3"
 TAIL = "migrator tail"
+LOOK_S = 3.0
+"""How long ``cutover status`` looks for writes in MongoDB; ``cutover finish`` looks at all."""
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +63,8 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
     metrics: CutoverMetrics = CutoverMetrics()
     arrivals: Arrivals | None = None
     """None: PostgreSQL is not open."""
+    source: tuple[Gate, ...] = ()
+    """Who wrote in MongoDB since the cutover, and who could; empty before the cutover and after `release-source`."""
     attention: Attention | None = None
     """None: no person is needed."""
 
@@ -75,8 +90,21 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
             parallel_since=since,
             metrics=metrics.collect(settings),
             arrivals=arrived,
+            source=_source_gates(settings, target, found),
             attention=attention(settings, config),
         )
+
+
+def _source_gates(settings: Settings, target: Connection, found: journal.Cutover) -> tuple[Gate, ...]:
+    """Return who wrote in MongoDB since the cutover, as far as that can be found out in a moment."""
+    current = Journal(target, found)
+    if found.state not in ("cut-over", "finished") or current.begun(RELEASE_STEP):
+        return ()
+    try:
+        with open_sessions(settings) as sessions:
+            return tuple(late_writes.gates(sessions, found, seconds=LOOK_S))
+    except MigratorError as error:
+        return (Gate(name=late_writes.WRITES_GATE, passed=None, words=f"not known: {error}"),)
 
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
@@ -109,8 +137,17 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
         return _of_cutover(current, works=works)
     if last.state == "cut-over":
         return _of_reverse_sync(target, settings, last)
-    if last.state == "finished" and not current.done("finish") and not works:
+    if last.state == "finished" and not works:
+        return _of_finish(current)
+    return None
+
+
+def _of_finish(current: Journal) -> Attention | None:
+    if not current.done(FINISH_STEP):
         return Attention(words=f"finishing was interrupted{_failed_step(current)}", commands=(FINISH,))
+    if current.begun(RELEASE_STEP) and not current.done(RELEASE_STEP):
+        words = f"opening MongoDB was interrupted{_failed_step(current)}: some of its users may be refused"
+        return Attention(words=words, commands=(RELEASE,))
     return None
 
 

@@ -9,18 +9,31 @@ from migrator.cutover.journal import Cutover, Journal, opened_at
 
 STEPS_BEFORE: Final = ("preflight", "catch-up", "fence", "drain", "parity", "outbox")
 POINT_OF_NO_RETURN: Final = "point-of-no-return"
-STEPS_AFTER: Final = ("open-target", "smoke", "backup", "reverse-sync")
+BACKUP_STEP: Final = "backup"
+STEPS_AFTER: Final = ("open-target", "smoke", BACKUP_STEP, "reverse-sync")
 CUTOVER_STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
+FINISH_STEP: Final = "finish"
+RELEASE_STEP: Final = "release-source"
+"""The last step, by a command of its own: MongoDB is opened when the rollback window is closed."""
 REVERSE_STOPPED: Final = "reverse_sync_stopped"
 """The member of the journal's detail that holds why the reverse sync stopped."""
 
-_STEPS_LEVEL_1: Final = ("rollback-fence", "rollback-drain", "rollback-check", "rollback-open-source", "rollback-close")
+FIRES_STEP: Final = "rollback-fires"
+"""The step that compares what fires in PostgreSQL with what fires by the documents."""
+_STEPS_LEVEL_1: Final = (
+    *("rollback-fence", "rollback-drain", "rollback-check", FIRES_STEP),
+    *("rollback-open-source", "rollback-close"),
+)
 ROLLBACK_STEPS: Final = {
     1: _STEPS_LEVEL_1,
     2: (*_STEPS_LEVEL_1, "rollback-export", "rollback-downgrade"),
     3: ("rollback-fence", "rollback-export", "rollback-restore", "rollback-open-source", "rollback-close"),
 }
 """Level → steps."""
+EXPORT_KEY: Final = "rollback_export"
+"""The member of the journal's detail that names the files of a rollback, with their digests."""
+UNLIKE_KEY: Final = "rollback_unlike"
+"""The member of the journal's detail that names the schedules that fire otherwise, and were not named before."""
 LEVEL_KEY: Final = "rollback_level"
 """The member of the journal's detail that holds the level of the last rollback."""
 RESTORE_STEP: Final = "rollback-restore"

@@ -13,8 +13,10 @@ import msgspec
 
 from migrator import states
 from migrator.connections.postgres import Connection
+from migrator.cron import CronError
 from migrator.cutover.fired_slots import TIMING, old_slots, stored_slot
 from migrator.cutover.journal import database_time
+from migrator.cutover.slots import ScheduleKey
 from migrator.records import Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.executor import DRY_RUN
@@ -101,7 +103,7 @@ def _reached(
     planned now.
     """
     old = old_slots(target, profile, began, database_time(target) + tolerance, tolerance)
-    last: dict[UUID | None, datetime] = {}
+    last: dict[ScheduleKey, datetime] = {}
     for schedule, slot in (*old.slots, *old.inferred):
         last[schedule] = max(slot, last.get(schedule, slot))
     found: dict[tuple[UUID, str], datetime] = {}
@@ -111,9 +113,13 @@ def _reached(
         following = trigger.next_fire_at
         if following is None and trigger.enabled and began_at is not None:
             following = began_at
-            if trigger.schedule_id in last:
+            key = (trigger.tenant_id, trigger.schedule_id)
+            if key in last:
                 in_phase = msgspec.structs.replace(trigger, next_fire_at=began_at)
-                following = firing.next_fire(in_phase, last[trigger.schedule_id])
+                try:
+                    following = firing.next_fire(in_phase, last[key])
+                except CronError:  # it fires nothing here: what the old side has taken must not fire again
+                    continue
             target.execute(_PLAN, (following, trigger.id, trigger.tenant_id))
         if following is not None:
             found[trigger.id, trigger.tenant_id] = stored_slot(following)

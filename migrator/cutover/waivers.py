@@ -19,7 +19,8 @@ from migrator.store.postgres import parallel_run
 
 _FOUND = (
     "SELECT id, tenant_id, coalesce(name, '') FROM scheduler.schedules"
-    " WHERE (id::text = lower(%(named)s) OR name = %(named)s OR source_id = %(named)s) AND deleted_at IS NULL"
+    " WHERE (id::text = lower(%(named)s) OR name = %(named)s OR source_id = %(named)s"
+    " OR tenant_id || '/' || id::text = %(named)s) AND deleted_at IS NULL"
     " ORDER BY tenant_id, id LIMIT 3"
 )
 
@@ -28,6 +29,7 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that needs no completed run of the new side."""
 
     schedule_id: UUID
+    tenant_id: str
     name: str
     who: str
     reason: str
@@ -41,17 +43,21 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
 
 def standing(recorded: Iterable[RecordedDecision]) -> tuple[Waiver, ...]:
     """Return the waivers that stand after these decisions, which are in their order. Pure."""
-    found: dict[UUID, Waiver] = {}
+    found: dict[tuple[str, str], Waiver] = {}
     for one in recorded:
         if one.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
             found.clear()
         elif one.kind == decisions.WAIVED:
-            schedule = UUID(one.detail["schedule"])
-            found[schedule] = Waiver(
-                schedule_id=schedule, name=one.detail["name"], who=one.who, reason=one.reason, at=one.at
+            found[one.detail["schedule"], one.detail["tenant"]] = Waiver(
+                schedule_id=UUID(one.detail["schedule"]),
+                tenant_id=one.detail["tenant"],
+                name=one.detail["name"],
+                who=one.who,
+                reason=one.reason,
+                at=one.at,
             )
         elif one.kind == decisions.WAIVER_WITHDRAWN:
-            found.pop(UUID(one.detail["schedule"]), None)
+            found.pop((one.detail["schedule"], one.detail["tenant"]), None)
     return tuple(found.values())
 
 
@@ -82,12 +88,12 @@ def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str, *
         raise RefusedError("no parallel run is recorded")
     made: list[RecordedDecision] = []
     with target.transaction():
-        known = {one.schedule_id for one in waivers(target)}
+        known = {(one.schedule_id, one.tenant_id) for one in waivers(target)}
         for text in named:
-            schedule, name = _schedule(target, text)
-            if kind == decisions.WAIVER_WITHDRAWN and schedule not in known:
+            schedule, tenant, name = _schedule(target, text)
+            if kind == decisions.WAIVER_WITHDRAWN and (schedule, tenant) not in known:
                 raise RefusedError(f"schedule {text} is not waived")
-            detail = {"schedule": str(schedule), "name": name}
+            detail = {"schedule": str(schedule), "tenant": tenant, "name": name}
             at = datetime.now(UTC) if dry_run else decisions.record(target, kind, by, **detail)
             made.append(
                 RecordedDecision(
@@ -97,11 +103,13 @@ def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str, *
     return standing([*decisions.recorded(target), *made])
 
 
-def _schedule(target: Connection, named: str) -> tuple[UUID, str]:
+def _schedule(target: Connection, named: str) -> tuple[UUID, str, str]:
+    """Return id, tenant and name."""
     found = target.execute(_FOUND, {"named": named.replace("\0", "")}).fetchall()
     if not found:
         raise UsageError(f"no schedule has the id or the name {named}")
     if len(found) > 1:
-        ids = ", ".join(f"{identity} of tenant {tenant}" for identity, tenant, _ in found[:2])
-        raise UsageError(f"several schedules are called {named}: name one by its id ({ids}, …)")
-    return found[0][0], found[0][2]
+        ids = ", ".join(f"{tenant}/{identity}" for identity, tenant, _ in found[:2])
+        raise UsageError(f"several schedules are called {named}: name one by its tenant and id ({ids}, …)")
+    schedule, tenant, name = found[0]
+    return schedule, tenant, name

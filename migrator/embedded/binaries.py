@@ -3,6 +3,7 @@
 from importlib import metadata
 from pathlib import Path
 
+from migrator.connections.postgres import OLDEST
 from migrator.embedded.directory import PrivateDirectory
 from migrator.embedded.server import check_platform, extra_missing
 from migrator.errors import ConfigurationError
@@ -61,11 +62,11 @@ def postgres_environment(directory: PrivateDirectory) -> dict[str, str]:
 
 
 def postgres_versions() -> list[int]:
-    """Return the major versions that can be started here, newest first, from 15 on."""
+    """Return the major versions that can be started here, newest first: those that the tool accepts as a target."""
     debian = [
         int(path.name) for path in DEBIAN_POSTGRES.glob("*") if path.name.isdigit() and (path / "bin/postgres").exists()
     ]
-    return sorted(WHEEL_POSTGRES.keys() | {version for version in debian if version >= 15}, reverse=True)  # noqa: PLR2004 - oldest supported
+    return sorted(WHEEL_POSTGRES.keys() | {version for version in debian if version >= OLDEST}, reverse=True)
 
 
 def openssl_environment(directory: PrivateDirectory, *, system: tuple[Path, ...] = SYSTEM_LIBRARIES) -> dict[str, str]:

@@ -20,6 +20,7 @@ from migrator.parity.aggregates import (
     split_columns,
     with_column_measures,
 )
+from migrator.parity.changes import active_since, aggregates_while_active, created_rows, derived_while_active
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
@@ -92,17 +93,26 @@ def _check_parity(
     plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
     found += removed_collections(sessions, found)
     reasons = _unverified(sessions, plan, scope, found)
+    tailed = locks.is_tail_running(sessions.target)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     context = plans.plan_context(plan)
     jobs = [
-        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants, snapshot=snapshot)
+        ChunkJob(
+            settings=settings,
+            plan=plan,
+            context=context,
+            chunk=chunk,
+            tenants=scope.tenants,
+            snapshot=snapshot,
+            tailed=tailed,
+        )
         for one in chosen
         for chunk in plans.cut(sessions.reader, one, settings, "merge")
     ]
     parts, computed = _run(settings, _aggregates_jobs(sessions, context, chosen, scope), jobs, pool, throttle)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
-        comparisons = _with_extra(sessions, context, chosen, comparisons)
+        comparisons = _with_extra(sessions, context, chosen, comparisons, tailed=tailed)
     for one in found:
         name, tables = one.collection.name, tuple(record.table for record in one.collection.tables)
         why = reasons.get(name, "")
@@ -111,10 +121,13 @@ def _check_parity(
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
     results, columns = split_columns(
-        [] if scope.tenants else _aggregates(sessions, context, chosen, comparisons, computed)
+        [] if scope.tenants else _aggregates(sessions, context, chosen, comparisons, computed, tailed=tailed)
     )
+    since = active_since(sessions.target)
     derived = [
-        derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed))
+        derived_while_active(compare_derived(sessions, closing, listed=listed))
+        if since is not None
+        else derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed), tailed=tailed)
         for closing in profile.closing
         if whole
     ]
@@ -128,6 +141,8 @@ def _check_parity(
         unknown_collections=unknown,
         silent=tuple(mute[:listed]),
         silent_total=len(mute),
+        active_since=since,
+        created={} if since is None else created_rows(sessions.target),
     )
 
 
@@ -246,9 +261,10 @@ def _computed_beside(next_job: Callable[[], object]) -> Iterator[Future[list[Bot
     threading.Thread(target=compute, name="aggregates", daemon=True).start()
     try:
         yield found
-    except Exception:
+    except BaseException as error:
         failed.set()
-        found.exception()
+        if isinstance(error, Exception):
+            found.exception()
         raise
 
 
@@ -261,6 +277,8 @@ def _with_extra(
     context: Context,
     chosen: Sequence[SourceCollection],
     comparisons: dict[str, CollectionComparison],
+    *,
+    tailed: bool,
 ) -> dict[str, CollectionComparison]:
     listed = sessions.settings.report.max_differences
     compared = {
@@ -270,9 +288,13 @@ def _with_extra(
         if column.column == "id"
     }
     result = dict(comparisons)
-    beside = locks.is_tail_running(sessions.target)  # then the counts are of two moments, and may agree by chance
+    since = active_since(sessions.target)
+    # then the counts are of two moments, and may agree by chance
+    beside = since is None and (tailed or locks.is_tail_running(sessions.target))
     rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
-    extras = find_extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
+    extras = find_extra_rows(
+        sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected, unchanged_since=since
+    )
     moving: dict[str, int] = {}
     if beside:
 
@@ -306,6 +328,8 @@ def _aggregates(
     chosen: Sequence[SourceCollection],
     comparisons: dict[str, CollectionComparison],
     computed: Sequence[BothSides],
+    *,
+    tailed: bool,
 ) -> list[AggregateResult]:
     results = compare_aggregates(
         sessions.tables or sessions.source,
@@ -317,4 +341,6 @@ def _aggregates(
         only=[one.collection.name for one in chosen],
         computed=computed,
     )
-    return aggregates_during_tail(sessions.target, results)
+    if active_since(sessions.target) is not None:
+        return aggregates_while_active(results)
+    return aggregates_during_tail(results, tailed=tailed or locks.is_tail_running(sessions.target))

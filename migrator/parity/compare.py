@@ -18,7 +18,8 @@ from psycopg import sql
 
 from migrator.connections.postgres import Connection
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
-from migrator.parity.equal import document_difference, quarantine_difference, stored_rows
+from migrator.parity.changes import Changes, ComparedRow
+from migrator.parity.equal import DocumentDifference, document_difference, quarantine_difference, stored_rows
 from migrator.parity.model import (
     DROPPED,
     KEYS_LISTED,
@@ -79,6 +80,7 @@ class _ChunkTotals(msgspec.Struct):
     """The first few source ids of each note and of each reason for the quarantine."""
     rejected: list[str] = msgspec.field(default_factory=list)
     ledger: int = 0
+    changed: int = 0
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
@@ -127,12 +129,13 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     collection = sessions.profile.by_name()[chunk.collection]
     totals = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
+    changes = Changes(sessions.target)
     for batch in chunk_batches(sessions, job):
         excluded = frozenset(one.encode() for one in quarantine)
         read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
         _compare_plain(sessions.target, read, totals)
         for found in _fetched_together(read.outcomes()):
-            _compare_documents(job, sessions, collection, found, quarantine, totals)
+            _compare_documents(job, sessions, collection, found, quarantine, totals, changes)
     return _comparison(collection.tables, totals)
 
 
@@ -169,15 +172,23 @@ def _compare_documents(
     found: list[DocumentOutcome],
     quarantine: dict[str, ledger.QuarantineEntry],
     totals: _ChunkTotals,
+    changes: Changes,
 ) -> None:
     stored = stored_rows(sessions.target, found)
-    if locks.is_tail_running(sessions.target):
+    # of an active PostgreSQL the tail carries the other way
+    tailed = changes.since is None and (job.tailed or locks.is_tail_running(sessions.target))
+    if tailed:
         with closing(Recheck(sessions, collection, job.context)) as recheck:
             found = recheck.outlived(found, stored, quarantine)
         totals.moving += recheck.moving
     for outcome, loadable in _without_quarantined(found, totals, quarantine):
-        _compare_rows(collection, outcome, loadable, stored, totals)
-    if not locks.is_tail_running(sessions.target):  # a tail that follows may be about to record one
+        difference = document_difference(collection, outcome, loadable, stored)
+        if difference is not None and _is_changed(collection, loadable, difference, changes):
+            totals.changed += 1
+        else:
+            _count_rows(collection, loadable, difference, totals)
+    # a tail that follows may be about to record one
+    if changes.since is None and not tailed and not locks.is_tail_running(sessions.target):
         _compare_references(sessions, found, totals)
 
 
@@ -237,27 +248,35 @@ def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], to
         totals.differ("ledger", key, "reference-unrecorded")
 
 
-def _compare_rows(
-    collection: Collection,
-    outcome: DocumentOutcome,
-    loadable: LoadableDocument,
-    stored: dict[type, dict[bytes, bytes]],
-    totals: _ChunkTotals,
+def _is_changed(
+    collection: Collection, loadable: LoadableDocument, found: DocumentDifference, changes: Changes
+) -> bool:
+    """Tell whether a document differs because PostgreSQL is active, and changed its rows."""
+    if changes.since is None:
+        return False
+    different = {id(row): there for row, there in found.rows}
+    return changes.explain(collection, source_id_of(loadable.raw), _compared_rows(loadable, different))
+
+
+def _count_rows(
+    collection: Collection, loadable: LoadableDocument, found: DocumentDifference | None, totals: _ChunkTotals
 ) -> None:
     for row in loadable.rows:
         totals.rows[row.record.table] += 1
-    found = document_difference(collection, outcome, loadable, stored)
     missing, equal = False, found is None
     if found is not None:
         for row, there in found.rows:
             if there is None:
                 missing = missing or row is loadable.rows[0]
                 totals.rows[row.record.table] -= 1
-                totals.differ("missing", source_id_of(outcome.raw), "missing-row", table=row.record.table)
+                totals.differ("missing", source_id_of(loadable.raw), "missing-row", table=row.record.table)
             else:
-                _add_differences(collection, row, there, source_id_of(outcome.raw), totals)
+                if not _names_its_source(row, there):
+                    # It is not among the rows that are counted by their source: another one would hide behind it.
+                    totals.rows[row.record.table] -= 1
+                _add_differences(collection, row, there, source_id_of(loadable.raw), totals)
         if not found.encodes_back:
-            totals.differ("document", source_id_of(outcome.raw), "value", table=collection.tables[0].table)
+            totals.differ("document", source_id_of(loadable.raw), "value", table=collection.tables[0].table)
     _count_notes(loadable, totals, equal=equal)
     if missing:
         totals.missing += 1
@@ -271,6 +290,15 @@ def _compare_rows(
             totals.remainder += 1
 
 
+def _compared_rows(loadable: LoadableDocument, different: Mapping[int, bytes | None]) -> Iterator[ComparedRow]:
+    """Yield the rows of a document; ``different``: what is stored for those that are not equal, by identity."""
+    for row in loadable.rows:
+        kind, expected = codec(type(row.record)), row.head + row.tail
+        there = different.get(id(row), expected)
+        columns = () if there is None else kind.differing((row.head, row.tail), there)
+        yield ComparedRow(type(row.record), None if there is None else kind.read(there), frozenset(columns))
+
+
 def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: bool) -> None:
     for group, kind, path in loadable.notes:
         if group == "finding":
@@ -278,6 +306,12 @@ def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: boo
             totals.add_example((kind, path), source_id_of(loadable.raw))
         elif kind in remainder.LOSSES:
             totals.losses[path, kind, equal] += 1
+
+
+def _names_its_source(row: SerializedRow, found: bytes) -> bool:
+    """Return whether a stored row names the source of the row that is expected; true of tables without the column."""
+    kind = codec(type(row.record))
+    return "source" not in kind.columns or kind.read(row.head + row.tail)["source"] == kind.read(found)["source"]
 
 
 def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, totals: _ChunkTotals) -> None:
@@ -333,6 +367,7 @@ def _comparison(tables: Sequence[type[Record]], totals: _ChunkTotals) -> Collect
         excluded=tuple(totals.excluded),
         rejected=tuple(totals.rejected),
         ledger=totals.ledger,
+        changed=totals.changed,
         unverified=MOVING.format(totals.moving) if totals.moving else "",
         rows=sum(totals.rows.values()),
         clean=totals.clean,
@@ -396,10 +431,15 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
                 totals.differ("row", key, "foreign-writer", table=record.table, path=column)
     totals.clean = totals.matched
     extra = sessions.target.execute(
-        sql.SQL("SELECT coalesce(source_id, id::text) FROM {} WHERE source = ANY(%s) AND NOT id = ANY(%s)").format(
-            table_name(record.table)
+        sql.SQL(
+            "SELECT coalesce(source_id, id::text) FROM {} WHERE source = ANY(%s)"
+            " AND (id, tenant_id) NOT IN (SELECT * FROM unnest(%s::uuid[], %s::text[]))"
+        ).format(table_name(record.table)),
+        (
+            sorted({str(row.record.source) for row in rows}),  # type: ignore[attr-defined] # as above
+            ids,
+            [row.record.tenant_id for row in rows],  # type: ignore[attr-defined] # as above
         ),
-        (sorted({str(row.record.source) for row in rows}), ids),  # type: ignore[attr-defined] # as above
     ).fetchall()
     for (key,) in extra:
         totals.differ("extra", key, "extra-row", table=record.table)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
+from migrator.parity.changes import CHANGED
 from migrator.parity.model import Difference
 from migrator.pipeline.extract import SourceCollection, batch_documents
 from migrator.pipeline.sessions import Sessions
@@ -53,8 +55,11 @@ def find_extra_rows(
     *,
     listed: int,
     rejected: Mapping[str, Sequence[str]],
+    unchanged_since: datetime | None = None,
 ) -> dict[str, ExtraRows]:
     """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table).
+
+    ``unchanged_since``: only rows that, as far as they say, were not changed since then.
 
     ``rejected`` has, by collection, the documents that cannot become rows and are not in quarantine: their rows are
     not without a document, and the difference is told of the document.
@@ -66,7 +71,9 @@ def find_extra_rows(
         for record in one.collection.tables:
             stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
-                count, differences = _without_document(sessions, context, one, record, listed, rejected.get(name, ()))
+                count, differences = _without_document(
+                    sessions, context, one, record, listed, rejected.get(name, ()), unchanged_since
+                )
                 if count:
                     extra.tables[record.table] += count
                     extra.differences.extend(differences)
@@ -82,6 +89,7 @@ def _without_document(
     record: type[Record],
     listed: int,
     rejected: Sequence[str],
+    unchanged_since: datetime | None,
 ) -> tuple[int, list[Difference]]:
     """Return how many rows of one table and source have a key that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
@@ -104,6 +112,8 @@ def _without_document(
             if sourced
             else sql.SQL("")
         )
+        if unchanged_since is not None:
+            condition += _unchanged(record, unchanged_since)
         key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if sourced else "stored.id::text")
         document = sql.SQL("stored.source_id" if sourced else "stored.payload ->> '_id'")
         rows = target.execute(
@@ -125,6 +135,21 @@ def _without_document(
         )
         for key, tenant, _ in rows
     ]
+
+
+def _unchanged(record: type[Record], since: datetime) -> sql.Composed:
+    """Return the condition for rows that, as far as they and their schedules say, were not changed since an instant."""
+    columns = record.__struct_fields__
+    times = sql.SQL(", ").join(sql.Identifier("stored", name) for name in CHANGED if name in columns)
+    found = sql.Composed([])
+    if any(name in columns for name in CHANGED):
+        found += sql.SQL(" coalesce(greatest({}) < {}, true) AND").format(times, sql.Literal(since))
+    if "schedule_id" in columns:
+        found += sql.SQL(
+            " NOT EXISTS (SELECT FROM scheduler.schedules AS s WHERE s.id = stored.schedule_id"
+            " AND s.tenant_id = stored.tenant_id AND greatest(s.updated_at, s.deleted_at) >= {}) AND"
+        ).format(sql.Literal(since))
+    return found
 
 
 def _expected_keys(

@@ -1,7 +1,8 @@
 """What a parity check found: plain values that ``parity.compare`` fills in and ``verify`` turns into checks.
 
-One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. All
-lists are bounded, all counts are complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
+One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. The
+lists of differences and examples are bounded, those of excluded and of rejected documents are not. All counts are
+complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
 
 The sum every reader wants to see holds for each collection::
 
@@ -10,6 +11,7 @@ The sum every reader wants to see holds for each collection::
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -125,6 +127,8 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Source ids of documents that cannot become rows and are not in quarantine, sorted."""
     ledger: int = 0
     """Documents about which the tool's own tables say something else than they do (side ``ledger``)."""
+    changed: int = 0
+    """Documents whose rows PostgreSQL changed, or created, since it is active: not compared."""
     rows: int = 0
     """Rows of this source found in its tables and compared."""
     extra: int = 0
@@ -145,8 +149,8 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def balanced(self) -> bool:
         """Whether the sum in the head of this module holds."""
-        parts = self.matched + self.differing + self.missing + self.quarantined + sum(self.skipped.values())
-        return self.documents == parts
+        parts = self.matched + self.differing + self.missing + self.changed + self.quarantined
+        return self.documents == parts + sum(self.skipped.values())
 
 
 class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +191,7 @@ class SilentSchedule(msgspec.Struct, frozen=True, order=True, kw_only=True):
 
 
 class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything ``parity.compare.compare`` returns."""
+    """Everything ``parity.check.check_parity`` returns."""
 
     profile: str
     """``stellaops/1``: name and version."""
@@ -204,6 +208,10 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     unproven: str = ""
     """Why a source in PostgreSQL may have changed since; empty if its writers were shown to be stopped, and for a
     source that a tail follows."""
+    active_since: datetime | None = None
+    """Since when PostgreSQL is written to, and MongoDB is not; None: before a cutover, and after a rollback."""
+    created: dict[str, int] = msgspec.field(default_factory=dict)
+    """Table → rows that were created on PostgreSQL, while it is active: they are not compared."""
 
     @property
     def both_aggregates(self) -> tuple[AggregateResult, ...]:
@@ -232,7 +240,10 @@ DROPPED: Final = "dropped"
 KEYS_LISTED = 5
 """Source ids named as examples of a count."""
 
-_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger")
+_SUMS = (
+    *("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger"),
+    "changed",
+)
 
 _COUNTS = frozenset({"count", "compared", "differing"})
 """Fields that are added up; the others, but the examples (``keys``), say of what."""

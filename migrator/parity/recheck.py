@@ -14,7 +14,6 @@ import msgspec
 from bson.timestamp import Timestamp
 
 from migrator.connections.mongo import committed_time
-from migrator.connections.postgres import Connection
 from migrator.parity.equal import StoredRows, is_equal, stored_rows
 from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
@@ -105,12 +104,11 @@ class Recheck:
             judged = list(self._judge(current, stored, quarantine))
             result += [one for one, equal in judged if equal]
             different = {source_id_of(one.raw): one for one, equal in judged if not equal}
-            moved = (
-                documents_touched_since(self._sessions, since, {self._collection.name: different}) if reached else {}
-            )
+            since = since if reached else _applied_until(self._sessions, since)
+            moved = documents_touched_since(self._sessions, since, {self._collection.name: different})
             moving = moved.get(self._collection.name, set())
             result += [one for key, one in different.items() if key not in moving]
-            if look == MAX_LOOKS:
+            if look == MAX_LOOKS or not reached:
                 self.moving += len(moving)
                 break
             since = committed_time(self._sessions.source)
@@ -140,9 +138,21 @@ class Recheck:
             yield one, is_equal(self._collection, one, stored, quarantine)
 
 
-def aggregates_during_tail(target: Connection, results: Sequence[AggregateResult]) -> list[AggregateResult]:
-    """Return the aggregates. While a tail runs, those that differ are unverified, because they are of two moments."""
-    if not locks.is_tail_running(target):
+def _applied_until(sessions: Sessions, since: Timestamp) -> Timestamp:
+    """Return up to which cluster time the tail, which ended or is far behind, has applied the changes of the source.
+
+    What was written since is not in the rows: that is a change which was not applied, and no difference.
+    """
+    state = positions.tail_state(sessions.target, sessions.profile.name)
+    return since if state is None else min(since, state.position.time)
+
+
+def aggregates_during_tail(results: Sequence[AggregateResult], *, tailed: bool) -> list[AggregateResult]:
+    """Return the aggregates. Beside a tail, those that differ are unverified, because they are of two moments.
+
+    ``tailed``: a tail ran at some time of the check; it may have ended since.
+    """
+    if not tailed:
         return list(results)
     return [
         msgspec.structs.replace(one, differing=(), differing_total=0, unverified=TWO_MOMENTS)
@@ -152,9 +162,14 @@ def aggregates_during_tail(target: Connection, results: Sequence[AggregateResult
     ]
 
 
-def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
-    """Compare rows that many documents make together. While a tail runs, its next step may remove a difference."""
-    if not locks.is_tail_running(sessions.target):
+def derived_during_tail(
+    sessions: Sessions, compare: Callable[[], CollectionComparison], *, tailed: bool
+) -> CollectionComparison:
+    """Compare rows that many documents make together. While a tail runs, its next step may remove a difference.
+
+    ``tailed``: as for ``aggregates_during_tail``.
+    """
+    if not tailed and not locks.is_tail_running(sessions.target):
         return compare()
     wait_until_comparable(sessions, derived=True)
     found = compare()
@@ -178,11 +193,8 @@ def confirmed_extra_rows(
         reached = wait_until_comparable(sessions)
         now = _still(found, again(set(found)))
         named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
-        moved = (
-            documents_touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()})
-            if reached
-            else {}
-        )
+        since = since if reached else _applied_until(sessions, since)
+        moved = documents_touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()})
         found = {}
         for name, extra in now.items():
             moving = moved.get(name, set())
@@ -194,6 +206,8 @@ def confirmed_extra_rows(
                 kept.tables[one.table] += 1
             if name in outlived and name not in found:
                 outlived[name].tables |= extra.tables  # the list may have been cut
+        if not reached:
+            break
     return outlived, {name: len(extra.differences) for name, extra in found.items()}
 
 

@@ -122,7 +122,7 @@ def record(
                 key,
                 None if plan is None else plan.id,
                 started_at,
-                is_complete(outcome),
+                is_complete(outcome) and outcome.active_since is None,  # else no cutover may go by it
                 is_clean(outcome),
                 Jsonb(result),
             ),

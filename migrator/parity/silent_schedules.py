@@ -30,7 +30,8 @@ LIVE: Final[LiteralString] = (
     "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in SCHEDULE_FIRING) + ")"
 )
 WITHOUT_TRIGGER: Final[LiteralString] = (
-    f"{LIVE} AND NOT EXISTS (SELECT FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.enabled)"
+    f"{LIVE} AND NOT EXISTS (SELECT FROM scheduler.triggers AS t"
+    " WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id AND t.enabled)"
 )
 """Conditions on ``scheduler.schedules AS s``: it may run; it may run, and nothing makes it."""
 

@@ -1,14 +1,15 @@
 """The backfill: plan or resume, chunks in the order of the foreign keys, closing passes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
-from migrator.errors import RefusedError
+from migrator.errors import MigratorError, RefusedError
 from migrator.pipeline import deferred_ddl, hooks, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
@@ -34,7 +35,7 @@ from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 from migrator.sources.profile import Profile
-from migrator.store.postgres.epoch import require_forward
+from migrator.store.postgres.epoch import mark_copy, require_forward
 
 
 class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,15 +85,59 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
 def _copied(
     sessions: Sessions, scope: Scope, snapshot: str, *, restart: bool, dry_run: bool, position: bool
 ) -> BackfillResult:
-    settings, profile = sessions.settings, sessions.profile
     throttle = throttle_of(sessions, refresh=keep_backfill_lock)
-    if not dry_run:
-        hooks.require_programs(settings)
-        hooks.call(settings, hooks.BACKFILL_STARTED, {"source": sessions.reader.database})
-    begun = retry_transient(
-        settings, lambda: _start(sessions, scope, restart=restart, dry_run=dry_run, position=position)
-    )
-    plan = begun.plan
+    if dry_run:
+        begun = retry_transient(
+            sessions.settings, lambda: _start(sessions, scope, restart=restart, dry_run=True, position=position)
+        )
+        return _run_copy(sessions, scope, begun, snapshot, throttle, dry_run=True)
+    hooks.require_programs(sessions.settings)
+    hook = _Hook(sessions)
+    try:
+        begun = retry_transient(
+            sessions.settings,
+            lambda: _start(
+                sessions, scope, restart=restart, dry_run=False, position=position, before_writing=hook.started
+            ),
+        )
+        hook.plan = begun.plan
+        result = _run_copy(sessions, scope, begun, snapshot, throttle, dry_run=False)
+    except BaseException as error:
+        hook.ended(
+            {"complete": False, "error": str(error) if isinstance(error, MigratorError) else type(error).__name__}
+        )
+        raise
+    counts = ("complete", "resumed", "documents", "rows", "written", "quarantined")
+    hook.ended({name: getattr(result, name) for name in counts})
+    return result
+
+
+class _Hook:
+    """Calls the two hooks of a copy: neither for a call that is refused, and after the first exactly one second."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._started = False
+        self.plan: Plan | None = None
+
+    def started(self) -> None:
+        """Call the first one, once, although the start may be tried again; raises ``RefusedError`` if it fails."""
+        if not self._started:
+            self._started = True
+            state = {"source": self._sessions.reader.database}
+            hooks.call(self._sessions.settings, hooks.BACKFILL_STARTED, state)
+
+    def ended(self, state: dict[str, Any]) -> None:
+        """Call the second one, if the first one was called."""
+        if self._started:
+            identity = None if self.plan is None else self.plan.id
+            hooks.call(self._sessions.settings, hooks.BACKFILL_ENDED, state, identity=identity)
+
+
+def _run_copy(
+    sessions: Sessions, scope: Scope, begun: "_Start", snapshot: str, throttle: Throttle, *, dry_run: bool
+) -> BackfillResult:
+    settings, profile, plan = sessions.settings, sessions.profile, begun.plan
     pending = [chunk for chunk in begun.chunks if not chunk.done]
     jobs = [
         ChunkJob(
@@ -112,14 +157,7 @@ def _copied(
         retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
         retry_transient(settings, lambda: _restore_deferred(sessions, plan))
-    result = retry_transient(
-        settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run)
-    )
-    if not dry_run:
-        counts = ("complete", "resumed", "documents", "rows", "written", "quarantined")
-        state = {name: getattr(result, name) for name in counts}
-        hooks.call(settings, hooks.BACKFILL_ENDED, state, identity=plan.id)
-    return result
+    return retry_transient(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -131,8 +169,19 @@ class _Start(msgspec.Struct, frozen=True):
     resumed: bool
 
 
-def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Start:
-    """Continue the unfinished copy, or plan a new one. It is called again after a failure of a server."""
+def _start(
+    sessions: Sessions,
+    scope: Scope,
+    *,
+    restart: bool,
+    dry_run: bool,
+    position: bool,
+    before_writing: Callable[[], None] = lambda: None,
+) -> _Start:
+    """Continue the unfinished copy, or plan a new one. It is called again after a failure of a server.
+
+    ``before_writing`` is called when nothing refuses the call any more, and nothing was written yet.
+    """
     keep_backfill_lock(sessions)
     fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
@@ -146,9 +195,8 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
     chosen = scope.chosen(found)
     _require_parents(target, profile, scope, {one.collection.name for one in found})
     require_executor(settings.copy)
-    plan = ledger.latest_plan(target, "open")
-    if plan is not None and restart and not dry_run:
-        ledger.set_plan_state(target, plan.id, "abandoned")
+    plan = abandoned = ledger.latest_plan(target, "open")
+    if restart:
         plan = None
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
@@ -159,10 +207,14 @@ def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
             for chunk in plans.cut(sessions.reader, one, settings, plans.load_mode(target, one.collection))
         ]
         if not dry_run:
+            before_writing()
+            if abandoned is not None:
+                ledger.set_plan_state(target, abandoned.id, "abandoned")
             new = plan
             retry_transient(settings, lambda: _store(sessions, new, chosen, chunks))
     else:
         plans.guard_resume(plan, sessions.reader, profile, settings, scope)
+        before_writing()
         chunks = ledger.chunks_of(target, plan.id)
     return _Start(plan, chunks, unknown, resumed)
 
@@ -192,6 +244,7 @@ def _store(sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], c
     keep_backfill_lock(sessions)
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
+        mark_copy(sessions.target, plan.profile)
         _defer(sessions, plan, chosen, chunks)
     fault_points.reach(fault_points.AFTER_PLAN_STORED)
 

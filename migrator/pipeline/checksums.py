@@ -11,6 +11,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
+from migrator.schema import decisions
 
 _NOTES: Final[LiteralString] = (
     "(SELECT jsonb_agg(jsonb_build_array(note.collection, note.class, note.kind, note.path, note.documents) ORDER BY"
@@ -37,6 +38,7 @@ _CHECKSUMMED: Final[dict[str, LiteralString]] = {
         "stored.id, stored.plan_id, extract(epoch FROM stored.started_at), extract(epoch FROM stored.finished_at),"
         " stored.complete, stored.clean, stored.result"
     ),
+    "decisions": decisions.CHECKSUMMED,
 }
 """Table → the expressions of its checksum; none of them depends on a setting of the session."""
 
@@ -78,6 +80,7 @@ _ROWS: Final[dict[str, tuple[LiteralString, LiteralString]]] = {
         "'parity check of ' || to_char(stored.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')",
         "stored.finished_at IS NOT NULL",
     ),
+    "decisions": ("stored.kind || ' by ' || stored.who", "true"),
 }
 
 

@@ -232,9 +232,15 @@ def write_derived(sessions: Sessions) -> int:
             counts, _ = merge_rows(sessions.target, [LoadableDocument(b"", [row]) for row in rows])
             sessions.target.execute(
                 sql.SQL(
-                    "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s) AND id <> ALL(%s::uuid[])"
+                    "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s)"
+                    " AND (id, tenant_id) NOT IN (SELECT * FROM unnest(%s::uuid[], %s::text[]))"
                 ).format(table_name(closing.record.table)),
-                (f"{profile.name}/", of_documents, [row.record.id for row in rows]),  # type: ignore[attr-defined] # every loaded record has an id
+                (
+                    f"{profile.name}/",
+                    of_documents,
+                    [row.record.id for row in rows],  # type: ignore[attr-defined] # every loaded record has both
+                    [row.record.tenant_id for row in rows],  # type: ignore[attr-defined] # as above
+                ),
             )
         written += counts.total()
     return written

@@ -21,7 +21,7 @@ from migrator.telemetry import say
 
 MAINTENANCE_MEMORY = "256MB"
 MIN_DOCUMENTS = 10_000
-"""Bytes below which a table is loaded without dropping anything."""
+"""Documents below which a table is loaded without dropping anything."""
 
 
 class DeferredObject(msgspec.Struct, frozen=True):

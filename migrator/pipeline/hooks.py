@@ -1,35 +1,41 @@
 """Hooks: commands of the operator, called at named points with the state as JSON on standard input (``[hooks]``)."""
 
-import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any, Final
 
-from migrator.config import HookSettings, Settings
+from migrator.config import PREFIX, HookSettings, Settings
 from migrator.connections.identity import environment_name
 from migrator.errors import ConfigurationError, RefusedError
-from migrator.telemetry import redact, redact_all, say
+from migrator.redaction import redact, redact_all
+from migrator.telemetry import say
 
 BACKFILL_STARTED: Final = "backfill_started"
 BACKFILL_ENDED: Final = "backfill_ended"
 PARITY_ENDED: Final = "parity_ended"
 CUTOVER_BEFORE_FENCE: Final = "cutover_before_fence"
 CUTOVER_FENCED: Final = "cutover_fenced"
-CUTOVER_SWITCHED: Final = "cutover_switched"
+CUTOVER_OPENED: Final = "cutover_opened"
 CUTOVER_ENDED: Final = "cutover_ended"
 CUTOVER_FAILED: Final = "cutover_failed"
 ROLLBACK_ENDED: Final = "rollback_ended"
 PERMITTING: Final = frozenset({BACKFILL_STARTED, CUTOVER_BEFORE_FENCE})
 """Points before something begins: a hook that fails there prevents it."""
 
-PR_SET_PDEATHSIG: Final = 1
+_DATABASE = re.compile(r"(?i)(?:mongodb(?:\+srv)?|postgres(?:ql)?)://|\bpassword\s*=")
+LOGINS: Final = frozenset({"PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "PGSSLKEY"})
+"""Variables with which libpq logs in."""
+LAUNCHER: Final = Path(__file__).with_name("hook_launcher.py")
 LAST_BYTES: Final = 2_000
 """How much of what a hook wrote is read for its last line."""
 
@@ -42,7 +48,7 @@ def commands(hooks: HookSettings) -> dict[str, list[str]]:
         PARITY_ENDED: hooks.parity_ended,
         CUTOVER_BEFORE_FENCE: hooks.cutover_before_fence,
         CUTOVER_FENCED: hooks.cutover_fenced,
-        CUTOVER_SWITCHED: hooks.cutover_switched,
+        CUTOVER_OPENED: hooks.cutover_opened,
         CUTOVER_ENDED: hooks.cutover_ended,
         CUTOVER_FAILED: hooks.cutover_failed,
         ROLLBACK_ENDED: hooks.rollback_ended,
@@ -92,19 +98,29 @@ def call(
 def _run(command: list[str], document: str, limit: float, environment: Mapping[str, str]) -> str:
     """Run a command to its end; return why it failed. It ends with this process, however this one ends (Linux)."""
     with tempfile.TemporaryFile() as output:
+        reading, writing = os.pipe()
+        locale = "=" if "LC_CTYPE" in environment else "-"
         try:
             child = subprocess.Popen(  # noqa: S603 - the operator's own command, without a shell
-                command,
+                [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(writing), locale, *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                pass_fds=[writing],
                 start_new_session=True,
-                preexec_fn=_end_with_parent(),  # noqa: PLW1509 - one system call, whose function is found before
             )
         except OSError as error:
+            os.close(reading)
             return f"cannot be started ({error.strerror or type(error).__name__})"
+        finally:
+            os.close(writing)
         try:
+            with open(reading, "rb") as report:  # noqa: PTH123 - a pipe; its end is the start of the command
+                failure = report.read()
+            if failure:
+                _kill(child)
+                return f"cannot be started ({os.strerror(int(failure))})"
             child.communicate(document.encode(), timeout=limit)
         except subprocess.TimeoutExpired:
             _kill(child)
@@ -136,16 +152,19 @@ def _last_line(output: IO[bytes]) -> str:
     return f" ({redact(said[-1])})" if said else ""
 
 
-def _end_with_parent() -> Callable[[], None] | None:
-    """Return what lets a child end when this process is killed; None where the kernel has no such call."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is None:
-        return None
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return this process's environment without what names the servers and may hold passwords."""
-    secret = {settings.mongo.uri_env, settings.source.uri_env, settings.postgres.dsn_env}
-    secret |= {"MIGRATOR_MONGO__URI", "MIGRATOR_SOURCE__URI", "MIGRATOR_POSTGRES__DSN"}
-    return {name: value for name, value in os.environ.items() if name not in secret}
+    """Return this process's environment without what logs in on a server, but for what ``hooks.environment`` names."""
+    asked_for = frozenset(settings.hooks.environment)
+    logins = {settings.mongo.uri_env, settings.source.uri_env, settings.postgres.dsn_env, *LOGINS}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in asked_for or not (name in logins or _holds_login(name, value))
+    }
+
+
+def _holds_login(name: str, value: str) -> bool:
+    """Tell whether a variable is a setting with an address, or holds the address of a database with a login."""
+    if name.startswith(PREFIX) and (name.endswith(("__URI", "__DSN")) or redact(value) != value):
+        return True
+    return _DATABASE.search(value) is not None and redact(value) != value

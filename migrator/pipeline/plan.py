@@ -13,7 +13,7 @@ from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline.executors import workers
-from migrator.pipeline.extract import SourceCollection, SourceReader
+from migrator.pipeline.extract import SourceCollection, SourceReader, no_collection_message
 from migrator.pipeline.ledger import Chunk, LoadMode, Plan
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
@@ -214,7 +214,10 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
-    """Return what a backfill in ``scope`` would do; writes nothing to either side."""
+    """Return what a backfill in ``scope`` would do; writes nothing to either side.
+
+    Raises ``RefusedError`` for a source without any collection of the profile.
+    """
     with open_sessions(settings) as sessions:
         return _plan_backfill(sessions, scope)
 
@@ -223,6 +226,8 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     settings = sessions.settings
     check_scope(sessions.profile, scope)
     found, unknown = sessions.survey()
+    if not found:
+        raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
     chosen = scope.chosen(found)
     collections = tuple(_planned_collection(sessions, one) for one in chosen)
     seconds = sum(

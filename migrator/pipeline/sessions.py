@@ -10,16 +10,17 @@ import psycopg
 from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
-from migrator.connections import mongo, postgres
+from migrator.connections import mongo, postgres, table_locks
 from migrator.connections.mongo import MongoDatabase, committed, leave_monitors, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.connections.retries import retry
+from migrator.connections.table_locks import holders_named
 from migrator.errors import LockedError, MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.extract import MongoReader, SourceCollection, SourceReader
 from migrator.pipeline.references import TargetResolver
 from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
-from migrator.schema import table_locks
+from migrator.schema.revisions import require_known
 from migrator.sources import profile_of
 
 Result = TypeVar("Result")
@@ -73,6 +74,8 @@ class Sessions(SourceSessions):
         super().__init__(settings)
         try:
             self.open_target()
+            with translate_errors("the target"), holders_named(self.target):
+                require_known(self.target)
         except BaseException:
             self.reader.close()
             raise

@@ -4,7 +4,7 @@ Reads the source alone and writes nothing. Values of documents are returned only
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,16 +14,17 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError
 from migrator.pipeline.census import ReasonCount, reason_counts
-from migrator.pipeline.extract import no_collection_message
+from migrator.pipeline.extract import SourceCollection, SourceReader, no_collection_message
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
+from migrator.pipeline.source_fields import fields_of
 from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
 from migrator.sources import context_of
 from migrator.sources.mapping import tables
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.document import type_name
-from migrator.values.identity import dump_extended_json
+from migrator.values.identity import dump_extended_json, source_id, source_id_of
 from migrator.values.remainder import entries
 
 EXAMPLES = 3
@@ -57,6 +58,21 @@ class WordCount(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
 
 
+class BrokenReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A reference of which values name no document of the collection that it leads to."""
+
+    path: str
+    collection: str
+    """Where it leads."""
+    documents: int
+    """Documents of the sample that have the reference."""
+    dangling: int
+    """Of these, whose value is no ``_id`` there."""
+    field: str
+    """The field of the other collection that holds such values: a reference by another field than the ``_id``, which
+    no mapping can express. Empty: none was found in the sample of that collection."""
+
+
 class CollectionSample(msgspec.Struct, frozen=True, kw_only=True):
     """The sample of one collection."""
 
@@ -70,6 +86,7 @@ class CollectionSample(msgspec.Struct, frozen=True, kw_only=True):
     quarantine: tuple[ReasonCount, ...]
     remainder: tuple[ReasonCount, ...]
     findings: tuple[ReasonCount, ...]
+    references: tuple[BrokenReference, ...]
     skipped: dict[str, int]
     words: tuple[WordCount, ...]
     examples: tuple[Example, ...]
@@ -101,6 +118,9 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
                 raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
             context = context_of(settings.source, datetime.now(UTC))
             present = [one.collection for one in found]
+            samples = {
+                one.collection.name: (one, sessions.reader.sample(one.collection, one.name, size)) for one in found
+            }
             return SourceSample(
                 profile=sessions.profile.name,
                 database=sessions.reader.database,
@@ -108,11 +128,12 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
                     _check(
                         one.collection,
                         context,
-                        sessions.reader.sample(one.collection, one.name, size),
+                        raws,
                         size,
+                        references=tuple(_broken_references(one.collection, raws, samples, sessions.reader)),
                         values=values,
                     )
-                    for one in found
+                    for one, raws in samples.values()
                 ),
                 missing=tuple(one.name for one in sessions.profile.collections if one not in present),
                 unknown=unknown,
@@ -121,8 +142,50 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
         sessions.close()
 
 
+Samples = Mapping[str, tuple[SourceCollection, Sequence[bytes]]]
+"""Name of a collection to where it is in the database, and to its sample."""
+
+
+def _broken_references(
+    collection: Collection, raws: Sequence[bytes], samples: Samples, reader: SourceReader
+) -> Iterator[BrokenReference]:
+    """Yield the references of a collection of which documents of the sample name no document."""
+    sampled = [documents.decode(raw) for raw in raws]
+    for reference in collection.references:
+        if reference.named is None or reference.collection not in samples:
+            continue
+        named = Counter(name for one in sampled if (name := reference.named(one)) is not None)
+        other, others = samples[reference.collection]
+        batches = reader.by_ids(other.collection, other.name, named)
+        existing = {source_id_of(raw) for batch in batches for raw in documents.split(batch)}
+        dangling = {name: count for name, count in named.items() if name not in existing}
+        if dangling:
+            yield BrokenReference(
+                path=reference.path or reference.column,
+                collection=reference.collection,
+                documents=named.total(),
+                dangling=sum(dangling.values()),
+                field=_field_with(dangling, others),
+            )
+
+
+def _field_with(names: Container[str], raws: Sequence[bytes]) -> str:
+    """Return the field that holds values which are named as if they were the ``_id``; empty if none does."""
+    held: Counter[str] = Counter()
+    for path, field in fields_of(raws).items():
+        held[path] = sum(source_id(value) in names for value in field.ids if path != "_id")
+    path, count = max(held.items(), key=lambda one: one[1], default=("", 0))
+    return path if count else ""
+
+
 def _check(
-    collection: Collection, context: Context, raws: Sequence[bytes], size: int, *, values: bool
+    collection: Collection,
+    context: Context,
+    raws: Sequence[bytes],
+    size: int,
+    *,
+    references: tuple[BrokenReference, ...],
+    values: bool,
 ) -> CollectionSample:
     quarantine: Counter[tuple[str, str]] = Counter()
     remainder: Counter[tuple[str, str]] = Counter()
@@ -152,6 +215,7 @@ def _check(
         quarantine=reason_counts(quarantine),
         remainder=reason_counts(remainder),
         findings=reason_counts(findings),
+        references=references,
         skipped=dict(sorted(skipped.items())),
         words=tuple(WordCount(path=path, word=word, documents=count) for (path, word), count in sorted(words.items())),
         examples=tuple(examples),

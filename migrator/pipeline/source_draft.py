@@ -21,6 +21,8 @@ from migrator.pipeline.source_names import (
     COUNTED_FROM_ZERO,
     ENDED,
     HALTED,
+    HEARTBEAT,
+    MESSAGE,
     PERIOD,
     PLACES,
     REFERENCE,
@@ -42,11 +44,11 @@ _FOUND_SHARE: Final = 0.5
 """Share of a field's texts or numbers that must be ids of a collection that it refers to."""
 _FEWEST_IDS: Final = 2
 _LARGEST_LOCK: Final = 8
-_DEFAULTS: Final = {"schedules.status": "scheduled", "runs.state": "queued", "execution_logs.level": "info"} | {
-    "workers.kind": "worker",
-    "workers.status": "active",
-}
-"""Column that may not be null to the constant that is proposed where no field was found for it."""
+_DEFAULTS: Final = {"execution_logs.level": "info", "workers.kind": "worker"}
+"""Column that may not be null to the constant that is proposed where no field was found for it.
+
+There is none for a state: a run that is queued is executed, and a schedule that is scheduled fires.
+"""
 
 
 _FROM_THE_ID: Final = {
@@ -134,10 +136,10 @@ def _table_of(name: str, fields: Mapping[str, SampledField]) -> str:
     if has("execution_logs", "level") and has("execution_logs", "message") and has("execution_logs", "logged_at"):
         return "execution_logs"
     was_run = has("runs", "started_at", "finished_at", "attempt")
-    if not was_run and (has("workers", "last_heartbeat_at") or named("workers")):
-        return "workers"
     if not was_run and (has("schedules", "next_fire_at") or named("schedules")):
         return "schedules"
+    if not was_run and (_found(HEARTBEAT, fields, ()) or named("workers")):
+        return "workers"
     return "locks" if named("locks") and has("locks", "expires_at") else "runs"
 
 
@@ -410,12 +412,20 @@ class _Draft:
     def _hint_by_name(self, path: str, field: SampledField) -> str:
         if self._table == "schedules" and plain(path) in PERIOD and field.kind == "string" and field.is_word:
             return "; words of periods: triggers.interval_ms, with words to milliseconds?"
+        if self._table == "runs" and plain(path) in MESSAGE and not self._fills("runs.error"):
+            return "; a message: runs.error, if only runs that failed have one"
         if self._table == "runs" and "duration" in plain(path):
             return "; runs.duration_ms follows from runs.started_at and runs.finished_at"
         return ""
 
     def _fills(self, column: str) -> bool:
         return any(place.column == column for place in self._placed.values())
+
+    def _constant(self, column: str) -> str:
+        """Return the constant that is proposed for a column; ``OPEN`` where it is not certain."""
+        if column == "schedules.status" and self._fills("schedules.enabled"):
+            return "scheduled"  # the field of ``enabled`` says which of them fire
+        return _DEFAULTS.get(column, OPEN)
 
     def _missing(self) -> Iterator[str]:
         """Yield lines for columns that may not be null, and that no field was found for."""
@@ -427,12 +437,21 @@ class _Draft:
                 name = f"{table}.{column}"
                 if name in filled or tables.TARGETS.get(column) in self._fed:
                     continue
+                why = "may not be null, and no field was found for it"
                 if tables.type_of(name) == "text":
-                    yield f'{name} = "{_DEFAULTS.get(name, OPEN)}"  # may not be null, and no field was found for it'
+                    yield f'{name} = "{self._constant(name)}"  # {why}{_effect(name)}'
                 else:
-                    yield f"# {name} may not be null, and no field was found for it: name it above"
+                    yield f"# {name} {why}: name it above"
         if self._table == "schedules" and "schedules.handler_name" not in filled:
             yield f'# schedules.handler_name = "{OPEN}"  # a schedule without it is not run'
+
+
+def _effect(column: str) -> str:
+    """Return what a constant of a column does, where a wrong one does harm."""
+    return {
+        "runs.state": "; queued: each is executed on PostgreSQL",
+        "schedules.status": "; scheduled: each fires on PostgreSQL",
+    }.get(column, "")
 
 
 def _found(place: Place, fields: Mapping[str, SampledField], placed: Any) -> str | None:  # noqa: ANN401 - a container

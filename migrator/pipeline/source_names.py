@@ -80,7 +80,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
         ("finished_at", "time", "finished finish ended end completed done succeeded"),
         ("lease_expires_at", "time", "leaseexpires leaseuntil lockuntil lockeduntil lockexpires invisibleuntil"),
         ("updated_at", "time", "updated update modified changed touched lastmodified"),
-        ("error", "text", "error lasterror exception failreason errormessage failure message"),
+        ("error", "text", "error lasterror exception failreason errormessage failure"),
         ("error_detail", "text", "stacktrace traceback stack errordetail trace"),
         ("result", "any", "result output return returnvalue ret response"),
         ("worker_id", "text", "worker workerid leaseowner lockedby claimedby host hostname node instance server"),
@@ -121,6 +121,13 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
 }
 """Table to the columns that a draft proposes for fields of its documents; documents as a whole come first, so that
 their members are not taken apart."""
+
+HEARTBEAT: Final = Place(
+    "workers.last_heartbeat_at", "time", ("lastheartbeat", "heartbeat", "lastseen", "seen", "lastcheckin")
+)
+"""What documents of workers alone have: when a document was changed, any may say."""
+MESSAGE: Final = frozenset(("message", "msg", "statusmessage", "note"))
+"""Names of texts that may say why a run failed, and may just as well say that it did well."""
 
 TENANT: Final = frozenset(
     f"{name}{end}"

@@ -16,6 +16,7 @@ import msgspec
 from migrator import __version__
 from migrator.errors import RefusedError, UsageError, install_extra
 from migrator.exit_status import mask
+from migrator.files import UnreadableError, read_bytes
 from migrator.report import renderer
 from migrator.result import Result, Signature, decode, digest, signed_text
 
@@ -28,6 +29,10 @@ except ImportError:
 else:
     SIGNS = True
 """Whether the extra ``sign`` is installed."""
+
+MOST_KEY: Final = 65_536
+MOST_RESULT: Final = 1024 * 1024 * 1024
+"""Bytes that a key, and a result or a rendering of it, may have at most."""
 
 SignatureState: TypeAlias = Literal["none", "good", "bad", "another-key", "untold"]
 """``none``: not signed; ``untold``: signed, and the extra that could prove it is not installed."""
@@ -65,9 +70,9 @@ def _wrong_key_type(path: Path) -> UsageError:
 
 def _load_key(path: Path, word: str, loaders: Mapping[bytes, Callable[..., object]], *more: object) -> object:
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
+        content = read_bytes(path, most=MOST_KEY)
+    except UnreadableError as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
     load = next(one for mark, one in loaders.items() if mark in content[:40])
     try:
         return load(content, *more)
@@ -94,8 +99,8 @@ def signature_state(result: Result, expected: "Ed25519PublicKey | None" = None) 
     if not SIGNS:
         return "untold"
     try:
-        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(signature.key, validate=True))
-        key.verify(base64.b64decode(signature.value, validate=True), signed_text(result))
+        key = Ed25519PublicKey.from_public_bytes(_bytes_of(signature.key))
+        key.verify(_bytes_of(signature.value), signed_text(result))
     except (InvalidSignature, ValueError, binascii.Error):
         return "bad"
     if expected is not None and expected.public_bytes_raw() != key.public_bytes_raw():
@@ -105,6 +110,17 @@ def signature_state(result: Result, expected: "Ed25519PublicKey | None" = None) 
 
 def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
+
+
+def _bytes_of(text: str) -> bytes:
+    """Return what a text in base64 means; raise ``ValueError`` for another spelling of it than the one that is written.
+
+    The last character of 32 or 64 bytes has bits that mean nothing, so that a changed text could mean the same.
+    """
+    raw = base64.b64decode(text, validate=True)
+    if _base64(raw) != text:
+        raise ValueError("not the canonical base64 of these bytes")
+    return raw
 
 
 RenderingState = Literal["belongs", "differs", "other-version"]
@@ -170,9 +186,9 @@ _SIGNATURE_WORDS: dict[SignatureState, str] = {
 def read_result(path: Path) -> Result:
     """Read a stored result; raise ``UsageError`` when it cannot be read or is none."""
     try:
-        return decode(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
+        return decode(read_bytes(path, most=MOST_RESULT))
+    except UnreadableError as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -217,9 +233,9 @@ def _rendering_state(result: Result, report: Path) -> RenderingState:
     if make is None:
         raise UsageError(f"{report} is no rendering: expected a file that ends in {' or '.join(_ENDINGS)}")
     try:
-        content = report.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {report}: {error.strerror or type(error).__name__}") from None
+        content = read_bytes(report, most=MOST_RESULT)
+    except UnreadableError as error:
+        raise UsageError(f"cannot read {report}: {error}") from None
     if content == make(result):
         return "belongs"
     same_tool = result.evidence.basis.get("tool") == f"migrator {__version__}"

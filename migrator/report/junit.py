@@ -23,7 +23,7 @@ Ending: TypeAlias = tuple[Literal["failure", "error", "skipped"], str, str, str]
 
 def junit(result: Result) -> bytes:
     """Return the result as JUnit XML, in UTF-8."""
-    suites = [_suite(result, name, title, cases) for name, title, cases in _suites(result)]
+    suites = [_suite(result, *suite) for suite in _suites(result)]
     cases = [case for suite in suites for case in suite.iter("testcase")]
     counts = {name: value for name, value in _counts(cases).items() if name != "skipped"}  # readers know it of suites
     root = ET.Element("testsuites", {"name": f"migrator {_command(result)}", **counts})
@@ -36,10 +36,11 @@ def _command(result: Result) -> str:
     return "verify" if result.cutover is None else "cutover"
 
 
-def _suite(result: Result, name: str, title: str, cases: list[ET.Element]) -> ET.Element:
+def _suite(result: Result, name: str, title: str, cases: list[ET.Element], reason: str = "") -> ET.Element:
+    """Return a suite; ``reason``: why no check of its area was made, where that is no fault."""
     suite = ET.Element("testsuite", {"name": name, **_counts(cases), **_circumstances(result)})
     properties = ET.SubElement(suite, "properties")
-    for key, value in (("title", title), ("evidence", result.digest)):
+    for key, value in (("title", title), ("evidence", result.digest), *([("not-made", reason)] if reason else ())):
         ET.SubElement(properties, "property", {"name": key, "value": wording.visible_text(value)})
     for case in cases:
         case.set("classname", f"migrator.{name}")
@@ -47,22 +48,31 @@ def _suite(result: Result, name: str, title: str, cases: list[ET.Element]) -> ET
     return suite
 
 
-def _suites(result: Result) -> Iterator[tuple[str, str, list[ET.Element]]]:
+def _suites(result: Result) -> Iterator[tuple[str, str, list[ET.Element], str]]:
+    """Yield name, title, cases and reason of each suite: a case for each check that was made.
+
+    Another case is there only for what makes the result fail and is no check: an area that was left out, documents in
+    quarantine, no check at all.
+    """
     evidence = result.evidence
     for area in evidence.areas:
         checks = [check for check in evidence.checks if check.area == area.name]
-        yield area.name, area.title, [_check_case(result, check) for check in checks] or [_area_case(area)]
+        left = [_left_out_case(area)] if not checks and area.status in ("checked", "skipped") else []
+        yield (
+            area.name,
+            area.title,
+            [_check_case(result, check) for check in checks] or left,
+            "" if checks else area.reason,
+        )
     known = {area.name for area in evidence.areas}
     for name in dict.fromkeys(check.area for check in evidence.checks if check.area not in known):
-        yield name, name, [_check_case(result, check) for check in evidence.checks if check.area == name]
-    if result.cutover is None:
-        yield (
-            "quarantine",
-            "Documents in quarantine",
-            [_case("quarantine.empty: No document is in quarantine", _quarantined(result))],
-        )
+        yield name, name, [_check_case(result, check) for check in evidence.checks if check.area == name], ""
+    quarantined = _quarantined(result)
+    if result.cutover is None and quarantined is not None:
+        case = _case("quarantine.empty: No document is in quarantine", quarantined)
+        yield "quarantine", "Documents in quarantine", [case], ""
     if not evidence.checks:
-        yield "verify", "The verification", [_case("verify.checks: Checks were made", _NO_CHECK)]
+        yield "verify", "The verification", [_case("verify.checks: Checks were made", _NO_CHECK)], ""
 
 
 _NO_CHECK: Final[Ending] = ("error", "unverified", "no check was made", "")
@@ -76,12 +86,10 @@ def _quarantined(result: Result) -> Ending | None:
     return "failure", "quarantine", f"{count} documents are in quarantine", "\n".join(lines)
 
 
-def _area_case(area: Area) -> ET.Element:
-    """Return the one case of an area of which no check was made."""
-    ending: Ending = ("skipped", area.status, area.reason, "")
-    if area.status == "skipped":
-        ending = ("error", "left-out", area.reason, "")
-    return _case(f"{area.name}: the whole area", _NO_CHECK if area.status == "checked" else ending)
+def _left_out_case(area: Area) -> ET.Element:
+    """Return the one case of an area of which no check was made, and should have been."""
+    ending: Ending = ("error", "left-out", area.reason, "") if area.status == "skipped" else _NO_CHECK
+    return _case(f"{area.name}: the whole area", ending)
 
 
 def _check_case(result: Result, check: Check) -> ET.Element:
@@ -91,8 +99,13 @@ def _check_case(result: Result, check: Check) -> ET.Element:
         f"{check.id}: {check.title}",
         _ending(result, check),
         result.run.durations_ms.get(check.id, 0),
-        "\n".join(part for part in (counts, proves) if part),
+        "\n".join(part for part in (counts, *_above(result, check), proves) if part),
     )
+
+
+def _above(result: Result, check: Check) -> list[str]:
+    """Return a check's measurements that are above their ceiling, each as a line."""
+    return [wording.above_ceiling(one) for one in result.run.measurements if one.check == check.id and one.is_over]
 
 
 def _ending(result: Result, check: Check) -> Ending | None:
@@ -101,7 +114,9 @@ def _ending(result: Result, check: Check) -> Ending | None:
         failed = check.outcome.status == "failed"
         kind = "difference" if failed else "warning"
         found = [one for one in check.tallies if one.severity == kind]
-        said = wording.counted(sum(one.count for one in found) or check.findings_total, kind)
+        above = _above(result, check)
+        count = sum(one.count for one in found) or check.findings_total
+        said = "; ".join([*([wording.counted(count, kind)] if count or not above else ()), *above])
         return "failure", kind, said, _listed(found)
     if check.errored:
         return "error", "errored", reason or "it ended in an error", ""

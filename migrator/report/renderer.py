@@ -7,7 +7,7 @@ filters, and its policy allows no other script.
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -92,7 +92,15 @@ def _renderings(result: Result) -> dict[str, bytes]:
     return {name: render(result) for name, render in RENDERINGS.items()}
 
 
+def refuse_links(files: Iterable[Path]) -> None:
+    """Raise ``UsageError`` if one of the files is a symbolic link: what it leads to would be overwritten."""
+    for path in files:
+        if path.is_symlink():
+            raise UsageError(f"{path} is a symbolic link, which is not followed: remove it, or name another folder")
+
+
 def _write(files: dict[str, bytes], directory: Path) -> list[Path]:
+    refuse_links(directory / name for name in files)  # all of them before one is written
     try:
         make_folder(directory, exist_ok=True)
         for name, content in files.items():

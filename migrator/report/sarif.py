@@ -100,6 +100,11 @@ def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]
     if shown and rest > 0:
         text = f"and {wording.counted(rest, 'finding')} more, counted in the report and not listed"
         yield {**base, **_open("informational", text), **_place(check, Finding(severity="difference", cause="cut"))}
+    for measured in result.run.measurements:
+        if measured.check == check.id and measured.is_over:
+            words = wording.above_ceiling(measured)
+            above = Finding(severity="warning", cause="above-ceiling", path=measured.name, details=(words,))
+            yield {**base, **_result(check, above, accepted=accepted)}
     if is_unverified(check) or check.errored:
         text = check.outcome.reason or "not verified for every table"
         yield {**base, **_open("open", text), **_place(check, Finding(severity="warning", cause="unverified"))}

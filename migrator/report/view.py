@@ -433,6 +433,8 @@ _STANDINGS: Final[dict[Standing, tuple[str, str]]] = {
 }
 """Words and sign."""
 _OUT_OF_SCOPE: Final = "out of scope"
+_REHEARSED: Final = "rehearsed on scratch data"
+_INCOMPLETE: Final = "all but"
 
 
 def _requirements(result: Result) -> list[RequirementLine]:
@@ -440,9 +442,19 @@ def _requirements(result: Result) -> list[RequirementLine]:
     lines = []
     for one in result.evidence.requirements:
         words, sign = _STANDINGS[result.requirement_standing(one)]
+        note = ""
+        if sign == "passed" and one.id in wording.AFTER_CUTOVER:
+            words = _REHEARSED
+        elif sign == "passed" and (left := wording.documents_left(result, one.id)):
+            words, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"
+            note = (
+                f"; {wording.counted(left, 'document')} {'is' if left == 1 else 'are'} in quarantine or dropped from it"
+            )
         tests = one.tests or () if sign in ("not-asked-for", "absent") else ()
         checks = tuple((name, name in made) for name in one.checks)
-        lines.append(RequirementLine(id=one.id, text=one.text, words=words, sign=sign, checks=checks, tests=tests))
+        lines.append(
+            RequirementLine(id=one.id, text=one.text, words=words, sign=sign, checks=checks, tests=tests, note=note)
+        )
     lines += [
         RequirementLine(id=one.id, text=one.text, words=_OUT_OF_SCOPE, sign="not-applicable", note=one.note)
         for one in result.evidence.out_of_scope
@@ -452,8 +464,9 @@ def _requirements(result: Result) -> list[RequirementLine]:
 
 def _requirement_counts(lines: list[RequirementLine]) -> str:
     """Return how many requirements ended in which way, as a sentence."""
-    names = [*(words for words, _ in _STANDINGS.values()), _OUT_OF_SCOPE]
+    names = [*(words for words, _ in _STANDINGS.values()), _REHEARSED, _OUT_OF_SCOPE]
     ends = {name: sum(one.words == name for one in lines) for name in names}
+    ends["met for all documents but those in quarantine"] = sum(one.words.startswith(_INCOMPLETE) for one in lines)
     said = ", ".join(f"{wording.number(count)} {name}" for name, count in ends.items() if count)
     return f"{wording.counted(len(lines), 'requirement')}: {said}."
 

@@ -1,11 +1,12 @@
 """The sentences and spellings of a report: what the verdict says, how numbers and keys are written."""
 
+from collections import Counter
 from typing import Final
 
 import msgspec
 
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED
-from migrator.result import NOT_DUE, Check, CutoverRecord, Policy, Result, Status, Verdict
+from migrator.result import NOT_DUE, Check, CutoverRecord, Measurement, Policy, Requirement, Result, Status, Verdict
 
 STATUS_WORDS: Final[dict[Status, str]] = {
     "passed": "passed",
@@ -47,11 +48,17 @@ LOSS_WORDS: Final[dict[str, str]] = {
 
 _OF_DATA: Final = ("schema", "parity", "semantics")
 """Areas of which a failed check means that the two sides are not equal."""
+UNMET: Final = "not met"
+"""The state of a gate that stops the cutover; one that cannot be told does not."""
 GATES: Final = "cutover.gates"
 """The check that lists the gates of the cutover."""
 _LISTED_DECISIONS: Final = 5
-_DROPPED: Final = "dropped"
+DROPPED: Final = "dropped"
 """Why a document is left out that a person dropped from quarantine (``parity.model``)."""
+AFTER_CUTOVER: Final = frozenset({"0-T2.12.3", "4-B1", "4-B2", *(f"4-V{number}" for number in range(1, 7))})
+"""Requirements of the time after a cutover. A verification can only rehearse them."""
+_ALL_DOCUMENTS_OF: Final = {"4-Z1": "schedules", "4-Z3": "runs"}
+"""Requirements that all documents are in a table of the target."""
 _LISTED_CHECKS: Final = 4
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
@@ -172,6 +179,10 @@ def verdict_sentence(result: Result) -> str:
     if result.cutover is not None:
         return _cutover_sentence(result.cutover)
     said = _verdict_sentence(result)
+    if result.verdict() in ("different", "tool-failed", "unverified") and result.evidence.quarantined:
+        verb = "is" if result.evidence.quarantined == 1 else "are"
+        quarantined = counted(result.evidence.quarantined, "document")
+        said = f"{said.removesuffix('.')}; {quarantined} {verb} in quarantine."
     accepted = result.accepted_failures()
     if not accepted:
         return said
@@ -234,6 +245,11 @@ def _verdict_sentence(result: Result) -> str:
         errored = sum(check.errored for check in result.evidence.checks)
         return f"The verification did not finish: {errored} of {counted(made, 'check')} ended in an error."
     return _unproven(counts["unverified"], made, skipped_areas(result))
+
+
+def above_ceiling(one: Measurement) -> str:
+    """Return a measurement that is above its ceiling, in words."""
+    return f"{one.name}: {decimal(one.value)} {one.unit}, above its ceiling of {decimal(one.ceiling or 0)} {one.unit}"
 
 
 def _unproven(count: int, made: int, skipped: list[str]) -> str:
@@ -344,9 +360,11 @@ def readiness(result: Result) -> Readiness:
 
 
 def open_gates(result: Result) -> list[tuple[str, str]]:
-    """Return the gates that were not met, each with why."""
-    rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows]
-    return [(str(row[0]), str(row[2])) for row in rows if len(row) > 2 and row[1] != "met"]  # noqa: PLR2004 - name, state, why
+    """Return the gates that were not met, or could not be told, each with why."""
+    rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows if len(one.columns) > 2]  # noqa: PLR2004 - name, state, why
+    return [
+        (str(name) if state == UNMET else f"{name} ({state})", str(why)) for name, state, why in rows if state != "met"
+    ]
 
 
 def proved(result: Result) -> list[str]:
@@ -363,7 +381,7 @@ def proved(result: Result) -> list[str]:
     ]
     if passed:
         said.append(f"Every check passed that can fail in {listed(passed)}.")
-    shown = sum(result.requirement_status(one) == "passed" for one in evidence.requirements)
+    shown = sum(_is_passed_whole(result, requirement) for requirement in evidence.requirements)
     if shown:
         said.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
     explained = sum(
@@ -457,7 +475,7 @@ def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
     if not found or not total:
         return None
     rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows]
-    names = [str(row[0]) for row in rows if len(row) > 1 and row[1] != "met"]
+    names = [str(row[0]) for row in rows if len(row) > 1 and row[1] == UNMET]
     return int(sum(one.value for one in found.values())), total, names
 
 
@@ -473,20 +491,46 @@ def identity(result: Result) -> list[tuple[str, str]]:
     return [*said, *result.run.installation.items()]
 
 
+def documents_left(result: Result, requirement: str) -> int:
+    """Return how many documents of those that must all be in a table are in quarantine, or were dropped from it."""
+    table = _ALL_DOCUMENTS_OF.get(requirement, "")
+    return sum(
+        collection.quarantined + collection.skipped.get(DROPPED, 0)
+        for collection in result.evidence.collections
+        if table in collection.tables
+    )
+
+
+def _is_passed_whole(result: Result, requirement: Requirement) -> bool:
+    """Tell whether a requirement is passed, is more than rehearsed, and holds for every document."""
+    passed = result.requirement_status(requirement) == "passed"
+    return passed and requirement.id not in AFTER_CUTOVER and not documents_left(result, requirement.id)
+
+
+def shown_requirements(result: Result, check: Check) -> str:
+    """Return the requirements that a check shows a part of, each in its words, with its id after them."""
+    words = {requirement.id: requirement.text for requirement in result.evidence.requirements}
+    return ", ".join(f"{words[name]} ({name})" if name in words else name for name in check.requirements)
+
+
 def _documents(result: Result) -> str:
     collections = result.evidence.collections
     documents = sum(one.documents for one in collections)
     matched = sum(one.matched for one in collections)
     read = f"{counted(documents, 'document')} of {counted(len(collections), 'collection')} were read"
     parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
-    dropped = sum(one.skipped.get(_DROPPED, 0) for one in collections)
-    skipped = sum(sum(one.skipped.values()) for one in collections) - dropped
+    by_rule: Counter[str] = Counter()
+    for collection in collections:
+        by_rule.update(collection.skipped)
+    dropped = by_rule.pop(DROPPED, 0)
+    skipped = by_rule.total()
     apart = sum(one.differing + one.missing for one in collections)
     quarantined = sum(one.quarantined for one in collections)
     if quarantined:
         parts.append(f"{number(quarantined)} {'is' if quarantined == 1 else 'are'} in quarantine")
     if skipped:
-        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by a stated rule")
+        rules = ", ".join(f"{name} {number(count)}" for name, count in sorted(by_rule.items()))
+        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by rule ({rules})")
     if dropped:
         parts.append(f"{number(dropped)} {'was' if dropped == 1 else 'were'} dropped from quarantine by a person")
     if apart:

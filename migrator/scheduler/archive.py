@@ -96,7 +96,11 @@ def check_folder(folder: Path) -> None:
 
     The folder itself is not made: it may be a volume that is not mounted.
     """
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except (OSError, ValueError):  # a name that the file system does not take
+        is_folder = False
+    if not is_folder:
         raise UsageError(f"archive: {folder} is not a folder; make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"archive: no right to write into the folder {folder}")

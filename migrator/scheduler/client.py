@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID, uuid4
 
+from migrator.argument_types import checked
 from migrator.errors import NotFoundError
 from migrator.log import logger
 from migrator.records import Handler, Run
@@ -25,7 +26,7 @@ from migrator.scheduler.models import (
     Timing,
 )
 from migrator.scheduler.queries import Metrics, Stats
-from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
+from migrator.scheduler.recorder import EndedRun, Recorder, end_line
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.queue import Claim
@@ -44,15 +45,16 @@ class Scheduler:
     gets after the commit. ``by`` says who acts and ``reason`` why; both are in the entry of the audit trail. Two
     changes of one schedule at the same moment are carried out one after the other.
 
-    Raises ``UsageError`` for bad input (``RefusedError`` if something else must be done first), ``NotFoundError``
-    for an id that the tenant does not have, ``TransitionError`` for a change that the state does not allow,
-    ``ConflictError`` for an id or a name that is taken, ``OvertakenError`` if other sessions kept changing the same
-    rows for the half second in which the change was tried again, ``UnreachableError`` if the database cannot be
-    reached, and ``BackendMovedError`` after a cutover or a rollback moved the data: read the settings and open the
-    store again.
+    Raises ``UsageError`` for bad input, a wrong type too (``RefusedError`` if something else must be done first),
+    ``NotFoundError`` for an id that the tenant does not have (``get`` and ``get_execution`` return None),
+    ``TransitionError`` for a change that the state does not allow, ``ConflictError`` for an id or a name that is taken,
+    ``OvertakenError`` if other sessions kept changing the same rows for the half second in which the change was tried
+    again, ``UnreachableError`` if the database cannot be reached, and ``BackendMovedError`` after a cutover or a
+    rollback moved the data: read the settings and open the store again.
     After an error nothing is changed; after ``UnreachableError`` in the middle of a commit that is not certain.
     """
 
+    @checked
     def __init__(
         self,
         store: Store,
@@ -72,10 +74,12 @@ class Scheduler:
 
     # -- creation
 
+    @checked
     def schedule(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job:
         """Create a schedule that recurs by a cron line or an interval, within bounds of time and number."""
         return self._change(request.created_by, now, lambda change: creation.create_recurring(change, request))
 
+    @checked
     def schedule_once(
         self, request: ScheduleRequest, run_at: datetime | None = None, *, now: datetime | None = None
     ) -> Job:
@@ -85,6 +89,7 @@ class Scheduler:
         """
         return self._change(request.created_by, now, lambda change: creation.create_once(change, request, run_at))
 
+    @checked
     def on_event(
         self,
         event: str,
@@ -123,6 +128,7 @@ class Scheduler:
 
     # -- changes
 
+    @checked
     def reschedule(
         self,
         schedule_id: UUID,
@@ -142,6 +148,7 @@ class Scheduler:
         timing = Timing(cron=cron, dialect=dialect, timezone=timezone, interval=interval, anchor=anchor)
         return self._change(by, now, lambda change: commands.reschedule(change, schedule_id, timing))
 
+    @checked
     def unschedule(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> None:
@@ -151,28 +158,33 @@ class Scheduler:
         """
         self._change(by, now, lambda change: commands.unschedule(change, schedule_id), reason)
 
+    @checked
     def pause(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> Job:
         """Pause a schedule that is scheduled: it does not fire until ``resume``."""
         return self._change(by, now, lambda change: commands.pause(change, schedule_id), reason)
 
+    @checked
     def resume(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> Job:
         """Let a paused schedule fire again, in its phase. Missed slots fire only if its misfire policy says so."""
         return self._change(by, now, lambda change: commands.resume(change, schedule_id), reason)
 
+    @checked
     def cancel(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str = "cancelled", now: datetime | None = None
     ) -> Job:
         """Cancel a schedule and all its live runs. It cannot be resumed."""
         return self._change(by, now, lambda change: commands.cancel(change, schedule_id, reason))
 
+    @checked
     def toggle(self, schedule_id: UUID, *, enabled: bool, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
         """Enable or disable a schedule. Workers heed it from their next poll on."""
         return self._change(by, now, lambda change: commands.toggle(change, schedule_id, enabled=enabled))
 
+    @checked
     def update(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None, **changes: Unpack[Changes]
     ) -> Job:
@@ -186,6 +198,7 @@ class Scheduler:
 
     # -- runs
 
+    @checked
     def trigger_event(
         self,
         event: str,
@@ -201,6 +214,7 @@ class Scheduler:
         """
         return self._change(by, now, lambda change: commands.trigger_event(change, event, data, event_id))
 
+    @checked
     def trigger_now(
         self,
         schedule_id: UUID,
@@ -216,12 +230,14 @@ class Scheduler:
         """
         return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload), reason)
 
+    @checked
     def retry(
         self, run_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> Run:
         """Queue one run that repeats a run in state ``error`` or ``timeout``. A run is repeated once."""
         return self._change(by, now, lambda change: commands.retry_run(change, run_id), reason)
 
+    @checked
     def retry_schedule(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> Run:
@@ -230,6 +246,7 @@ class Scheduler:
 
     # -- execution, for an application that executes runs without a ``Worker``
 
+    @checked
     def claim(
         self,
         worker_id: str,
@@ -247,6 +264,7 @@ class Scheduler:
         validation.check_several("queues", queues)
         return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
 
+    @checked
     def finish(
         self,
         claim: Claim,
@@ -272,6 +290,7 @@ class Scheduler:
 
     # -- runs that another system executes
 
+    @checked
     def complete(
         self,
         run_id: UUID,
@@ -300,12 +319,12 @@ class Scheduler:
         end = finish_of(claim, outcome, at)
         if not self.store.queue.finish([end], now):
             return False
-        words = end.state if end.error is None else f"{end.state}: {end.error}"
-        line = LogLine(at=at, level="info" if end.state == "completed" else "error", message=words)
+        line = end_line(end, at)
         clock = None if now is None else lambda: at
         Recorder(self.store, sink=self._sink, clock=clock).ended([EndedRun(claim=claim, finish=end, lines=[line])])
         return True
 
+    @checked
     def heartbeat(
         self,
         run_id: UUID,
@@ -324,15 +343,18 @@ class Scheduler:
 
     # -- queries
 
+    @checked
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
         """Return a schedule of the tenant, or one of all tenants (``*``); None if there is none, or it was deleted."""
         return self._read(now, lambda session: queries.get_job(session, schedule_id))
 
+    @checked
     def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage:
         """Return a page of schedules; if the query is omitted: the first 50, newest first."""
         asked = ScheduleQuery() if query is None else query
         return self._read(now, lambda session: queries.list_jobs(session, asked))
 
+    @checked
     def history(
         self,
         schedule_id: UUID,
@@ -360,10 +382,12 @@ class Scheduler:
             ),
         )
 
+    @checked
     def get_execution(self, run_id: UUID, *, now: datetime | None = None) -> Execution | None:
         """Return a run with its log (the first 1,000 lines); None if there is none."""
         return self._read(now, lambda session: queries.get_execution(session, run_id))
 
+    @checked
     def metrics(
         self,
         start: datetime | None = None,
@@ -384,6 +408,7 @@ class Scheduler:
 
         return self._read(now, gather)
 
+    @checked
     def stats(
         self,
         schedule_id: UUID,
@@ -395,20 +420,24 @@ class Scheduler:
         """Return statistics of one schedule: rates (percent), durations (ms), failures by pattern, busiest hours."""
         return self._read(now, lambda session: queries.schedule_stats(session, schedule_id, since=since, until=until))
 
+    @checked
     def health(self, *, now: datetime | None = None) -> HealthStatus:
         """Return the condition of database, queue, workers and leader. What cannot be reached is part of the answer."""
         return health.health_of(self.store, self.tenant, self._limits, now)
 
+    @checked
     def status(self, *, now: datetime | None = None) -> Status:
         """Return the leader, the workers, counts by state, and the next fires of the tenant."""
         return health.status_of(self.store, [self.tenant], silent_for=self._limits.silent_for, now=now)
 
     # -- administration
 
+    @checked
     def seed_handlers(self, handlers: Sequence[Handler], *, now: datetime | None = None) -> Seeding:
         """Add the handlers that are not stored; those that are stored with other values stay as they are."""
         return self._change(DEFAULT_ACTOR, now, lambda change: commands.seed_handlers(change.session, handlers))
 
+    @checked
     def purge(self) -> Mapping[str, int]:
         """Remove every row of the tenant, its audit trail included; return each table with the rows removed.
 

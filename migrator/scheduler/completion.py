@@ -13,6 +13,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.firing import length_of, slot_run_id
 from migrator.states import RUN_FAILED
@@ -49,7 +50,7 @@ def may_retry(schedule: Schedule | None, run: Run) -> bool:
     """Tell whether a run that failed is repeated: the schedule still wants it, and allows one more retry."""
     if schedule is None or schedule.status == "cancelled" or schedule.deleted_at is not None:
         return False
-    return (run.attempt or 1) <= (schedule.max_retries or 0)
+    return (run.attempt or 1) <= min(schedule.max_retries or 0, most_of("runs.attempt") - 1)
 
 
 def retry_of(schedule: Schedule, run: Run, now: datetime) -> Run:
@@ -126,6 +127,12 @@ def finish_of(claim: Claim, outcome: Outcome, now: datetime) -> Finish:
         error_detail=outcome.error_detail,
         retry=retry,
     )
+
+
+def storable_text(words: str, longest: int | None = None) -> str:
+    """Return text as a column can hold it: without NUL and lone surrogates; of a long text the end is kept."""
+    storable = words.replace("\0", "\ufffd").encode(errors="replace").decode()
+    return storable if longest is None or len(storable) <= longest else f"…{storable[1 - longest :]}"
 
 
 def timeout_of(claim: Claim) -> timedelta | None:

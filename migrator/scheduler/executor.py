@@ -11,12 +11,10 @@ from threading import Lock, Thread
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-import msgspec
-
 from migrator.errors import MigratorError
 from migrator.log import logger
 from migrator.scheduler import handlers
-from migrator.scheduler.completion import Outcome
+from migrator.scheduler.completion import Outcome, storable_text
 from migrator.scheduler.handlers import Context, ExternalSystem, Function, Registry, Request
 from migrator.scheduler.parallel_run import source_writes
 from migrator.store.protocols import Store
@@ -164,7 +162,7 @@ def completed_outcome(answer: object) -> Outcome:
         return Outcome(state="completed")
     try:
         result = jsonb.encode(answer)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever keeps a value from being written is the run's error
         return Outcome(state="error", error=f"the result is no JSON: {type(error).__name__}", final=True)
     if len(result) > _MAX_RESULT_BYTES:
         return Outcome(state="error", error=f"the result is larger than {_MAX_RESULT_BYTES} bytes", final=True)
@@ -180,12 +178,6 @@ def failure_outcome(error: BaseException) -> Outcome:
         error=storable_text(words, _MAX_ERROR_CHARS),
         error_detail=storable_text(detail, _MAX_DETAIL_CHARS),
     )
-
-
-def storable_text(words: str, longest: int) -> str:
-    """Return text as a column can hold it: without NUL and lone surrogates; of a long text the end is kept."""
-    storable = words.replace("\0", "\ufffd").encode(errors="replace").decode()
-    return storable if len(storable) <= longest else f"…{storable[1 - longest :]}"
 
 
 def _request(claim: Claim) -> Request:

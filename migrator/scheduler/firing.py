@@ -27,6 +27,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from migrator import cron
+from migrator.constraints import most_of
 from migrator.cron import CronError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.queue import Fire
@@ -37,6 +38,7 @@ MAX_SLOTS = 100
 """Of slots that were missed, only so many are looked at, the newest: what was down for years must not loop."""
 
 _INSTANT = timedelta(microseconds=1)
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,7 @@ def first_fire(trigger: Trigger, now: datetime) -> datetime | None:
     if trigger.kind == "one_time":
         found = trigger.run_at
     elif trigger.kind == "cron":
-        found = _cron(trigger, now if start is None else start - _INSTANT)
+        found = _cron(trigger, now if start is None else _just_before(start))
     elif trigger.kind == "interval":
         base = trigger.start_at if trigger.anchor == "fixed_rate" else None
         found = start or _multiple(base or now, length_of(trigger.interval_ms), now)
@@ -171,8 +173,8 @@ def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -
 
     The instant from which they are listed is moved until as many follow it as are wanted, and at most twice as many.
     """
-    early, late = oldest[0] - _INSTANT, now if trigger.end_at is None else min(now, trigger.end_at)
-    start = max(early, late - 3 * (oldest[-1] - oldest[0]) / 2)
+    early, late = _just_before(oldest[0]), now if trigger.end_at is None else min(now, trigger.end_at)
+    start = late - min(late - early, 3 * (oldest[-1] - oldest[0]) / 2)
     while True:
         found = _slots(trigger, next_fire(trigger, start), now, 2 * MAX_SLOTS + 1)
         if len(found) > 2 * MAX_SLOTS:
@@ -186,7 +188,12 @@ def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -
 
 def _not_before(start: datetime | None, after: datetime) -> datetime:
     """Return what a slot must come after, so that it is not before ``start`` either."""
-    return after if start is None else max(after, start - _INSTANT)
+    return after if start is None else max(after, _just_before(start))
+
+
+def _just_before(instant: datetime) -> datetime:
+    """Return the instant before; the first one that a column holds has none, and is its own."""
+    return instant if instant <= _BEGINNING else instant - _INSTANT
 
 
 def _within(trigger: Trigger, slot: datetime) -> bool:
@@ -288,7 +295,9 @@ def _chosen(trigger: Trigger, found: Due, now: datetime) -> tuple[list[_Slot], l
 def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following: datetime | None) -> Fire:
     fired = [run.scheduled_at for run in runs if run.state == "queued" and run.scheduled_at is not None]
     last = max([*fired, *([] if trigger.last_fire_at is None else [trigger.last_fire_at])], default=None)
-    trigger = msgspec.structs.replace(trigger, fire_count=trigger.fire_count + len(fired), last_fire_at=last)
+    trigger = msgspec.structs.replace(
+        trigger, fire_count=min(trigger.fire_count + len(fired), most_of("triggers.fire_count")), last_fire_at=last
+    )
     trigger = msgspec.structs.replace(trigger, next_fire_at=bounded(trigger, following))
     # A schedule whose trigger is through is running until its last run has ended (``completion.end_schedule``); the
     # ones that go on stay scheduled, so that they can be paused.

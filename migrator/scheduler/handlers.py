@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from migrator import states
+from migrator.argument_types import check_type, checked
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.scheduler.client import Scheduler
@@ -68,7 +69,8 @@ class Context:
         self._cancelled.set()
 
     def log(self, message: str, level: str = "info") -> None:
-        """Add a line to the run's log; raises ``UsageError`` for an unknown level."""
+        """Add a line to the run's log; raises ``UsageError`` for an unknown level, or a message that is no text."""
+        check_type("message", message, str)
         if level not in states.LOG_LEVELS:
             raise UsageError(f"unknown log level {level!r}; known: {', '.join(states.LOG_LEVELS)}")
         self._log(level, message)
@@ -131,6 +133,7 @@ class Registry:
         self._functions: dict[str, Function] = {}
         self._systems: dict[str, ExternalSystem] = {}
 
+    @checked
     def register(self, name: str, function: Function) -> Function:
         """Add a function; return it. ``UsageError`` if it cannot be a handler, or the name is taken."""
         if not name:

@@ -44,8 +44,8 @@ def parse_threshold(bound: Literal["max", "min"], given: str) -> Threshold:
         number = float(value)
     except ValueError:
         number = math.nan
-    if math.isnan(number):  # nothing is beyond it
-        raise UsageError(f"--{bound}: expected NAME=NUMBER")
+    if not math.isfinite(number):  # nothing is beyond it, or everything
+        raise UsageError(f"--{bound}: expected NAME=NUMBER, a number that is finite")
     return Threshold(name=name.removeprefix(PREFIX), bound=bound, value=number)
 
 

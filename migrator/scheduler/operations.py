@@ -23,6 +23,7 @@ from migrator.config import Settings
 from migrator.errors import (
     BackendMovedError,
     ConflictError,
+    CopyError,
     MigratorError,
     NotFoundError,
     OvertakenError,
@@ -63,11 +64,22 @@ _ENDED: Final = tuple(state for state in states.RUN if states.is_terminal(states
 
 
 @runtime_checkable
+class CarriedStore(Protocol):
+    """A store whose changes may be carried to another one."""
+
+    def is_in_rollback_window(self) -> bool:
+        """Return whether what is written here is carried to MongoDB, so that a rollback loses nothing."""
+
+
+@runtime_checkable
 class CopyStore(Protocol):
-    """A store whose schedules may be a copy."""
+    """A store whose database may be a copy."""
 
     def copied_from(self) -> str | None:
-        """Return a source whose schedules were copied here; None if every schedule was created here."""
+        """Return the source of a copy that no cutover has made active; None for any other database."""
+
+    def is_rehearsal(self) -> bool:
+        """Return whether the copy may be changed."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +271,10 @@ def open_jobs(settings: Settings, backend: Side | None, *, writing: bool) -> Ite
     chosen = msgspec.structs.replace(settings.persistence, scheduler=side, shadow="off")
     try:
         opened = open_backend(msgspec.structs.replace(settings, persistence=chosen), side)
+    except CopyError as error:
+        with open_side(settings, side) as store:
+            jobs = Jobs(store, settings)
+        raise RefusedError(f"{jobs.inactive or error}: {jobs.remedy}") from None
     except BackendMovedError:
         raise RefusedError(f"{_moved_words(side)}: call it with --backend {_other(side)}") from None
     with opened as store:
@@ -283,8 +299,10 @@ class Jobs:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store, self._settings = store, settings
         self._scanned: dict[str, Sequence[Schedule]] = {}
-        self.inactive = self._inactive_words()
-        """Why this is not the active backend; None if it is."""
+        self._not_active = self._inactive_words()
+        rehearsal = isinstance(store, CopyStore) and store.is_rehearsal()
+        self.inactive = None if rehearsal else self._not_active
+        """Why nothing may be changed here: this is not the active backend; None if it is, or for a rehearsal."""
 
     def _inactive_words(self) -> str | None:
         side, told = self.store.backend, None
@@ -365,8 +383,15 @@ class Jobs:
 
         ``removals``: what it would remove, asked for only where another application may own some of it.
         """
-        if self.inactive is not None or self.store.backend != "mongo":
-            return self.inactive
+        if self._not_active is not None:
+            return self._not_active  # also in a rehearsal: the history is the source's
+        if isinstance(self.store, CarriedStore) and self.store.is_in_rollback_window():
+            return (
+                "a rollback is still possible, and the reverse sync would remove them from MongoDB too: call migrator"
+                " cutover finish first"
+            )
+        if self.store.backend != "mongo":
+            return None
         is_foreign, foreign = self._foreignness(), 0
         for one in removals():
             with self.store.session(one.tenant) as session:

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 from migrator import __version__
+from migrator.argument_types import checked
 from migrator.config import SchedulerSettings, Settings
 from migrator.durations import format_duration
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
@@ -294,7 +295,8 @@ class SchedulerProcess:
         return True
 
     def _store_unreachable(self, error: MigratorError) -> None:
-        logger().warning("the store cannot be reached", reason=str(error))
+        away = isinstance(error, UnreachableError)
+        logger().warning("the store cannot be reached" if away else "the store refuses a call", reason=str(error))
         if self.worker.active and self._monotonic() - self._last_heartbeat >= self._settings.lease.total_seconds():
             logger().warning("stopped working on runs whose leases are over", runs=len(self.worker.active))
             self.worker.abandon()
@@ -368,6 +370,7 @@ class Worker:
     and removes old runs if retention is configured.
     """
 
+    @checked
     def __init__(
         self,
         settings: Settings,
@@ -431,7 +434,7 @@ class Worker:
                 executor,
                 scope=scope,
                 tenants=self._tenants,
-                retention=lambda current: say(f"run: {retain(self._settings, current)}"),
+                retention=_Retention(self._settings),
                 prepare=begin,
                 successor=successor,
                 look=executor.look,
@@ -466,7 +469,23 @@ def retain(settings: Settings, store: Store) -> str:
 
     rule = rule_of(settings.scheduler)
     stays = Jobs(store, settings).retention_refusal(lambda: apply_all(store, rule, dry_run=True))
-    return carry_out(settings.scheduler, store) if stays is None else f"retention removed no run: {stays}"
+    return carry_out(settings.scheduler, store) if stays is None else f"{_NOTHING_REMOVED}: {stays}"
+
+
+_NOTHING_REMOVED: Final = "retention removed no run"
+
+
+class _Retention:
+    """What the leader does about old runs each time, with a line of the log; why they stay is said once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._last = settings, ""
+
+    def __call__(self, store: Store) -> None:
+        done = retain(self._settings, store)
+        if done != self._last or not done.startswith(_NOTHING_REMOVED):
+            say(f"run: {done}")
+        self._last = done
 
 
 def announcement(store: Store, settings: SchedulerSettings, registry: Registry) -> Iterator[str]:

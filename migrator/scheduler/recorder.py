@@ -63,6 +63,12 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+def end_line(end: Finish, at: datetime) -> LogLine:
+    """Return the line that says how a run ended; an error that begins with the state does not say it twice."""
+    words = end.state if end.error is None else f"{end.state}: {end.error.removeprefix(f'{end.state}: ')}"
+    return LogLine(at=at, level="info" if end.state == "completed" else "error", message=words)
+
+
 class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose end was written."""
 
@@ -243,7 +249,7 @@ def _log(run: Run, line: LogLine, identity: UUID) -> ExecutionLog:
         schedule_id=run.schedule_id,
         logged_at=line.at,
         level=line.level,
-        message=line.message,
+        message=completion.storable_text(line.message),
         context=jsonb.encode({name: value for name, value in trace.items() if value is not None}),
     )
 

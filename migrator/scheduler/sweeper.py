@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -18,11 +19,12 @@ from migrator.scheduler import completion, firing, worker
 from migrator.scheduler.completion import expired_outcome, finish_of
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.parallel_run import source_writes
-from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
+from migrator.scheduler.recorder import EndedRun, Recorder, end_line
 from migrator.scheduler.worker import Scope
 from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
+from migrator.store.left_rows import LeftRows, is_of_one_row, reason_of
 from migrator.store.protocols import ScheduleQuery, Session, Store
-from migrator.store.queue import served_tenants
+from migrator.store.queue import Finish, served_tenants
 
 _BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
 _PAGE: Final = 1_000
@@ -61,6 +63,7 @@ class Sweeper:
         none: all that is there is this scheduler's, as in a scratch tenant.
         """
         self._scope = scope
+        self._left_schedules, self._left_runs = LeftRows("schedules"), LeftRows("runs")
         self.interrupted = False
         """Whether the last pass over the tenants left one out, which another session or leader was writing."""
         self._store, self._leadership = store, leadership
@@ -94,23 +97,37 @@ class Sweeper:
         holders = None if own is None else [str(worker.id) for worker in own if worker.status != "stopped"]
         ended = retried = 0
         while self._leadership.term is not None:
-            claims = self._store.queue.expired(self._batch, self._now(), self._tenants, workers=holders)
+            expired = self._store.queue.expired(self._batch, self._now(), self._tenants, workers=holders)
+            # A run is found by its id, which is unique in its tenant only: of two with one id, one at a time.
+            claims = list({claim.run.id: claim for claim in reversed(expired)}.values())[::-1]
             now = self._time()
             ends = [finish_of(claim, expired_outcome(claim, now), now) for claim in claims]
-            written = set(self._store.queue.expire(ends, self._now())) if ends else set()
+            written = self._expire(ends)
             done = [
-                EndedRun(
-                    claim=claim, finish=end, lines=[LogLine(at=now, level="error", message=f"{end.state}: {end.error}")]
-                )
+                EndedRun(claim=claim, finish=end, lines=[end_line(end, now)])
                 for claim, end in zip(claims, ends, strict=True)
                 if end.run_id in written
             ]
             self._recorder.ended(done)
             ended += len(done)
             retried += sum(one.finish.retry is not None for one in done)
-            if len(claims) < self._batch or not written:
+            if len(expired) < self._batch or not written:
                 break
         return ended, retried
+
+    def _expire(self, ends: Sequence[Finish]) -> set[UUID]:
+        """Write ends together, or, where one of them is refused, one by one; return the ids of those written."""
+        if not ends:
+            return set()
+        try:
+            return set(self._store.queue.expire(ends, self._now()))
+        except Exception as error:
+            if not is_of_one_row(error):
+                raise
+            if len(ends) == 1:
+                self._left_runs.add(ends[0].run_id, ends[0].tenant_id, error)
+                return set()
+        return {written for end in ends for written in self._expire([end])}
 
     def adopt(self) -> int:
         """Give triggers a next fire that should have one and have none; return how many.
@@ -152,6 +169,10 @@ class Sweeper:
             except (ConflictError, LostLockError) as error:
                 self.interrupted = True
                 logger().info("a tenant is swept next time", reason=str(error))
+            except Exception as error:
+                if not is_of_one_row(error):
+                    raise
+                logger().warning("a tenant cannot be swept", tenant=tenant, reason=reason_of(error))
         return done
 
     def _served(self) -> Sequence[str]:
@@ -159,8 +180,7 @@ class Sweeper:
             return self._tenants
         return served_tenants(self._store.queue)
 
-    @staticmethod
-    def _end_schedules(session: Session, covered: Callable[[Schedule], bool]) -> int:
+    def _end_schedules(self, session: Session, covered: Callable[[Schedule], bool]) -> int:
         running: list[Schedule] = []
         query = ScheduleQuery(statuses=("running",), limit=_PAGE)
         while page := session.schedules.list(msgspec.structs.replace(query, offset=len(running))):
@@ -168,11 +188,12 @@ class Sweeper:
             if len(page) < _PAGE:
                 break
         return sum(
-            completion.end_schedule(session, schedule.id) is not None for schedule in running if covered(schedule)
+            self._of_each(session, schedule, lambda one: int(completion.end_schedule(session, one.id) is not None))
+            for schedule in running
+            if covered(schedule)
         )
 
-    @staticmethod
-    def _adopt(session: Session, covered: Callable[[Schedule], bool]) -> int:
+    def _adopt(self, session: Session, covered: Callable[[Schedule], bool]) -> int:
         """Look at the schedules that would be listed last by next fire: those that have none."""
         query = ScheduleQuery(
             statuses=SCHEDULE_FIRING, enabled=True, kinds=("cron", "interval", "one_time"), sort_by="next_fire_at"
@@ -182,7 +203,21 @@ class Sweeper:
         if bare < 1:
             return 0
         found = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
-        return sum(_adopt_triggers(session, schedule) for schedule in found if covered(schedule))
+        return sum(
+            self._of_each(session, schedule, lambda one: _adopt_triggers(session, one))
+            for schedule in found
+            if covered(schedule)
+        )
+
+    def _of_each(self, session: Session, schedule: Schedule, act: Callable[[Schedule], int]) -> int:
+        """Return what ``act`` returns for a schedule; one that fails is left as it is, and named in the log."""
+        try:
+            return act(schedule)
+        except Exception as error:
+            if not is_of_one_row(error) or isinstance(error, ConflictError):
+                raise
+            self._left_schedules.add(schedule.id, session.tenant, error)
+            return 0
 
     def _now(self) -> datetime | None:
         return None if self._clock is None else self._clock()

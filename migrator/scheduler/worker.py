@@ -19,7 +19,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.errors import BackendMovedError, MigratorError, StoreError, UnreachableError
+from migrator.errors import StoreError, UnreachableError
 from migrator.log import logger
 from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import lifecycle
@@ -27,7 +27,8 @@ from migrator.scheduler.completion import Outcome, finish_of, timeout_of, timeou
 from migrator.scheduler.executor import Executor, RunReleasedError, failure_outcome
 from migrator.scheduler.firing import plan
 from migrator.scheduler.lifecycle import EventSink
-from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
+from migrator.scheduler.recorder import EndedRun, LogLine, Recorder, end_line
+from migrator.store.left_rows import is_of_one_row, reason_of
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Finish, HandlerFilter, is_served
 from migrator.values import jsonb
@@ -209,6 +210,8 @@ class WorkerCore:
         self._active: dict[UUID, _ActiveRun] = {}
         self._lock = Lock()
         self._outcomes: SimpleQueue[tuple[Claim, Outcome]] = SimpleQueue()
+        self._unfired: str | None = None
+        """Why the last call could fire nothing; it is said once."""
         self.counters = Counters()
 
     @property
@@ -229,14 +232,23 @@ class WorkerCore:
     def fire(self) -> int:
         """Fire what is due, at most one batch of triggers; return how many runs that made."""
         options = self._options
-        runs = self._store.queue.fire_due(
-            plan,
-            options.batch,
-            self._now(),
-            options.tenants,
-            queues=options.scope.queues,
-            handlers=options.scope.handlers,
-        )
+        try:
+            runs = self._store.queue.fire_due(
+                plan,
+                options.batch,
+                self._now(),
+                options.tenants,
+                queues=options.scope.queues,
+                handlers=options.scope.handlers,
+            )
+        except Exception as error:
+            if not is_of_one_row(error):
+                raise
+            if self._unfired != (reason := reason_of(error)):
+                logger().warning("no trigger that is due can be fired", reason=reason)
+            self._unfired, runs = reason, ()
+        else:
+            self._unfired = None
         self.counters.ticked(self._time())
         skipped = [run for run in runs if run.state == "skipped"]
         self.counters.add(fired=len(runs) - len(skipped), skipped=len(skipped))
@@ -392,19 +404,35 @@ class WorkerCore:
                 active.sent = True
 
     def _finish(self, ends: Sequence[Finish]) -> Sequence[UUID]:
-        """Write ends together, or, where one of them is refused, one by one."""
+        """Write ends together, or, where one of them is refused, one by one: it ends its own run, and no other."""
         try:
             return self._store.queue.finish(ends, self._now())
-        except (UnreachableError, BackendMovedError):
-            raise
-        except MigratorError as refused:
+        except Exception as refused:  # whatever a driver raises for one outcome must not keep the others
+            if not is_of_one_row(refused):
+                raise
             if len(ends) > 1:
                 return [written for end in ends for written in self._finish([end])]
-            logger().warning("an outcome cannot be stored", reason=str(refused))
-            plain = msgspec.structs.replace(
-                ends[0], state="error", result=None, error=f"the outcome cannot be stored: {refused}", error_detail=None
-            )
-            return self._store.queue.finish([plain], self._now())
+            return self._finish_plainly(ends[0], refused)
+
+    def _finish_plainly(self, end: Finish, refused: Exception) -> Sequence[UUID]:
+        """End a run whose outcome cannot be stored as an error, without its retry if that is refused as well.
+
+        A run that cannot be ended at all is left to the sweep, which finds it when its lease is over.
+        """
+        reason = reason_of(refused)
+        logger().warning("an outcome cannot be stored", run=str(end.run_id), tenant=end.tenant_id, reason=reason)
+        plain = msgspec.structs.replace(
+            end, state="error", result=None, error=f"the outcome cannot be stored: {reason}", error_detail=None
+        )
+        for shorter in (plain, msgspec.structs.replace(plain, retry=None)):
+            try:
+                return self._store.queue.finish([shorter], self._now())
+            except Exception as error:
+                if not is_of_one_row(error):
+                    raise
+                reason = reason_of(error)
+        logger().error("a run cannot be ended", run=str(end.run_id), tenant=end.tenant_id, reason=reason)
+        return []
 
     def _record_ends(self, ends: Sequence[Finish], written: set[UUID]) -> None:
         done = []
@@ -423,13 +451,15 @@ class WorkerCore:
             lines = list(active.lines)
         if active.omitted:
             lines.append(self._line(active, "warn", f"{active.omitted} more lines were left out"))
-        words = end.state if end.error is None else f"{end.state}: {end.error}"
-        return [*lines, self._line(active, "info" if end.state == "completed" else "error", words)]
+        return [*lines, end_line(end, self._time_of(active))]
 
     def _line(self, active: _ActiveRun, level: str, message: str) -> LogLine:
-        """Return a line, its time counted from the start that the database wrote."""
+        return LogLine(at=self._time_of(active), level=level, message=message)
+
+    def _time_of(self, active: _ActiveRun) -> datetime:
+        """Return this moment, counted from the start of the run that the database wrote."""
         began = active.claim.run.started_at or active.claim.run.created_at
-        return LogLine(at=began + timedelta(seconds=self._monotonic() - active.since), level=level, message=message)
+        return began + timedelta(seconds=self._monotonic() - active.since)
 
     def _count(self, end: Finish, active: _ActiveRun) -> None:
         lasted = int((self._monotonic() - active.since) * 1000)

@@ -5,9 +5,10 @@ The revisions are applied to the temporary schema in a transaction that is rolle
 the other, and no version's spelling matters. It needs the right to create temporary tables, as the copy does.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 import msgspec
 from psycopg import sql
@@ -34,6 +35,13 @@ class Difference(msgspec.Struct, frozen=True):
     kind: Literal["missing", "extra", "changed"]
     expected: str | None
     found: str | None
+    harmless: bool = False
+    """An addition of somebody else's that takes nothing from the tables: it refuses no row, and lets nobody write."""
+
+
+def split_harmless(found: Sequence[Difference]) -> tuple[list[Difference], list[Difference]]:
+    """Return the differences that count, and the additions that harm nothing."""
+    return [one for one in found if not one.harmless], [one for one in found if one.harmless]
 
 
 def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
@@ -107,7 +115,41 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
         if found is None and name in owed:
             found = "removed for the first load and not yet restored; call migrator backfill"
         kind_of = "missing" if live.get(fact) is None else "extra" if expected is None else "changed"
-        yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, found)
+        harmless = kind_of == "extra" and found is not None and _harms_nothing(fact, found, declared)
+        yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, found, harmless)
+
+
+_PLAIN_INDEX: Final = re.compile(
+    r"CREATE INDEX \S+ ON \S+ USING (?:btree|hash|brin) \((?P<columns>\w+(?: DESC)?(?: NULLS \w+)?(?:, [^()]+)?)\)"
+)
+"""An index of columns alone, of every row: an expression, or a condition, may fail for a row."""
+_FIXED_SIZE: Final = ("uuid", "boolean", "smallint", "integer", "bigint", "double precision", "timestamp")
+"""Types of which no value is too long for an index."""
+
+
+def _harms_nothing(fact: Fact, found: str, declared: Catalogue) -> bool:
+    """Return whether an addition harms nothing.
+
+    That is the right of a role, not of everybody, to read, and an index that no row can violate: not unique, without
+    expressions, and of columns whose values are never too long for it.
+    """
+    relation, kind, name = fact
+    if kind == "grant":
+        return name != "public" and bool(re.fullmatch(r"(?:select|usage)(?: \([^)]*\))?", found))
+    match = _PLAIN_INDEX.fullmatch(found) if kind == "index" else None
+    if match is None:
+        return False
+    columns = [one.partition(" ")[0] for one in match["columns"].split(", ")]
+    indexed = {
+        word
+        for (of, sort, _), definition in declared.items()
+        if of == relation and sort == "index" and "USING btree" in definition
+        for word in re.findall(r"\w+", definition.partition("(")[2].partition(")")[0])
+    }
+    types = [declared.get((relation, "column", column), "") for column in columns]
+    return all(
+        column in indexed or kind_of.startswith(_FIXED_SIZE) for column, kind_of in zip(columns, types, strict=True)
+    )
 
 
 def _owed(connection: Connection) -> frozenset[str]:

@@ -4,7 +4,7 @@
 -- Left out: compression (it depends on the server's build) and NOT NULL constraints (a property of the column here).
 
 WITH relation AS (
-    SELECT oid, relname, relkind, relpersistence, relowner, relacl, relrowsecurity, relforcerowsecurity
+    SELECT oid, relname, relkind, relpersistence, relowner, relacl, relrowsecurity, relforcerowsecurity, relreplident
     FROM pg_class
     WHERE relnamespace = %(namespace)s::oid AND relname <> ALL (%(exempt)s)
 ), ordinary AS (
@@ -32,6 +32,17 @@ SELECT relname, 'row security', '',
 FROM ordinary
 
 UNION ALL
+-- Without one, a published table refuses updates and deletions.
+SELECT relname, 'replica identity', '', CASE relreplident WHEN 'n' THEN 'nothing' ELSE 'stated' END FROM ordinary
+
+UNION ALL
+-- Rows of a child are rows of the table, without its constraints and its row-level security.
+SELECT relname, 'child', inhrelid::regclass::text, 'inherits' FROM ordinary JOIN pg_inherits ON inhparent = oid
+
+UNION ALL
+SELECT relname, 'parent', inhparent::regclass::text, 'inherited from' FROM ordinary JOIN pg_inherits ON inhrelid = oid
+
+UNION ALL
 SELECT relname, 'order of columns', '', string_agg(attname, ', ' ORDER BY attnum)
 FROM ordinary JOIN pg_attribute ON attrelid = oid AND attnum > 0 AND NOT attisdropped
 GROUP BY relname
@@ -39,6 +50,10 @@ GROUP BY relname
 UNION ALL
 SELECT relname, 'column', attname,
     format_type(atttypid, atttypmod)
+    || coalesce(' collate ' || (
+        SELECT quote_ident(collname) FROM pg_collation JOIN pg_type ON pg_type.oid = atttypid
+        WHERE pg_collation.oid = attcollation AND attcollation <> typcollation
+    ), '')
     || CASE WHEN attnotnull THEN ' not null' ELSE '' END
     || CASE attidentity WHEN 'a' THEN ' identity always' WHEN 'd' THEN ' identity' ELSE '' END
     || CASE WHEN attgenerated <> '' THEN ' generated' ELSE '' END
@@ -102,7 +117,9 @@ SELECT relname, 'rule', rulename, pg_get_ruledef(rul.oid, true)
 FROM ordinary JOIN pg_rewrite AS rul ON ev_class = ordinary.oid
 
 UNION ALL
-SELECT relname, 'sequence', '', format_type(seqtypid, NULL) || coalesce(' owned by ' || owner.attname, '')
+SELECT relname, 'sequence', '', format_type(seqtypid, NULL)
+    || format(' start %%s increment %%s minvalue %%s maxvalue %%s', seqstart, seqincrement, seqmin, seqmax)
+    || CASE WHEN seqcycle THEN ' cycle' ELSE '' END || coalesce(' owned by ' || owner.attname, '')
 FROM relation
 JOIN pg_sequence ON seqrelid = oid
 LEFT JOIN pg_depend ON classid = 'pg_class'::regclass AND objid = oid AND deptype IN ('a', 'i')

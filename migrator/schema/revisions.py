@@ -18,14 +18,14 @@ import msgspec
 from psycopg import errors, sql
 
 import migrator
-from migrator.connections import advisory_locks
-from migrator.connections.postgres import Connection, fetch_value, first_line, translate_errors
+from migrator.connections import advisory_locks, table_locks
+from migrator.connections.postgres import Connection, fetch_value, first_line
 from migrator.connections.retries import retry
 from migrator.errors import LockedError, MigratorError, RefusedError, UsageError
-from migrator.schema import decisions, security, table_locks
+from migrator.schema import decisions, security
 from migrator.schema.decisions import Approval
 from migrator.schema.security import Roles
-from migrator.schema.transaction import be_owner, connect, driver, transaction
+from migrator.schema.transaction import be_owner, driver, session, transaction
 
 if TYPE_CHECKING:  # Alembic and SQLAlchemy take half of the time of a command that only says how it is called
     from alembic.config import Config
@@ -190,15 +190,38 @@ def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) ->
     by_id = {revision.id: revision for revision in known}
     for identity, (file, digest) in done.items():
         if identity not in by_id:
-            raise RefusedError(
-                f"the schema is at revision {identity} ({file}), which this version of the tool does not know;"
-                " use the version that applied it"
-            )
+            raise _unknown(identity, file)
         if by_id[identity].sha256 != digest:
-            raise RefusedError(
-                f"revision {identity} was applied from a file with another content than {by_id[identity].file}:"
-                " restore the applied file; a change needs a new revision"
-            )
+            raise _changed(identity, by_id[identity].file)
+
+
+def require_known(connection: Connection) -> None:
+    """Raise ``RefusedError`` if a revision was applied that this version of the tool does not know, or knows otherwise.
+
+    Called before rows are written or compared, so without Alembic, which takes long to load.
+    """
+    versions = revisions_folder() / "versions"
+    for branch in BRANCHES:
+        for identity, (file, digest) in applied_revisions(connection, branch).items():
+            path = versions / Path(file).name
+            if not path.is_file():
+                raise _unknown(identity, file)
+            if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                raise _changed(identity, file)
+
+
+def _unknown(identity: str, file: str) -> RefusedError:
+    return RefusedError(
+        f"the schema is at revision {identity} ({file}), which this version of the tool does not know; use the version"
+        " that applied it"
+    )
+
+
+def _changed(identity: str, file: str) -> RefusedError:
+    return RefusedError(
+        f"revision {identity} was applied from a file with another content than {file}: restore the applied file; a"
+        " change needs a new revision"
+    )
 
 
 LOCK_KEY = 0x6D69_6772_6174_6F72
@@ -249,7 +272,7 @@ def upgrade(
 
 def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
     done: list[Change] = []
-    with translate_errors("the target"), connect(dsn) as connection:
+    with session(dsn) as connection:
         connection.autocommit = True
         security.require_group_roles(connection, names)
         security.ensure_roles(connection, names)
@@ -313,7 +336,7 @@ def _downgrade(dsn: str, revision: str, names: Roles, by: Approval | None, *, di
 
 def downgrade_losses(dsn: str, revision: str = BASE) -> dict[str, int]:
     """Return the rows that a downgrade would lose, by table; raises ``UsageError`` for an unknown revision."""
-    with translate_errors("the target"), connect(dsn) as connection:
+    with session(dsn) as connection:
         return _losses(connection, revision)
 
 
@@ -324,7 +347,7 @@ def current(dsn: str, names: Roles | None = None) -> list[Position]:
     """
     places = []
     names = names or Roles()
-    with translate_errors("the target"), connect(dsn) as connection:
+    with session(dsn) as connection:
         for branch in BRANCHES:
             security.require_own_schema(connection, branch, names)
             known, applied = _checked_revisions(connection, branch)
@@ -336,7 +359,7 @@ def current(dsn: str, names: Roles | None = None) -> list[Position]:
 
 def require_group_roles(dsn: str, names: Roles) -> None:
     """Refuse roles that do not isolate tenants, as ``security.require_group_roles`` does."""
-    with translate_errors("the target"), connect(dsn) as connection:
+    with session(dsn) as connection:
         security.require_group_roles(connection, names)
 
 
@@ -360,7 +383,7 @@ def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]
         try:
             return work()
         except LockedError as error:
-            with translate_errors("the target"), connect(dsn) as connection:
+            with session(dsn) as connection:
                 words = table_locks.describe_holders(connection, weak=True)
             raise LockedError(words) from error
 

@@ -17,6 +17,9 @@ from migrator.errors import ConfigurationError, RefusedError
 APPEND_ONLY = frozenset({"audit"})
 """Tables that service and dispatcher may insert into, but neither update nor empty."""
 
+WRITTEN_BY_DISPATCHER = frozenset({"workers", "locks"})
+"""Tables that the service may read, and neither insert into nor update: their rows are processes, and exclude them."""
+
 DELETED_BY_SERVICE = frozenset({"handlers", "runs", "triggers"})
 """Tables from which the store deletes rows as the service: only these may it lock exclusively (``LOCK TABLE``)."""
 
@@ -54,11 +57,13 @@ def write_grants(schema: str, table: str, columns: Iterable[str], roles: Roles) 
     """
     place = sql.Identifier(schema, table)
     service, dispatcher = sql.Identifier(roles.service), sql.Identifier(roles.dispatcher)
-    yield sql.SQL("GRANT INSERT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
+    writers = [dispatcher] if table in WRITTEN_BY_DISPATCHER else [service, dispatcher]
+    to = sql.SQL(", ").join(writers)
+    yield sql.SQL("GRANT INSERT ON TABLE {} TO {}").format(place, to)
     if table not in APPEND_ONLY:
         changeable = [column for column in columns if column not in KEY]
-        yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}, {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, changeable)), place, service, dispatcher
+        yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, changeable)), place, to
         )
     for deleted, role in ((DELETED_BY_SERVICE, service), (DELETED_BY_DISPATCHER, dispatcher)):
         if table in deleted:
@@ -78,38 +83,107 @@ class RightsMissingError(RefusedError):
 
     def __init__(self, what: str, statements: Iterable[str]) -> None:
         self.statements = tuple(statements)
-        lines = "\n".join(f"  {statement};" for statement in self.statements)
-        super().__init__(f"the target's user may not {what}; have an administrator run this, then call again:\n{lines}")
+        super().__init__(
+            f"the target's user may not {what}; have an administrator run this, then call again:",
+            lines=[f"  {statement};" for statement in self.statements],
+        )
+
+
+class _Role(msgspec.Struct, frozen=True):
+    """A role of the server."""
+
+    superuser: bool
+    bypasses: bool
+    """Whether row-level security does not bind it."""
+    memberships: dict[str, bool]
+    """The roles of which it is a direct member → whether it has their rights, or may SET ROLE to them.
+
+    Otherwise it may only grant them, also to itself.
+    """
 
 
 def require_group_roles(connection: Connection, roles: Roles) -> None:
     """Refuse roles that would not isolate the tenants; roles that do not exist are not refused.
 
-    Raises ``ConfigurationError`` for a superuser, for a role of PostgreSQL's own, and for a role that serves the
-    application and is not bound by row-level security: one with BYPASSRLS, or one that may act as the owner.
+    Raises ``ConfigurationError`` for a superuser, for a role of PostgreSQL's own, for one name that stands for two of
+    the roles, for one of the three that is a member of another, also through other roles, and for a role that serves
+    the application and is not bound by row-level security: one with BYPASSRLS, or a member of one with it.
     """
-    settings = {"migration_role": roles.migration, "service_role": roles.service, "dispatcher_role": roles.dispatcher}
-    found = {
-        name: (superuser, bypasses, owns)
-        for name, superuser, bypasses, owns in connection.execute(
-            "SELECT rolname, rolsuper, rolbypassrls, CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = %s)"
-            " THEN pg_has_role(rolname, %s, 'MEMBER') ELSE false END FROM pg_roles WHERE rolname = ANY(%s)",
-            (roles.migration, roles.migration, [*roles.names()]),
-        )
-    }
-    for key, name in settings.items():
-        superuser, bypasses, owns = found.get(name, (False, False, False))
+    keys = {"migration_role": roles.migration, "service_role": roles.service, "dispatcher_role": roles.dispatcher}
+    server = _roles_of_server(connection)
+    for key, name in keys.items():
+        own = server.get(name, _Role(superuser=False, bypasses=False, memberships={}))
         serves = key != "migration_role"
         for wrong, why in (
             (name.startswith(PREDEFINED), "belongs to PostgreSQL itself"),
-            (superuser, "is a superuser"),
-            (serves and bypasses, "has BYPASSRLS, so row-level security would not isolate the tenants"),
-            (serves and (owns or name == roles.migration), f"may act as {roles.migration}, which owns the tables"),
+            (own.superuser, "is a superuser"),
+            (serves and own.bypasses, "has BYPASSRLS, so row-level security would not isolate the tenants"),
         ):
             if wrong:
                 raise ConfigurationError(
                     f"postgres.{key}: the role {name} {why}; name another role, which schema upgrade creates"
                 )
+        for other, second in keys.items():
+            if other != key and second == name:
+                raise ConfigurationError(
+                    f"postgres.{key} and postgres.{other} are one role, {name}, so nothing would keep the tenants"
+                    " apart; name three roles, which schema upgrade creates"
+                )
+    for key, name in keys.items():
+        for path in _paths(server, name, granting=key != "migration_role"):
+            if path[-1] in keys.values() or (key != "migration_role" and _is_unbound(server, path[-1])):
+                raise ConfigurationError(_overlap(keys, key, path, server))
+
+
+def _roles_of_server(connection: Connection) -> dict[str, _Role]:
+    rows = connection.execute(
+        "SELECT rolname, rolsuper, rolbypassrls, (SELECT coalesce(jsonb_object_agg(to_role, used), '{}') FROM ("
+        "SELECT of.rolname AS to_role, bool_or(coalesce((to_jsonb(m) ->> 'inherit_option')::boolean, true)"  # since 16
+        " OR coalesce((to_jsonb(m) ->> 'set_option')::boolean, true)) AS used"
+        " FROM pg_auth_members AS m JOIN pg_roles AS of ON of.oid = m.roleid WHERE m.member = pg_roles.oid"
+        " GROUP BY of.rolname) AS granted) FROM pg_roles"
+    ).fetchall()
+    return {
+        name: _Role(superuser=superuser, bypasses=bypasses, memberships=memberships)
+        for name, superuser, bypasses, memberships in rows
+    }
+
+
+def _paths(server: dict[str, _Role], name: str, *, granting: bool) -> Iterator[tuple[str, ...]]:
+    """Yield the chain of memberships to each role that a role may act as, the shortest first.
+
+    ``granting``: also through memberships that give nothing but the right to grant them.
+    """
+    seen = {name}
+    waiting: list[tuple[str, ...]] = [(name,)]
+    for path in waiting:
+        last = server.get(path[-1])
+        for following, used in sorted(last.memberships.items()) if last is not None else ():
+            if following not in seen and (used or granting):
+                seen.add(following)
+                waiting.append((*path, following))
+                yield waiting[-1]
+
+
+def _is_unbound(server: dict[str, _Role], name: str) -> bool:
+    return server[name].superuser or server[name].bypasses
+
+
+def _overlap(keys: dict[str, str], key: str, path: tuple[str, ...], server: dict[str, _Role]) -> str:
+    """Describe a role that may act as another one, and what to do."""
+    through = f" through {', '.join(path[1:-1])}" if len(path) > 2 else ""  # noqa: PLR2004 - the two ends
+    other = next((one for one, name in keys.items() if name == path[-1]), None)
+    if other == "migration_role":
+        why = f"may act as {path[-1]}, which owns the tables"
+    elif other is not None:
+        why = f"is a member of {path[-1]} (postgres.{other})"
+    else:
+        power = "is a superuser" if server[path[-1]].superuser else "has BYPASSRLS"
+        why = f"is a member of {path[-1]}, which {power}"
+    return (
+        f"postgres.{key}: the role {path[0]} {why}{through}, so nothing would keep the tenants apart; REVOKE"
+        f" {path[1]} FROM {path[0]}, or name another role, which schema upgrade creates"
+    )
 
 
 def ensure_roles(connection: Connection, roles: Roles) -> None:

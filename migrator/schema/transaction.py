@@ -16,6 +16,8 @@ from migrator.connections.postgres import (
     translate_errors,
     translated,
 )
+from migrator.connections.table_locks import describe_holders, holders_named
+from migrator.errors import LockedError
 from migrator.schema.security import Roles
 
 if TYPE_CHECKING:
@@ -30,6 +32,13 @@ def connect(dsn: str) -> Connection:
 
 
 @contextmanager
+def session(dsn: str) -> Iterator[Connection]:
+    """Connect as ``connect`` does; the driver's errors become the tool's, and who holds a locked table is named."""
+    with translate_errors("the target"), connect(dsn) as connection, holders_named(connection):
+        yield connection
+
+
+@contextmanager
 def transaction(dsn: str) -> "Iterator[AlchemyConnection]":
     """Open a transaction; commit it at the end, or roll it back. Errors of both drivers become the tool's."""
     from sqlalchemy import create_engine  # noqa: PLC0415 - it takes a fifth of a second
@@ -41,6 +50,9 @@ def transaction(dsn: str) -> "Iterator[AlchemyConnection]":
         with translate_errors("the target"), engine.begin() as alchemy:
             yield alchemy
     except DBAPIError as error:
+        if isinstance(error.orig, errors.LockNotAvailable):
+            with session(dsn) as connection:
+                raise LockedError(describe_holders(connection)) from error.orig
         if isinstance(error.orig, psycopg.Error):
             raise translated("the target", error.orig) from error
         raise

@@ -13,12 +13,12 @@ import msgspec
 from psycopg import sql
 
 import migrator
-from migrator.connections.postgres import LOCK_TIMEOUT, PINNED, fetch_value, translate_errors
+from migrator.connections.postgres import LOCK_TIMEOUT, OLDEST, PINNED, fetch_value
 from migrator.errors import UsageError
 from migrator.schema import revisions
 from migrator.schema.revisions import BASE, BRANCHES, HISTORY_TABLE, VERSION_TABLE, Revision
 from migrator.schema.security import MAY_SET_ROLE_SINCE, Roles
-from migrator.schema.transaction import connect
+from migrator.schema.transaction import session
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -28,6 +28,16 @@ Start = Mapping[str, str | None]
 
 DIALECT = "postgresql+psycopg"
 
+VERSION = """
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::integer < {oldest}0000 THEN
+        RAISE EXCEPTION 'this server has PostgreSQL %, and the schema needs PostgreSQL {oldest} or later',
+            current_setting('server_version');
+    END IF;
+END
+$$;
+"""
 ROLE = """
 DO $$
 BEGIN
@@ -94,7 +104,7 @@ def present_start(dsn: str, names: Roles) -> tuple[Start, str | None]:
     """
     revisions.require_group_roles(dsn, names)
     start = {one.branch: one.revision for one in revisions.current(dsn, names)}
-    with translate_errors("the target"), connect(dsn) as connection:
+    with session(dsn) as connection:
         user = fetch_value(connection, "SELECT rolname FROM pg_roles WHERE rolname = current_user AND NOT rolsuper")
     return start, user
 
@@ -144,6 +154,7 @@ def _head(start: Start, names: Roles, user: str | None) -> Iterator[str]:
         "-- Then call: migrator schema check"
     )
     yield "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
+    yield VERSION.format(oldest=OLDEST)
     pinned = {name: value for name, value in PINNED.items() if not name.startswith("default_transaction")}
     pinned |= {"client_encoding": "UTF8", "lock_timeout": LOCK_TIMEOUT, "statement_timeout": "0"}
     yield "\n".join(f"SET LOCAL {name} = '{value}';" for name, value in pinned.items())

@@ -39,7 +39,7 @@ def load_profile(name: str) -> Profile:
     module, _, attribute = place.partition(":")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a module may raise whatever it likes, and a name be one of no module
         raise ConfigurationError(f"source profile {place}: cannot be imported: {type(error).__name__}") from None
     if not isinstance(found, Profile):
         raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")

@@ -15,6 +15,7 @@ import msgspec
 from bson.int64 import Int64
 
 from migrator import cron
+from migrator.constraints import LONGEST_TENANT
 from migrator.records import Record, attach_extra, remainder_of
 from migrator.sources.profile import (
     INHERITED,
@@ -28,7 +29,7 @@ from migrator.sources.profile import (
     Rejected,
     Rows,
 )
-from migrator.sources.shapes import LONGEST_TENANT, Shape, indexed, rejection
+from migrator.sources.shapes import Shape, indexed, rejection
 from migrator.values import identity
 from migrator.values.table_row import from_bson, to_bson
 

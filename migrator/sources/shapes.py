@@ -29,6 +29,7 @@ from typing import (
 import msgspec
 from bson.datetime_ms import DatetimeMS
 
+from migrator.constraints import LONGEST_KEY
 from migrator.sources.profile import Document, Rejected
 from migrator.values import jsonb, times
 
@@ -197,11 +198,6 @@ def plain(value: str, path: str) -> str:
     if type(value) is not str:
         raise Rejected("wrong-type", path, "text, not code")
     return value
-
-
-LONGEST_KEY = 2_000
-LONGEST_TENANT = 500
-"""Bytes of an indexed text, and of the tenant beside it: together they fit PostgreSQL's index entry of 2704 bytes."""
 
 
 def indexed(value: str, path: str, longest: int = LONGEST_KEY) -> str:

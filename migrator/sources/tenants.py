@@ -3,8 +3,9 @@
 from functools import lru_cache
 from typing import Final
 
+from migrator.constraints import LONGEST_TENANT
 from migrator.sources.profile import Context, Note, Rejected
-from migrator.sources.shapes import LONGEST_TENANT, indexed, plain
+from migrator.sources.shapes import indexed, plain
 
 BLANK: Final = " \t\n\r\v\f"
 """White space that MongoDB's ``$trim`` is told to take too, so that both sides agree which tenant is none."""

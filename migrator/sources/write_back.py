@@ -4,15 +4,16 @@ Both are found by trying: a row as the scheduler writes it is encoded, the docum
 compared. So a statement about a source holds for its decode and encode as they are, whoever wrote them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import bson
 import msgspec
 from bson.objectid import ObjectId
 
-from migrator import constraints, states
+from migrator import constraints, cron, states
 from migrator.cron.alike import fires_alike
 from migrator.records import (
     ALL,
@@ -29,6 +30,7 @@ from migrator.sources.profile import (
     MONGODB,
     Collection,
     Context,
+    Decoded,
     Document,
     Profile,
     Rejected,
@@ -36,6 +38,7 @@ from migrator.sources.profile import (
     RunHistory,
     Skipped,
 )
+from migrator.sources.stellaops import write_back as own_documents
 from migrator.values import copy_format, identity
 from migrator.values import document as documents
 
@@ -78,6 +81,12 @@ _MINIMAL: Final[Mapping[type[Record], Mapping[str, Any]]] = {
     Run: {"state": "completed", "created_at": _NOW, "schedule_id": _ID},
 }
 """Record to the columns that the scheduler always writes; of the others those that must be filled."""
+RULE: Final = ("kind", "cron_expression", "cron_dialect", "timezone", "interval_ms", "run_at", "event_name")
+"""Columns that say when a trigger fires."""
+_BOUNDS: Final = ("anchor", "start_at", "end_at", "max_fires")
+"""Columns that say from when, until when, how often, and counted from what."""
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+"""MongoDB's limit of a document."""
 _NOT_BEGUN: Final = (*states.RUN_WAITING, "skipped")
 """States of runs that have not begun: an application that records what it did has no documents of them."""
 _DIALECTS: Final = ("debian", "agenda", "robfig", "cronos", "celery", "apscheduler", "croniter", "cronsim")
@@ -103,6 +112,14 @@ def write_back(profile: Profile) -> WriteBack:
 def carried_columns(profile: Profile, record: type[Record]) -> tuple[str, ...]:
     """Return the columns of a table that documents of a source hold."""
     return _Probes(profile).carried(record)
+
+
+def stated_kinds(profile: Profile) -> tuple[str, ...]:
+    """Return the kinds of triggers that documents of a source state, a cron line in one dialect at least."""
+    if profile.kept_by_store:
+        return ("cron",)
+    probes = _Probes(profile)
+    return tuple(kind for kind in _CAUSES if probes.holds_kind(kind))
 
 
 def homes(profile: Profile, record: type[Record]) -> tuple[Collection, ...]:
@@ -151,30 +168,224 @@ def fitted(
     """
     if collection.adapt is not None:
         rows = collection.adapt(rows, before, history or RunHistory())
-    if not isinstance(rows[0], Schedule) or _fires(rows):
+    if not isinstance(rows[0], Schedule) or fires(rows):
         return rows
     read = decoded(collection, context, collection.encode(rows))
-    if not (read and _fires(read)):
+    if not (read and fires(read)):
         return rows
     return tuple(
         msgspec.structs.replace(row, enabled=False) if isinstance(row, Schedule | Trigger) else row for row in rows
     )
 
 
-def _fires(rows: Rows) -> bool:
+def fires(rows: Rows) -> bool:
     """Tell whether the schedule of a document fires, if a time is due."""
     schedule = next((row for row in rows if isinstance(row, Schedule)), None)
-    if schedule is None or not schedule.enabled or schedule.status not in states.SCHEDULE_FIRING:
+    if schedule is None or schedule.deleted_at is not None:
+        return False
+    if not schedule.enabled or schedule.status not in states.SCHEDULE_FIRING:
         return False
     return all(row.enabled for row in rows if isinstance(row, Trigger))
 
 
 def decoded(collection: Collection, context: Context, document: Document) -> Rows:
     """Return the rows of a document that was made here; empty if it has none."""
+    read = read_back(collection, context, document)
+    return () if read is None else read.rows
+
+
+def read_back(collection: Collection, context: Context, document: Document) -> Decoded | None:
+    """Return what a document that was made here is decoded to.
+
+    None if it is not loaded, or if MongoDB would not store it: it is too large, or holds a number of more than 64 bits.
+    """
     try:
-        return collection.decode(documents.decode(documents.encode(document)), context).rows
+        raw = documents.encode(document)
+    except (ValueError, TypeError, OverflowError, bson.errors.BSONError):
+        return None
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        return None
+    try:
+        return collection.decode(documents.decode(raw), context)
     except (Rejected, Skipped):
+        return None
+
+
+def encoded(collection: Collection, rows: Rows) -> Document | None:
+    """Return the document of rows; None if a value of theirs leads to none, such as a member of a free JSON object."""
+    try:
+        return collection.encode(rows)
+    except Exception:  # noqa: BLE001 - a function of any profile; a row that it cannot take costs that row alone
+        return None
+
+
+def may_fire(trigger: Trigger) -> bool:
+    """Tell whether a trigger may fire again, if it is enabled: any but one for a single fire, which is over."""
+    return trigger.kind != "one_time" or trigger.next_fire_at is not None
+
+
+def stated_trigger(
+    profile: Profile,
+    context: Context,
+    collection: Collection,
+    schedule: Schedule,
+    triggers: Iterable[Trigger],
+    before: Rows = (),
+) -> Trigger | None:
+    """Return the trigger of a schedule that its document in ``collection`` states; None if it can state none.
+
+    The trigger that the document states now (``before``: the rows that it makes) comes first. Not for a source whose
+    documents are those of our own store.
+    """
+    was = next((row for row in before if isinstance(row, Trigger)), None)
+    for trigger in sorted(triggers, key=lambda one: (one.source is None, not one.enabled, one.id)):
+        if was is not None and was.id == trigger.id and has_rule_of(trigger, was):
+            return trigger
+        read = _read_with(profile, context, collection, schedule, trigger)
+        if is_of_tenant(read, schedule) and says_trigger(read, trigger):
+            return trigger
+    return None
+
+
+def is_of_tenant(read: Rows, row: Record) -> bool:
+    """Tell whether rows of a document belong to the tenant of a stored row."""
+    return bool(read) and read[0].tenant_id == row.tenant_id  # type: ignore[attr-defined] # every table has one
+
+
+def has_rule_of(trigger: Trigger, other: Trigger) -> bool:
+    """Tell whether two triggers have the same columns that say when they fire."""
+    return all(getattr(trigger, name) == getattr(other, name) for name in RULE)
+
+
+def unstated(
+    profile: Profile, context: Context, schedule: Schedule, triggers: Sequence[Trigger], before: Rows = ()
+) -> tuple[str, ...]:
+    """Return what of a schedule and its triggers the documents of a source cannot state; empty if they state it all.
+
+    Asked is only when the schedule fires. Each reason is a predicate of the schedule, such as ``would not fire for a
+    trigger of kind interval: its document states another, or none``; reasons name no values. The answer follows from
+    the arguments alone and holds for every state of the schedule: it is asked before a schedule is made (``before`` is
+    empty) and before a rollback.
+
+    ``triggers``: all of the schedule; those that are over do not count. ``context``: as the source is configured
+    (``sources.context_of``), since a document may name no tenant and no zone. ``before``: the rows that the document
+    makes as it is now. A rule that nobody changed is stated, however it is spelled. Without them, the bounds of a
+    schedule that came from a document count as stated.
+
+    >>> unstated(load_profile("celerybeat"), context, schedule, [one_time])
+    ('would not fire for a trigger of kind one_time: its document states another, or none',)
+    """
+    if profile.kept_by_store:
+        return own_documents.unstated(schedule, triggers)
+    home = home_of(profile, schedule)
+    if home is None:
+        return ("would not fire: no collection holds schedules that were made on PostgreSQL",)
+    if Trigger not in home.tables:
+        return ()  # triggers have documents of their own
+    waiting = [trigger for trigger in triggers if may_fire(trigger)]
+    stated = stated_trigger(profile, context, home, schedule, waiting, before)
+    reasons = [_why_not(profile, context, home, schedule, one) for one in waiting if one is not stated]
+    if stated is not None and (before or schedule.source is None):
+        reasons += _without_bounds(_read_with(profile, context, home, schedule, stated, before), stated, before)
+    elif not waiting:
+        read = _read_with(profile, context, home, schedule, None)
+        reasons += [NO_DOCUMENT] if not read else [] if is_of_tenant(read, schedule) else [NO_TENANT]
+    return tuple(dict.fromkeys(reasons))
+
+
+NO_DOCUMENT: Final = "would not be there: its columns make no document that can be read again"
+NO_TENANT: Final = "would not fire: no document can name its tenant"
+
+
+def sample_trigger(profile: Profile, context: Context, schedule: Schedule) -> Trigger | None:
+    """Return a trigger of a schedule that its document can state, for a trial; None if there is none."""
+    for kind, columns in _CAUSES.items():
+        for dialect in _DIALECTS if kind == "cron" else (None,):
+            zone = {"timezone": context.zone or "UTC"} if kind == "cron" else {}
+            trigger = Trigger(
+                id=schedule.id,
+                tenant_id=schedule.tenant_id,
+                schedule_id=schedule.id,
+                kind=kind,
+                cron_dialect=dialect,
+                **{**columns, **zone},
+            )
+            if not unstated(profile, context, schedule, [trigger]):
+                return trigger
+    return None
+
+
+def home_of(profile: Profile, schedule: Schedule) -> Collection | None:
+    """Return the collection that has, or would have, the document of a schedule; None if there is none."""
+    if schedule.source is None:
+        return holder(profile, Schedule)
+    return profile.by_name().get(schedule.source.rpartition("/")[2])
+
+
+def _read_with(
+    profile: Profile,
+    context: Context,
+    collection: Collection,
+    schedule: Schedule,
+    trigger: Trigger | None,
+    before: Rows = (),
+) -> Rows:
+    """Return what the document of a schedule with one trigger is decoded to."""
+    rows = of_document(profile, collection, (schedule,) if trigger is None else (schedule, trigger))
+    try:
+        document = encoded(collection, fitted(collection, context, rows, before))
+    except Exception:  # noqa: BLE001 - ``adapt`` is a function of any profile, as ``encode`` is
         return ()
+    return () if document is None else decoded(collection, context, document)
+
+
+def _why_not(profile: Profile, context: Context, collection: Collection, schedule: Schedule, trigger: Trigger) -> str:
+    """Return why the document of a schedule does not state a trigger."""
+    read = _read_with(profile, context, collection, schedule, trigger)
+    if read and not is_of_tenant(read, schedule):
+        return NO_TENANT
+    if not read and not _read_with(profile, context, collection, schedule, None):
+        return NO_DOCUMENT
+    if trigger.kind != "cron":
+        return f"would not fire for a trigger of kind {trigger.kind}: its document states another, or none"
+    return (
+        f"would not fire for a cron line of the dialect {trigger.cron_dialect}: its document cannot say when that line"
+        f" fires in its zone{_remedy(profile, context, collection, schedule, trigger, read)}"
+    )
+
+
+def _remedy(
+    profile: Profile, context: Context, collection: Collection, schedule: Schedule, trigger: Trigger, read: Rows
+) -> str:
+    """Return in which dialect the document could state the line of a trigger: in that in which it is read again."""
+    again = next((row for row in read if isinstance(row, Trigger)), None)
+    if again is None or again.cron_dialect is None or not _takes(trigger, again.cron_dialect):
+        return ""
+    other = msgspec.structs.replace(trigger, cron_dialect=again.cron_dialect)
+    able = says_trigger(_read_with(profile, context, collection, schedule, other), other)
+    return f"; it can in the dialect {again.cron_dialect}" if able else ""
+
+
+def _takes(trigger: Trigger, dialect: str) -> bool:
+    try:
+        cron.validate(dialect, trigger.cron_expression or "", trigger.timezone)
+    except cron.CronError:
+        return False
+    return True
+
+
+def _without_bounds(read: Rows, trigger: Trigger, before: Rows) -> Iterator[str]:
+    """Yield which bounds of a trigger its document does not state."""
+    again = next((row for row in read if isinstance(row, Trigger)), None)
+    was = next((row for row in before if isinstance(row, Trigger)), None)
+    for name in _BOUNDS:
+        bound = getattr(trigger, name)
+        if bound is None or (was is not None and getattr(was, name) == bound):
+            continue
+        if name == "start_at" and trigger.last_fire_at is not None and trigger.last_fire_at >= bound:
+            continue  # it has begun
+        if again is None or getattr(again, name) != bound:
+            yield f"would fire without its {name}: its document has no field for it"
 
 
 def place(document: Document, path: str, value: object) -> None:
@@ -225,7 +436,7 @@ class _Probes:
         for status in states.SCHEDULE:
             yield from self._schedule_faults(schedules, status)
         yield from self._faults_of_others()
-        if holder(self._profile, Trigger) is not None and not any(self._kind_is_held(kind) for kind in _CAUSES):
+        if holder(self._profile, Trigger) is not None and not any(self.holds_kind(kind) for kind in _CAUSES):
             yield "a trigger created in PostgreSQL could not be written back: no kind of trigger leads to a document"
 
     def _faults_of_others(self) -> Iterator[str]:
@@ -245,7 +456,7 @@ class _Probes:
         if status in states.SCHEDULE_FIRING:
             return
         read = self._tried(collection, self._with_trigger(collection, row))
-        if isinstance(read, tuple) and read and _fires(read):
+        if isinstance(read, tuple) and read and fires(read):
             yield f"{collection.name}: {words} would fire again: no field holds schedules.status or schedules.enabled"
 
     def _run_faults(self, collection: Collection, state: str) -> Iterator[str]:
@@ -277,7 +488,7 @@ class _Probes:
             yield "all but one trigger of a schedule"
         if runs is not None and runs.tables[0] is Schedule:
             yield "all but the last run of a schedule"
-        if kinds := [kind for kind in _CAUSES if triggers is not None and not self._kind_is_held(kind)]:
+        if kinds := [kind for kind in _CAUSES if triggers is not None and not self.holds_kind(kind)]:
             yield f"triggers of the kind {', '.join(kinds)}"
         yield from self._respelled(Schedule, "status", tuple(states.SCHEDULE))
         if runs is not None and runs.tables[0] is Run:
@@ -314,7 +525,7 @@ class _Probes:
     def _comes_back(self, collection: Collection, record: type[Record], name: str) -> bool:
         """Tell whether a value of a column, other than the one that is there without it, comes back."""
         if record is Trigger and name in _causes():
-            return self._kind_is_held(_causes()[name])
+            return self.holds_kind(_causes()[name])
         if any((one.record, one.column) == (record, name) and one.path for one in collection.references):
             return True
         if name in ("schedule_id", "trigger_id") and collection.tables[0] is Schedule:
@@ -341,7 +552,7 @@ class _Probes:
         read = self._tried(collection, rows)
         return None if isinstance(read, Rejected) else next((one for one in read if type(one) is record), None)
 
-    def _kind_is_held(self, kind: str) -> bool:
+    def holds_kind(self, kind: str) -> bool:
         """Tell whether a trigger of a kind comes back, for a cron line: in any dialect."""
         if kind not in self._kinds:
             self._kinds[kind] = self._is_kind_held(kind)
@@ -389,7 +600,7 @@ class _Probes:
         """Return a row as the scheduler writes it, as far as it must."""
         values: dict[str, Any] = {"id": _ID, "tenant_id": _TENANT}
         if record is Trigger:
-            kind = next((kind for kind in _CAUSES if self._kind_is_held(kind)), "cron")
+            kind = next((kind for kind in _CAUSES if self.holds_kind(kind)), "cron")
             values |= {"schedule_id": _ID, "kind": kind, "cron_dialect": "debian" if kind == "cron" else None}
             values |= _CAUSES[kind]
         elif record in _MINIMAL:

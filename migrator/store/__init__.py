@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from migrator.argument_types import checked
 from migrator.config import Settings
-from migrator.errors import ConfigurationError
+from migrator.errors import ConfigurationError, CopyError
 from migrator.records import Schedule
 from migrator.store.protocols import Preparable, Store
 
@@ -18,6 +19,7 @@ _BACKENDS: Final = MappingProxyType(
 """Backend → its module, which alone is imported, and with it the driver of that database alone."""
 
 
+@checked
 def open_store(settings: Settings) -> Store:
     """Open the store that ``[persistence] scheduler`` names, with shadow reads if ``shadow`` is ``read``.
 
@@ -25,8 +27,9 @@ def open_store(settings: Settings) -> Store:
     nothing in the database (``prepare`` does), and does not import the other database's driver, unless shadow reads
     need it.
 
-    Raises ``ConfigurationError``, ``UnreachableError`` or ``RefusedError`` if the backend cannot be used; the other
-    backend of shadow reads is opened later, and its errors are not raised.
+    Raises ``ConfigurationError``, ``UnreachableError`` or ``RefusedError`` if the backend cannot be used,
+    ``BackendMovedError`` if the data is on the other side, ``CopyError`` for a copy that no cutover has made active.
+    The other backend of shadow reads is opened later; its errors are not raised.
     """
     chosen, shadow = settings.persistence.scheduler, settings.persistence.shadow
     if shadow not in ("off", "read"):
@@ -49,6 +52,19 @@ def open_scheduler_store(settings: Settings) -> Store:
     does.
     """
     return open_backend(settings, settings.persistence.scheduler)
+
+
+def open_readable_store(settings: Settings) -> Store:
+    """Open the store that ``open_scheduler_store`` opens, and also a copy, for a command that only reads.
+
+    Raises as ``open_store`` does, except ``CopyError``.
+    """
+    # reading declares no rehearsal
+    reading = msgspec.structs.replace(settings.persistence, copy="refused")
+    try:
+        return open_scheduler_store(msgspec.structs.replace(settings, persistence=reading))
+    except CopyError:
+        return open_side(settings, settings.persistence.scheduler)
 
 
 def open_side(settings: Settings, backend: str) -> Store:

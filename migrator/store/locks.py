@@ -76,9 +76,9 @@ def key_of(tenant: str, resource: str) -> str:
     """Return the key of a lock; raises ``UsageError`` for an invalid tenant or resource."""
     if not tenant or not resource or "/" in tenant:
         raise UsageError("a lock needs a tenant, without a slash, and a resource")
-    if "\0" in tenant or "\0" in resource:
-        raise UsageError("the key of a lock holds the character NUL")
-    return f"{tenant}/{resource}"
+    key = f"{tenant}/{resource}"
+    validation.check_text("locks.key", key)
+    return key
 
 
 def whole_milliseconds(ttl: timedelta) -> timedelta:

@@ -2,7 +2,7 @@
 
 A ``Store`` opens sessions. A session is one transaction, bound to one tenant, and has a repository for each table.
 Calls that belong to no single tenant (firing, claiming, workers, locks) are in ``store.queue``, ``store.workers`` and
-``store.locks``; a store that has them is a ``SchedulerStore``. Every statement that needs the time takes the session's
+``store.locks``; a store without them is a ``SessionStore``. Every statement that needs the time takes the session's
 ``now``: the database's clock, unless a test passed another one. Rows are records (``migrator.records``). A row written
 here has ``source`` and ``source_id`` null on PostgreSQL. On MongoDB every row is a document of the source's profile: it
 has both.

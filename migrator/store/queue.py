@@ -132,7 +132,9 @@ class Queue(Protocol):
         a slot has its run already (same trigger, slot and attempt), that run is not inserted, and the trigger advances.
         ``limit`` counts triggers. They are fired one after the other: the plan of a trigger sees what the ones before
         it changed (the status of the schedule that they share, its live runs). If the schedule may not run any more,
-        the trigger is left as it is, and counts all the same. An error of a plan ends the call, and nothing is kept.
+        the trigger is left as it is, and counts all the same. So is a trigger that cannot be read, and one whose plan
+        or runs are refused: it is named in the log (``left_rows``), and hides none. The error is raised only if no
+        trigger could be fired.
 
         ``queues`` and ``handlers`` as for ``claim``: triggers of other schedules stay as they are, and hide none.
         """

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.errors import TransitionError
 from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, Run, RunSummary, Schedule
 from migrator.store.validation import check_known, check_transition, duration_ms
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from migrator.store.queue import Finish
 
 
+_LARGEST: Final = 2**63 - 1
+"""Of the numbers that a document of MongoDB holds."""
 _LONGEST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 LAST_NUMBER = "lastRunNumber"
@@ -213,7 +216,7 @@ def summary(
     entries = [_entry(run) for run in newest]
     counters: dict[str, int] = {"total": sum(counts.values())}
     counters |= {state: counts.get(state, 0) for state in states.RUN}
-    counters |= {total: totals.get(member, 0) for member, total in TOTALS.items()}
+    counters |= {total: min(max(totals.get(member, 0), -_LARGEST), _LARGEST) for member, total in TOTALS.items()}
     counters[LAST_NUMBER] = last_number
     return RunSummary(
         id=identity,
@@ -224,6 +227,11 @@ def summary(
         recent=jsonb.encode(entries),
         counters=jsonb.encode(counters),
     )
+
+
+def run_number(number: int) -> int | None:
+    """Return the number of a run; None for one that is larger than its column holds: such a run has no number."""
+    return number if number <= most_of("runs.run_number") else None
 
 
 def whole_number(value: object) -> int:

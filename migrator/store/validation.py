@@ -4,17 +4,23 @@ PostgreSQL's CHECKs remain the last guard. What they refuse is refused here firs
 backend.
 """
 
-from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar, cast
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
 from migrator import constraints, states
 from migrator.errors import TransitionError, UsageError
 from migrator.records import Record, Run, Schedule, Trigger
+from migrator.values import document, jsonb
 from migrator.values.copy_format import column_types
+
+if TYPE_CHECKING:
+    from migrator.store.queue import Finish
 
 R = TypeVar("R", bound=Record)
 
@@ -35,7 +41,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @cache
 def _columns(record: type[Record]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, kind) for name, kind in column_types(record).items() if kind not in {"uuid", "bool", "jsonb"})
+    return tuple((name, kind) for name, kind in column_types(record).items() if kind not in {"uuid", "bool"})
 
 
 @cache
@@ -57,6 +63,7 @@ def checked_record(record: R, tenant: str) -> R:
         value = getattr(record, name)
         if value is not None and (cut := _cell(f"{kind.table}.{name}", column, value)) is not value:
             changes[name] = cut
+    _check_size(f"a row of {kind.table}", msgspec.structs.astuple(record))
     for name, words in _words(kind):
         value = getattr(record, name)
         if value is not None and value not in words:
@@ -83,17 +90,121 @@ def checked_served_record(record: R, tenant: str) -> R:
 def _cell(name: str, column: str, value: Any) -> Any:  # noqa: ANN401 - columns have all types
     """Return the value as its column will hold it."""
     if column == "timestamptz":
-        if value.tzinfo is None:
-            raise UsageError(f"{name} names no time zone")
+        check_time(name, value)
         return milliseconds(value) if value.microsecond % 1000 else value
-    if column in {"text", "text[]"}:
-        if "\0" in (value if column == "text" else "".join(value)):
-            raise UsageError(f"{name} holds the character NUL")
+    if column == "text":
+        check_text(name, value)
+    elif column == "text[]":
+        for item in value:
+            check_text(name, item)
+    elif column == "jsonb":
+        check_json(name, value)
     else:
         least, most = constraints.bounds_of(name)
         if not least <= value <= most:
             raise UsageError(f"{name} must be between {least} and {most}")
     return value
+
+
+def check_time(name: str, value: datetime) -> None:
+    """Raise ``UsageError`` for a time without zone, and for one outside the years 1 to 9999 in UTC."""
+    if value.tzinfo is None:
+        raise UsageError(f"{name} names no time zone")
+    if value.tzinfo is not UTC:
+        try:
+            value.astimezone(UTC)
+        except OverflowError:
+            raise UsageError(f"{name} must be in the years 1 to 9999 in UTC") from None
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise ``UsageError`` for a text that one of the databases refuses; ``name``: its ``table.column``."""
+    if "\0" in value:
+        raise UsageError(f"{name} holds the character NUL")
+    size = len(value)
+    if not value.isascii():
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise UsageError(f"{name} holds half of a surrogate pair, which is no character") from None
+    if size > constraints.LONGEST_KEY and name in constraints.INDEXED:
+        raise UsageError(f"{name} must have at most {constraints.LONGEST_KEY:,} bytes of UTF-8, since it is indexed")
+
+
+def check_tenant(tenant: str) -> None:
+    """Raise ``UsageError`` for a tenant that no row may have."""
+    if not tenant or "\0" in tenant:
+        raise UsageError("a session needs a tenant")
+    check_text("a tenant", tenant)
+    if len(tenant.encode()) > constraints.LONGEST_TENANT:
+        raise UsageError(f"a tenant must have at most {constraints.LONGEST_TENANT} bytes of UTF-8, since it is indexed")
+
+
+DEEPEST = 100
+"""Levels of documents and lists in a JSON value; MongoDB refuses deeper documents."""
+
+_LARGEST_DOCUMENT = 16 * 1024 * 1024
+_OTHER_FIELDS = 16 * 1024
+"""Bytes of a document besides its texts and JSON values, at most."""
+_SURELY_FITS = _LARGEST_DOCUMENT // 8
+"""Bytes of texts and JSON. In BSON an element of a list takes up to seven times the bytes of its JSON text."""
+_INT64 = 2**63
+_suspicious = re.compile(rb"\\u0000|[0-9]{16}|[0-9][eE]").search
+
+
+def check_json(name: str, text: bytes) -> None:
+    """Raise ``UsageError`` for a JSON text that one of the databases refuses, or would not give back.
+
+    Numbers are whole ones of 64 bits, or doubles. ``name``: its ``table.column``.
+    """
+    try:
+        value = jsonb.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UsageError(f"{name} is no JSON text, or is nested too deep") from None
+    if text.count(b"[") + text.count(b"{") > DEEPEST or _suspicious(text):
+        _check_value(name, value, DEEPEST)
+
+
+def _check_value(name: str, value: object, levels: int) -> None:
+    if isinstance(value, str):
+        if "\0" in value:
+            raise UsageError(f"{name} holds the character NUL")
+    elif isinstance(value, dict | list):
+        if not levels:
+            raise UsageError(f"{name} must have at most {DEEPEST} levels of objects and lists")
+        for key in value if isinstance(value, dict) else ():
+            _check_value(name, key, levels - 1)
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_value(name, item, levels - 1)
+    elif isinstance(value, int) and not -_INT64 <= value < _INT64 and _of_double(value) != value:
+        raise UsageError(f"{name} holds a whole number that neither 64 bits nor a double hold")
+    elif isinstance(value, float) and not isfinite(value):
+        raise UsageError(f"{name} holds a number that is larger than a double")
+
+
+def _of_double(value: int) -> object:
+    """Return the number that comes back if a whole number is stored as a double; None if no double is that large."""
+    return jsonb.decode(jsonb.encode(document.double_of(value)))
+
+
+def _check_size(what: str, values: Iterable[object]) -> None:
+    """Raise ``UsageError`` for texts and JSON values that are together larger than a document of MongoDB may be."""
+    sized = [value for value in values if isinstance(value, str | bytes | tuple | list)]
+    if sum(len(value) if isinstance(value, str | bytes) else sum(map(len, value)) for value in sized) <= _SURELY_FITS:
+        return
+    held = {str(place): jsonb.decode(value) if isinstance(value, bytes) else value for place, value in enumerate(sized)}
+    if len(document.encode(held)) > _LARGEST_DOCUMENT - _OTHER_FIELDS:
+        raise UsageError(f"{what} must be smaller than 16 MiB, as a document of MongoDB")
+
+
+def check_outcome(end: "Finish") -> None:
+    """Raise ``UsageError`` for an end of a run whose result or words one of the databases refuses."""
+    for name, text in (("runs.error", end.error), ("runs.error_detail", end.error_detail)):
+        if text is not None:
+            check_text(name, text)
+    if end.result is not None:
+        check_json("runs.result", end.result)
+    _check_size("the outcome of a run", (end.result, end.error, end.error_detail))
 
 
 def _check(record: Record) -> None:

@@ -99,6 +99,17 @@ def encode(document: Document) -> bytes:
         return bson.encode(with_doubles(document), codec_options=OPTIONS)
 
 
+def writable(document: Document) -> Document:
+    """Return the document as the driver writes it: with doubles in place of integers outside int64 (``encode``)."""
+    try:
+        bson.encode(document, codec_options=OPTIONS)
+    except OverflowError:
+        return {key: with_doubles(member) for key, member in document.items()}
+    except BSONError:
+        pass  # the write says what it is
+    return document
+
+
 def encode_to(documents: Sequence[Document], raws: Sequence[bytes]) -> list[bool]:
     """Tell of each document whether its BSON, keys in their order, is its raw bytes; False where it is not even BSON.
 

@@ -1,6 +1,6 @@
 """The areas of verification in the order of the report, and what a call may say of them."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from migrator.config import nearest
@@ -36,11 +36,17 @@ ACCEPT_PREFIX: Final = "no-"
 """``--fail-on no-AREA`` narrows, ``--fail-on AREA`` widens."""
 
 
-def require_known(names: Iterable[str], option: str) -> None:
-    """Refuse an area that does not exist; raises ``UsageError`` with the nearest name."""
+def require_known(names: Iterable[str], option: str, checks: Container[str] = ()) -> None:
+    """Refuse an area that does not exist; raises ``UsageError`` with the nearest name.
+
+    ``checks``: ids of checks that may be named in place of an area.
+    """
     for name in names:
-        if name not in AREAS:
+        if name not in AREAS and name not in checks:
             gap = "" if option.endswith(ACCEPT_PREFIX) else " "
+            area = name.partition(".")[0]
+            if "." in name and area in AREAS:
+                raise UsageError(f"{option}{gap}{name}: no such check; --only {area} --dry-run lists those of the area")
             raise UsageError(f"{option}{gap}{name}: no such area{nearest(name, AREAS)}")
 
 

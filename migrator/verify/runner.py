@@ -3,7 +3,7 @@
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
+from migrator.verify.checks.load import CHECK as LOAD
 from migrator.verify.checks.load import LoadSize, ceilings_of
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
@@ -86,6 +87,8 @@ def record_run(settings: Settings, result: Result, folder: Path) -> bool:
 
 ON_REQUEST = "sensitivity"
 """The area that is checked only when asked for. Without it the verdict on the data is the same."""
+CHECKS = tuple(spec.id for spec in EVERY_CHECK)
+"""Ids of all checks, in their order."""
 NOT_ASKED_FOR = "made only with --sensitivity"
 NOT_IN_THIS_VERSION = "not checked by this version of the tool"
 
@@ -94,6 +97,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller asked for."""
 
     only: tuple[str, ...] = ()
+    """Areas, and ids of single checks."""
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
     """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.split_fail_on``)."""
@@ -135,7 +139,7 @@ def planned_checks(request: Request, checks: Sequence[CheckSpec] = EVERY_CHECK) 
     """Return the checks that a request makes, in their order; asks no server. Raises ``UsageError`` as ``verify``."""
     _require_known(request)
     request = _resolved(request)
-    return [spec for spec in checks if _is_wanted(spec.area, request)]
+    return [spec for spec in checks if _is_wanted(spec.id, request)]
 
 
 def verify(
@@ -241,7 +245,7 @@ def _require_load(request: Request) -> None:
     asked = (request.load_jobs, request.load_processes, request.load_ceiling)
     if not request.load and asked != (LoadSize().jobs, LoadSize().processes, ()):
         raise UsageError("--load-jobs, --load-processes and --load-ceiling belong to --load")
-    if request.load and (request.no_behaviour or not _is_wanted("performance", request)):
+    if request.load and (request.no_behaviour or not _is_wanted(LOAD, request)):
         raise UsageError("--load is a test of the area performance, which the other options leave out")
     ceilings_of(request.load_ceiling)
 
@@ -271,7 +275,7 @@ def _set_backends(context: Context, request: Request) -> None:
 
 
 def _require_known(request: Request) -> None:
-    require_known(request.only, "--only")
+    require_known(request.only, "--only", CHECKS)
     require_known(request.skip, "--skip")
     split_fail_on(request.fail_on)
 
@@ -280,7 +284,8 @@ def _policy(request: Request) -> Policy:
     """Return the request as it is recorded: the same however often, and in whichever order, an area was named."""
     widened, narrowed = split_fail_on(request.fail_on)
     only, skip, fail_on, accepted = (
-        tuple(name for name in AREAS if name in names) for names in (request.only, request.skip, widened, narrowed)
+        tuple(name for name in (*AREAS, *CHECKS) if name in names)
+        for names in (request.only, request.skip, widened, narrowed)
     )
     return Policy(
         only=only,
@@ -299,14 +304,16 @@ def _require_schema(context: Context) -> None:
             raise not_migrated("it has neither schema")
 
 
-def _is_wanted(area: str, request: Request) -> bool:
+def _is_wanted(name: str, request: Request) -> bool:
+    """Tell whether an area, or a check by its id, is asked for as a whole."""
+    area = name.partition(".")[0]
     if area == ON_REQUEST and not _with_sensitivity(request):
         return False
-    return (not request.only or area in request.only) and area not in request.skip
+    return (not request.only or not {area, name}.isdisjoint(request.only)) and area not in request.skip
 
 
 def _with_sensitivity(request: Request) -> bool:
-    return request.sensitivity or ON_REQUEST in request.only
+    return request.sensitivity or any(name.partition(".")[0] == ON_REQUEST for name in request.only)
 
 
 def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, int]:
@@ -353,7 +360,7 @@ def _check(spec: CheckSpec, found: CheckResult, *, errored: bool) -> Check:
     )
 
 
-def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
+def _areas(specs: Sequence[CheckSpec], request: Request) -> tuple[Area, ...]:
     existing = {spec.area for spec in specs}
     areas = []
     for name, title in AREAS.items():
@@ -368,7 +375,9 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
         else:
             option = "--skip" if name in request.skip else "--only"
             option = "--no-behaviour" if request.no_behaviour and name in WRITING_AREAS else option
-            area = Area(name=name, title=title, status="skipped", reason=f"left out by {option}")
+            made = [spec.id for spec in specs if spec.area == name and _is_wanted(spec.id, request)]
+            beside = f", but for {', '.join(made)}" if made else ""
+            area = Area(name=name, title=title, status="skipped", reason=f"left out by {option}{beside}")
         areas.append(area)
     return tuple(areas)
 

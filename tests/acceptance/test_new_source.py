@@ -21,6 +21,7 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.proves("5-S1")
 def test_the_session_of_the_page_is_a_real_one(
     mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
 ) -> None:

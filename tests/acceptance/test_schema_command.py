@@ -107,6 +107,7 @@ def test_check_of_a_database_without_schema_names_what_to_call(call: Call, postg
         (
             ("check",),
             {
+                "additions": [],
                 "differences": [],
                 "revoked_by_the_fence": 0,
                 "schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])],

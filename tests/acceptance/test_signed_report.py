@@ -61,7 +61,7 @@ def test_a_verification_is_signed_proven_and_found_out_when_changed(config: Path
 def test_a_key_that_cannot_be_read_stops_the_verification_before_it_begins(config: Path, tmp_path: Path) -> None:
     status, _, said = run("verify", "--sign-key", "none.pem", "--config", str(config), cwd=tmp_path)
     assert status == 2
-    assert said == "migrator: cannot read none.pem: No such file or directory\n"
+    assert said == "migrator: cannot read none.pem: no such file or directory\n"
     assert not (tmp_path / "reports").exists()
 
 

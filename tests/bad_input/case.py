@@ -29,6 +29,10 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files in the folder of the call."""
+    pipes: tuple[str, ...] = ()
+    """Named pipes in that folder, which nobody writes."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic links in that folder: name → what it leads to."""
     places: tuple[str, ...] = ()
     """What of ``Places`` the case needs."""
     writes: tuple[str, ...] = ()
@@ -36,5 +40,5 @@ class Case:
 
 
 def case(wrong: str, command: str, status: int, *words: str, **more: object) -> Case:
-    """Return a row; ``command`` is split at blanks."""
-    return Case(wrong, tuple(command.split()), status, words, **more)  # type: ignore[arg-type]
+    """Return a row; ``command`` is split at blanks, and at nothing else."""
+    return Case(wrong, tuple(command.split(" ")), status, words, **more)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ COMMANDS = (
     "cutover run",
     "cutover status",
     "cutover finish",
+    "cutover release-source",
     "rollback plan",
     "rollback run",
     "quarantine list",
@@ -115,6 +116,21 @@ COMMAND_LINE = [
         "--max: expected NAME=NUMBER",
     ),
     case("a threshold of an unknown name", "scheduler metrics --max runs_redy=1", USAGE, "runs_redy"),
+    *[
+        case(
+            f"a threshold of {number}", f"scheduler metrics --max runs_ready={number}", USAGE, "a number that is finite"
+        )
+        for number in ("inf", "-inf", "1e999")
+    ],
+    *[
+        case(f"jobs history since {since}", f"jobs history x --since {since}", USAGE, "--since")
+        for since in ("0001-01-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00")
+    ],
+    case("jobs from beyond every number", f"jobs list --offset {2**63}", USAGE, "--offset"),
+    case("a configuration with a long name", f"verify --config {'a' * 300}", USAGE, "cannot read", "name too long"),
+    case("a folder with a long name", f"scheduler retention --archive {'a' * 300}", USAGE, "is not a folder"),
+    case("a metrics file with a long name", f"tail --metrics-file {'a' * 300}", USAGE, "cannot write the metrics file"),
+    case("an argument that forges a line", "status x\nmigrator:forged", USAGE, "extra"),
     case("a negative age", "scheduler retention --age -1d", USAGE, "--age"),
     case("negative keep", "scheduler retention --keep -1", USAGE, "--keep"),
     case("an age without end", "scheduler retention --age 1000000000d --dry-run", USAGE, "--age"),
@@ -145,8 +161,22 @@ COMMAND_LINE = [
     case("fewer than none in quarantine", "parity --allow-quarantined -1", USAGE, "-1 is neither a number"),
     case("an allowance in words", "backfill --allow-quarantined some", USAGE, "some is neither a number of documents"),
     case("a parallel run of nobody", "cutover parallel --reason x", USAGE, "say who and why (--who missing)"),
+    *[
+        case(f"{command}: an empty name", f"{command} --who=", USAGE, "--who is empty: name who decided it")
+        for command in (
+            "cutover run --yes",
+            "rollback run --yes",
+            "jobs pause x",
+            "control pause",
+            "schema downgrade --yes",
+        )
+    ],
+    case("a name of blanks", "cutover run --yes --who=\t", USAGE, "--who is empty"),
     case("an early end of nobody", "cutover finish --now --who me", USAGE, "(--reason missing)"),
     case("a finish before a cutover", "cutover finish", USAGE, "cutover"),
+    case("a release before a cutover", "cutover release-source --yes", USAGE, "no finished cutover"),
+    case("a release without a terminal", "cutover release-source", USAGE, "add --yes"),
+    case("a finish with writes that are no number", "cutover finish --allow-writes some", USAGE, "--allow-writes"),
     case("an abort before a cutover", "cutover abort", USAGE, "cutover"),
     case("unknown level", "rollback plan --level 4", USAGE, "--level"),
     case("no such size", "demo seed --size tiny", USAGE, "--size"),

@@ -498,4 +498,72 @@ CONFIGURATION = [
         "the target cannot be reached",
         config={"postgres.dsn": '"host=/no/such/folder user=u password={secret}"'},
     ),
+    # References that hold addresses
+    *[
+        case(
+            f"{what} in {key}",
+            command,
+            USAGE,
+            words,
+            config={key.rpartition("_")[0]: "", key: f'"{address}"'},
+        )
+        for what, address in (("an address", "mongodb://u:{secret}@h"), ("a DSN", "host=h password='{secret} x'"))
+        for key, command, words in (
+            ("mongo.uri_env", "inspect", "mongo.uri_env: expected the name of an environment variable"),
+            ("mongo.uri_file", "inspect", "mongo.uri_file: expected the path of a file"),
+            ("postgres.dsn_env", "schema current", "postgres.dsn_env: expected the name of an environment variable"),
+            ("postgres.dsn_file", "schema current", "postgres.dsn_file: expected the path of a file"),
+        )
+    ],
+    case("an address for a file", "status --config mongodb://u:{secret}@h", USAGE, "no configuration file"),
+    case("an address for a mapping", "source check mongodb://u:{secret}@h.toml", USAGE, "cannot read the mapping"),
+    case(
+        "an address for a hook",
+        "config check",
+        USAGE,
+        "hooks.parity_ended: there is no program",
+        config={"hooks.parity_ended": '["mongodb://u:{secret}@h"]'},
+    ),
+    case(
+        "an address for an archive",
+        "scheduler retention --dry-run",
+        USAGE,
+        "archive: ",
+        config={"scheduler.retention_archive": '"tls://u:{secret}@h"'},
+    ),
+    case("an address for an option", "status --mongodb://u:{secret}@h", USAGE, "No such option"),
+    case(
+        "an address for a key",
+        "status",
+        USAGE,
+        "unknown key mongo.mongodb://***@h",
+        config='[mongo."mongodb://u:{secret}@h"]\n[x]',
+    ),
+    case(
+        "a host without a scheme", "inspect", USAGE, "expected it to begin with", config={"mongo.uri": '"u:{secret}@h"'}
+    ),
+    # What TOML can hold, and no setting
+    case("lists that lie deep", "status", USAGE, "too deep in one another", config={"copy.workers": "[" * 20_000}),
+    case(
+        "a number of many digits", "status", USAGE, "more digits than can be read", config={"copy.workers": "9" * 5_000}
+    ),
+    case(
+        "a variable of many digits",
+        "status",
+        USAGE,
+        "setting at copy.workers",
+        environment={"MIGRATOR_COPY__WORKERS": "9" * 5_000},
+    ),
+    case("a date without an hour", "status", USAGE, "setting at copy.workers", config={"copy.workers": "0001-01-01"}),
+    case("a module above the top", "inspect", USAGE, "..:x: cannot be imported", config={"source.profile": '"..:x"'}),
+    case(
+        "a database with a long name", "inspect", USAGE, "at most 63 bytes", config={"mongo.database": f'"{"a" * 64}"'}
+    ),
+    case(
+        "a key that forges a line",
+        "status",
+        USAGE,
+        "unknown key copy.x\\u000amigrator: forged",
+        config='[copy]\n"x\\nmigrator: forged" = 1\n',
+    ),
 ]

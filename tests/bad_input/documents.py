@@ -98,6 +98,15 @@ DOCUMENTS = [
     run("creation is in the year 10000", "bad-date", "createdAt", createdAt=DatetimeMS(253_402_300_800_000)),
     run("creation is before the common era", "bad-date", "createdAt", createdAt=DatetimeMS(-(2**62))),
     run("start is no date", "bad-date", "startedAt", startedAt=SECRET),
+    run("creation is the first instant, as .NET writes none", LOADED, createdAt=DatetimeMS(-62_135_596_800_000)),
+    run(
+        "creation is a millisecond before the first instant",
+        "bad-date",
+        "createdAt",
+        createdAt=DatetimeMS(-62_135_596_800_001),
+    ),
+    run("creation is the last instant", LOADED, createdAt=DatetimeMS(253_402_300_799_999)),
+    run("end is the first instant, before the start", LOADED, finishedAt=DatetimeMS(-62_135_596_800_000)),
     # Ids
     Row("an id of every kind: null", "runs", run_of(_id=None), LOADED),
     Row("an id of every kind: MinKey", "runs", run_of(_id=MinKey()), LOADED),

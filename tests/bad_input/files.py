@@ -1,8 +1,91 @@
 """Bad input in files that a command reads, and at places where it writes."""
 
-from tests.bad_input.case import QUARANTINE, USAGE, case
+from collections.abc import Iterator
+
+from migrator.config import MOST_SECRET
+from migrator.files import MOST_BYTES
+from migrator.result import encode
+from tests.bad_input.case import QUARANTINE, USAGE, Case, case
+from tests.fabricated_results import clean
+
+REGULAR = "expected a regular file, not a pipe or a device"
+
+
+def _read_files() -> Iterator[Case]:
+    """Yield a case for each file that a command reads, and each kind of file that must not be read."""
+    readers = (
+        ("the configuration", "status --config {file}", "cannot read {file}", None),
+        ("the address of the source", "inspect", "mongo.uri_file cannot be read: {file}", "mongo.uri_file"),
+        (
+            "the address of the target",
+            "schema current",
+            "postgres.dsn_file cannot be read: {file}",
+            "postgres.dsn_file",
+        ),
+        ("a mapping", "source check {file}", "cannot read the mapping {file}", None),
+        ("a result", "report check {file}", "cannot read {file}", None),
+        ("a result to render", "report render {file}", "cannot read {file}", None),
+        ("a rendering", "report check r.json {file}", "cannot read {file}", None),
+        ("a key", "report sign r.json --key {file}", "cannot read {file}", None),
+        ("a public key", "report check r.json --public-key {file}", "cannot read {file}", None),
+        ("the key of a verification", "verify --sign-key {file}", "cannot read {file}", None),
+    )
+    for what, command, words, key in readers:
+        for kind, place in (("a pipe", "pipe.toml"), ("a device", "/dev/zero"), ("a link to a device", "link.toml")):
+            if what == "a mapping" and not place.endswith(".toml"):
+                continue
+            name = "pipe.html" if what == "a rendering" and kind == "a pipe" else place
+            if what == "a rendering" and kind != "a pipe":
+                continue
+            yield case(
+                f"{what} is {kind}",
+                command.replace("{file}", name),
+                USAGE,
+                words.replace("{file}", name),
+                REGULAR,
+                config=None if key is None else {key.rpartition("_")[0]: "", key: f'"{name}"'},
+                pipes=("pipe.toml", "pipe.html"),
+                links={"link.toml": "/dev/zero"},
+                files={"r.json": encode(clean())},
+            )
+
 
 FILES = [
+    *_read_files(),
+    case(
+        "a configuration that is huge",
+        "status --config huge.toml",
+        USAGE,
+        f"cannot read huge.toml: is too large: expected at most {MOST_BYTES:,} bytes",
+        files={"huge.toml": b"#" * (MOST_BYTES + 1)},
+    ),
+    case(
+        "an address that is huge",
+        "inspect",
+        USAGE,
+        f"mongo.uri_file cannot be read: huge: is too large: expected at most {MOST_SECRET:,} bytes",
+        config={"mongo.uri": "", "mongo.uri_file": '"huge"'},
+        files={"huge": b"x" * (MOST_SECRET + 1)},
+    ),
+    *[
+        case(
+            f"a link where {name} is to be rendered",
+            "report render r.json",
+            USAGE,
+            f"{name} is a symbolic link, which is not followed",
+            files={"r.json": encode(clean()), "kept": b"mine"},
+            links={name: "kept"},
+        )
+        for name in ("report.html", "sarif.json")
+    ],
+    case(
+        "a pipe where a report is to be rendered",
+        "report render r.json",
+        USAGE,
+        "cannot write reports into .: is no regular file",
+        files={"r.json": encode(clean())},
+        pipes=("report.html",),
+    ),
     case(
         "--raw onto a file",
         "quarantine show runs odd --raw kept",

@@ -19,7 +19,7 @@ MONGODB = [
             "database no_such has no collection of profile stellaops",
             config={"mongo.database": '"no_such"'},
         )
-        for one in ("inspect", "backfill", "backfill --dry-run")
+        for one in ("inspect", "plan", "backfill", "backfill --dry-run")
     ],
     *[
         case(
@@ -223,7 +223,17 @@ POSTGRESQL = [
             config=dsn("unknown_revision"),
             places=("unknown_revision",),
         )
-        for one in ("schema upgrade", "schema current", "schema check")
+        for one in (
+            "schema upgrade",
+            "schema current",
+            "schema check",
+            "plan",
+            "backfill",
+            "parity",
+            "parity --repair apply --yes",
+            "tail --until-caught-up",
+            "quarantine retry",
+        )
     ],
     *[
         case(
@@ -255,6 +265,16 @@ POSTGRESQL = [
             config={"postgres.dispatcher_role": '"pg_read_all_data"'},
         )
         for one in ("schema upgrade", "schema check")
+    ],
+    *[
+        case(
+            f"{one}: the service is the dispatcher",
+            one,
+            status,
+            "postgres.service_role and postgres.dispatcher_role are one role, scheduler_dispatcher",
+            config={"postgres.service_role": '"scheduler_dispatcher"'},
+        )
+        for one, status in (("schema upgrade", USAGE), ("schema check", USAGE), ("doctor", DIFFERENT))
     ],
     case(
         "doctor: a superuser serves tenants",

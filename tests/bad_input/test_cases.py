@@ -1,5 +1,6 @@
 """A stranger's list of bad inputs: no traceback, no secret, no silence, nothing written, nothing lost."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,6 +70,10 @@ def test_a_bad_input(case: Case, prepared: Places, tmp_path: Path, monkeypatch: 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o600)
+    for name in case.pipes:
+        os.mkfifo(tmp_path / name)
+    for name, target in case.links.items():
+        (tmp_path / name).symlink_to(target)
     (tmp_path / "config.toml").write_text(configuration(case, fill))
     (tmp_path / "config.toml").chmod(0o600)
     monkeypatch.chdir(tmp_path)
@@ -81,7 +86,8 @@ def test_a_bad_input(case: Case, prepared: Places, tmp_path: Path, monkeypatch: 
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize(

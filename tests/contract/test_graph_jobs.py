@@ -16,6 +16,7 @@ from migrator.store.protocols import GraphType, SessionStore
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 from tests.contract.rows import NOW, SECOND, changed, fresh, graph_event, graph_job, ids
+from tests.state_squares import STATES, is_allowed
 
 LATER = NOW + SECOND
 KINDS: tuple[GraphType, ...] = get_args(GraphType)
@@ -146,14 +147,14 @@ def test_a_list_that_makes_no_sense_is_refused(
 
 @pytest.mark.proves("1-G3", "1-R3", "1-R4")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("status", states.GRAPH_JOB)
-def test_every_pair_of_statuses_is_as_the_machine_says(
+@pytest.mark.parametrize("status", STATES["graph job"])
+def test_every_pair_of_statuses_is_as_the_specification_says(
     status: str, kind: GraphType, store: SessionStore, tenant: str
 ) -> None:
-    for follower in states.GRAPH_JOB:
+    for follower in STATES["graph job"]:
         job = graph_job(tenant, type=TYPES[kind], status=CODES[status])
         after = changed(job, status=CODES[follower], updated_at=LATER)
-        legal = states.may_follow(states.GRAPH_JOB, status, follower)
+        legal = is_allowed("graph job", status, follower)
         with store.session(tenant, now=NOW) as session:
             session.graph_jobs.insert(job)
         with store.session(tenant, now=LATER) as session:

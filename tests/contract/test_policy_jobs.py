@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migrator import states
 from migrator.errors import ConflictError, TransitionError, UsageError
 from migrator.records import PolicyJob
 from migrator.store.protocols import SessionStore
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, ids, policy_job
+from tests.state_squares import STATES, is_allowed
 
 LATER = NOW + SECOND
 LEASE = timedelta(minutes=1)
-STATUSES = tuple(states.POLICY_JOB)
+STATUSES = STATES["policy job"]
 
 
 def in_order(jobs: list[PolicyJob]) -> list[PolicyJob]:
@@ -110,7 +110,7 @@ def test_a_list_that_makes_no_sense_is_refused(
 
 @pytest.mark.proves("1-G3", "0-T2.6.1")
 @pytest.mark.parametrize("status", STATUSES)
-def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: SessionStore, tenant: str) -> None:
+def test_every_pair_of_statuses_is_as_the_specification_says(status: str, store: SessionStore, tenant: str) -> None:
     for follower in STATUSES:
         job = policy_job(tenant, status=status, run_id=uuid4().hex)
         after = changed(job, status=follower, last_error="e", updated_at=LATER)
@@ -118,7 +118,7 @@ def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: Sessi
             session.policy_jobs.insert(job)
             before = session.policy_jobs.get(job.id)
         with store.session(tenant, now=LATER) as session:
-            if states.may_follow(states.POLICY_JOB, status, follower):
+            if is_allowed("policy job", status, follower):
                 assert session.policy_jobs.try_replace(after, status) is True
                 found = session.policy_jobs.get(job.id)
                 assert found is not None

@@ -1,7 +1,7 @@
 """Firing: which triggers are due, in which order; what is written; what a plan may and may not answer."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from threading import Barrier, Thread
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.protocols import Store
 from migrator.store.queue import SCRATCH, Fire, HandlerFilter, Queue
+from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import (
     MILLISECOND,
     NOW,
@@ -315,3 +316,43 @@ def test_only_triggers_of_the_handlers_that_are_named_fire_and_others_hide_nothi
     assert queue.fire_due(each_slot, 9, NOW, [tenant], handlers=named) == []
     assert [bare(trigger_of(at_work, one)) for one in due] == due
     assert len(queue.fire_due(each_slot, 99, NOW, [tenant])) == len(due)
+
+
+def test_a_trigger_whose_fire_cannot_be_computed_costs_itself_alone(
+    at_work: Store, queue: Queue, tenant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, third = (schedule(tenant, priority=priority) for priority in (90, 50, 10))
+    bad, good, last = trigger(second), trigger(first), trigger(third)
+    put(at_work, first, second, third, bad, good, last)
+
+    def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
+        if trigger.id == bad.id:
+            raise OverflowError("date value out of range")
+        return each_slot(schedule, trigger, live_runs, now)
+
+    made = queue.fire_due(plan, 5, LATER, [tenant])
+    assert [run.schedule_id for run in made] == [first.id, third.id]
+    assert bare(trigger_of(at_work, bad)) == bad
+    assert [trigger_of(at_work, one).next_fire_at for one in (good, last)] == [NOW + MINUTE, NOW + MINUTE]
+    if not isinstance(at_work, MemoryStore):
+        told = [line for line in capsys.readouterr().err.splitlines() if str(bad.id) in line]
+        assert len(told) == 1, "it is named once"
+        assert "OverflowError" in told[0]
+        assert tenant in told[0]
+    with pytest.raises(OverflowError):
+        queue.fire_due(plan, 5, LATER, [tenant])
+    assert str(bad.id) not in capsys.readouterr().err, "it was named already"
+    (made_again,) = queue.fire_due(each_slot, 5, LATER, [tenant])
+    assert made_again.schedule_id == second.id
+
+
+def test_an_error_is_raised_if_no_trigger_could_be_fired(at_work: Store, queue: Queue, tenant: str) -> None:
+    of = schedule(tenant)
+    put(at_work, of, trigger(of))
+
+    with pytest.raises(OverflowError):
+        queue.fire_due(Seen(_cannot), 5, LATER, [tenant])
+
+
+def _cannot(*_: object) -> Fire:
+    raise OverflowError("date value out of range")

@@ -162,15 +162,15 @@ class PlanError(Exception):
 
 
 @pytest.mark.proves("2-X6")
-def test_what_a_plan_raises_ends_the_call_and_nothing_of_it_is_kept(at_work: Store, queue: Queue, tenant: str) -> None:
+def test_what_every_plan_raises_ends_the_call_and_nothing_of_it_is_kept(
+    at_work: Store, queue: Queue, tenant: str
+) -> None:
     of = schedule(tenant)
     causes = [trigger(of, next_fire_at=NOW - SECOND * (9 - place)) for place in range(3)]
     put(at_work, of, *causes)
 
-    def answer(of: Schedule, cause: Trigger) -> Fire:
-        if cause.id == causes[1].id:
-            raise PlanError
-        return Fire(runs=(slot(of, cause),), trigger=advanced(cause), schedule_status="running")
+    def answer(of: Schedule, cause: Trigger) -> Fire:  # noqa: ARG001 - a plan's signature
+        raise PlanError
 
     with pytest.raises(PlanError):
         queue.fire_due(Seen(answer), 9, NOW, [tenant])

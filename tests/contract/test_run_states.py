@@ -1,5 +1,6 @@
 """Runs change by compare-and-set, along the machine's edges; their times and stats follow rules."""
 
+from datetime import timedelta
 from threading import Barrier, Thread
 from typing import Any
 from uuid import uuid4
@@ -12,10 +13,12 @@ from migrator.records import Run
 from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, bare, changed, ids, run, schedule, trigger
+from tests.state_squares import STATES, is_allowed
+from tests.state_squares import TERMINAL as ENDS
 
 LATER = NOW + SECOND
-TERMINAL = [state for state in states.RUN if not states.RUN[state]]
-LIVE = [state for state in states.RUN if states.RUN[state]]
+TERMINAL = [state for state in STATES["run"] if state in ENDS["run"]]
+LIVE = [state for state in STATES["run"] if state not in TERMINAL]
 
 
 def created(store: SessionStore, tenant: str, **columns: Any) -> Run:  # noqa: ANN401 - columns have all types
@@ -33,11 +36,11 @@ def updated(store: SessionStore, row: Run, expected: str) -> Run:
 
 
 @pytest.mark.proves("0-T2.4.2", "1-G3")
-@pytest.mark.parametrize("state", states.RUN)
-def test_every_pair_of_states_is_as_the_machine_says(state: str, store: SessionStore, tenant: str) -> None:
-    for follower in states.RUN:
+@pytest.mark.parametrize("state", STATES["run"])
+def test_every_pair_of_states_is_as_the_specification_says(state: str, store: SessionStore, tenant: str) -> None:
+    for follower in STATES["run"]:
         row = created(store, tenant, state=state)
-        legal = states.may_follow(states.RUN, state, follower) or (state == follower and state in LIVE)
+        legal = is_allowed("run", state, follower) or (state == follower and state in LIVE)
         with store.session(tenant, now=LATER) as session:
             if legal:
                 assert session.runs.update(changed(row, state=follower), state) is True
@@ -132,6 +135,21 @@ def test_finished_at_and_the_duration_come_with_the_end(state: str, store: Sessi
     assert found.updated_at == LATER
     row = created(store, tenant, state=before)
     assert updated(store, changed(row, state=state, finished_at=NOW), before).finished_at == NOW
+
+
+@pytest.mark.proves("3-A15")
+@pytest.mark.parametrize(
+    ("lasted", "duration"),
+    [(timedelta(0), 0), (timedelta(milliseconds=2500), 2500), (timedelta(microseconds=1999), 1)],
+)
+def test_the_duration_is_computed_when_a_run_is_made_complete_and_when_it_is_completed(
+    lasted: timedelta, duration: int, store: SessionStore, tenant: str
+) -> None:
+    times = {"started_at": NOW, "finished_at": NOW + lasted}
+    assert created(store, tenant, state="completed", **times).duration_ms == duration
+    row = created(store, tenant, state="running", started_at=NOW)
+    assert row.duration_ms is None
+    assert updated(store, changed(row, state="completed", **times), "running").duration_ms == duration
 
 
 @pytest.mark.proves("0-T2.4.2")

@@ -112,7 +112,14 @@ BACKWARD = [
         (reverse_sync, "delete_processes"),
     ),
 ]
-UNDONE = (*steps.STEPS_BEFORE, steps.POINT_OF_NO_RETURN, "rollback-fence", "rollback-drain", "rollback-check")
+UNDONE = (
+    *steps.STEPS_BEFORE,
+    steps.POINT_OF_NO_RETURN,
+    "rollback-fence",
+    "rollback-drain",
+    "rollback-check",
+    "rollback-fires",
+)
 """Steps whose failure the call undoes by itself."""
 ERRORS = itertools.cycle((RuntimeError("planted"), OSError(5, "planted"), KeyError("planted")))
 
@@ -294,10 +301,19 @@ def test_an_exception_in_each_step_of_a_finish(ready: Scene) -> None:
     ready.switch()
     fails(ready, Plant("finish", moment="begun"), "cutover", "finish", *EARLY)
     assert named(ready) == []  # nothing was closed: the window is open as before
-    functions = ((outbox, "close_outbox"), (reverse_sync, "drop_fence_collection"), (closing, "lift_source_fence"))
+    functions = ((outbox, "close_outbox"), (reverse_sync, "drop_fence_collection"), (closing, "drop_indexes"))
     for plant in (*within("finish", *functions, always=True), Plant("finish", moment="done")):
         fails(ready, plant, "cutover", "finish", *EARLY)
         assert named(ready) == [["migrator", "cutover", "finish", "--config", str(ready.config)]], plant
+    status, said = literally(named(ready)[0])
+    assert status == DONE, said
+    assert standing(ready) == SWITCHED | {"state": "finished", "outbox": False, "stream": False}
+    assert named(ready) == []
+    command = ["migrator", "cutover", "release-source"]
+    released = Plant("release-source", owner=closing, name="lift_source_fence")
+    for plant in (Plant("release-source", moment="begun"), released, Plant("release-source", moment="done")):
+        fails(ready, plant, *command[1:])
+        assert named(ready) == [[*command, "--config", str(ready.config)]], plant
     status, said = literally(named(ready)[0])
     assert status == DONE, said
     assert standing(ready) == SWITCHED | {"state": "finished", "fence": False, "outbox": False, "stream": False}

@@ -14,6 +14,7 @@ from migrator.config import load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import config_file, cutover, fence, steps
 from migrator.cutover.journal import latest
+from migrator.cutover.undo import UndoError
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError
@@ -139,10 +140,12 @@ def test_full_at_each_step_of_a_switch(server: MongoServer, tmp_path: Path, monk
             ready.switch()
         disk.free()
         for step in BEFORE:
-            with full_at(step, disk, ready, monkeypatch), pytest.raises(UnreachableError, match=SAYS):
+            with full_at(step, disk, ready, monkeypatch), pytest.raises(UndoError, match=SAYS) as raised:
                 ready.switch()
+            assert "the journal" in raised.value.parts
+            assert "the fence of MongoDB" not in raised.value.parts
             assert_as_before(ready)
-            with pytest.raises(RefusedError, match=f"target: {SAYS}"):
+            with pytest.raises(UndoError, match=SAYS):
                 ready.switch()  # still full
             disk.free()
             cutover.abort(ready.settings)

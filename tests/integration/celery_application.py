@@ -24,6 +24,7 @@ def application(folder: Path) -> Celery:
         broker_connection_retry_on_startup=True,
         result_extended=True,
         worker_hijack_root_logger=False,
+        task_ignore_result="CELERY_IGNORES" in os.environ,
     )
     return made
 
@@ -38,4 +39,16 @@ def add(task: Any, *, left: int, right: int) -> dict[str, Any]:  # noqa: ANN401 
 
 @app.task(name="demo.fail")  # type: ignore[untyped-decorator] # as above
 def fail() -> None:
+    raise RuntimeError("no route")
+
+
+@app.task(name="demo.silent", ignore_result=True)  # type: ignore[untyped-decorator] # as above
+def silent(*, folder: str) -> str:
+    with (Path(folder) / "called").open("a") as file:
+        file.write("called\n")
+    return "reported"
+
+
+@app.task(name="demo.silent-failure", ignore_result=True)  # type: ignore[untyped-decorator] # as above
+def fail_silently() -> None:
     raise RuntimeError("no route")

@@ -43,6 +43,7 @@ def source(mongo_database: Database[Any]) -> Database[Any]:
     return mongo_database
 
 
+@pytest.mark.proves("5-S2")
 def test_the_commands_of_the_page(source: Database[Any], scheduler_dsn: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, settings_for(source, scheduler_dsn, profile="apscheduler"))
     (block,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
@@ -85,6 +86,7 @@ def test_what_the_scheduler_does_meanwhile_is_followed(mongo_database: Database[
     assert [key for _, key, _, _, _ in quarantine(scheduler_dsn)] == ["bound-method", "cron-seconds"]
 
 
+@pytest.mark.proves("5-S3")
 def test_hostile_pickles_are_quarantined_and_kept(
     mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, sched
 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)
+@pytest.mark.proves("5-S2")
 def test_the_data_store_of_version_4(mongo_database: Database[Any], scheduler_dsn: str, serializer: str) -> None:
     for collection, found in documents_of(serializer):
         mongo_database[collection].insert_one(found)

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import psycopg
+import pytest
 from bson.binary import Binary
 from bson.objectid import ObjectId
 from celery import Celery
@@ -78,6 +79,9 @@ BEAT = [
     schedule("no period", interval=EVERY | {"every": 0}),
     schedule("unknown period", interval=EVERY | {"period": "weeks"}),
     schedule("number", task=7),
+    schedule("text for a list", args="text"),
+    schedule("a name that MongoEngine refuses", kwargs={"a": [{"$b": 1}]}),
+    schedule("a number for a text", routing_key=7),
     schedule("bad line", interval=None, crontab=LINE | {"minute": "5/2"}),
     schedule("at sunset", interval=None, solar={"event": "sunset"}),
     schedule("from eight", start_after=datetime(2026, 12, 24, 8, 30), extra={"a": 1}),  # noqa: DTZ001 - a local time
@@ -85,6 +89,7 @@ BEAT = [
 TRIGGERS = "SELECT * FROM scheduler.schedules s JOIN scheduler.triggers t ON t.schedule_id = s.id ORDER BY name"
 
 
+@pytest.mark.proves("5-S2")
 def test_schedules_of_beat_are_equal_or_quarantined_for_a_reason(
     mongo_database: Database[Document], scheduler_dsn: str
 ) -> None:
@@ -95,11 +100,14 @@ def test_schedules_of_beat_are_equal_or_quarantined_for_a_reason(
         ("out-of-range", "interval"),
         ("unknown-value", "interval.period"),
         ("wrong-kind", ""),
+        ("wrong-type", "args"),
+        ("wrong-type", "kwargs"),
+        ("wrong-type", "routing_key"),
         ("wrong-type", "task"),
     ]
     assert measures_of_equal_sides(settings) >= {"enabled", "soft_time_limit", "schedules.status"}
     made = {row["name"]: row for row in rows(scheduler_dsn, TRIGGERS)}
-    assert len(made) == len(BEAT) - 4 - 2, "a bad line and the sun make no trigger"
+    assert len(made) == len(BEAT) - 7 - 2, "a bad line and the sun make no trigger"
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.schedules") == len(made) + 2
     nightly = made["nightly"]
     assert (nightly["handler_name"], nightly["handler_type"]) == ("demo.report", "celery_task")
@@ -150,6 +158,7 @@ def test_without_a_zone_what_depends_on_it_is_quarantined(
     assert [row["name"] for row in rows(scheduler_dsn, TRIGGERS)] == ["often"]
 
 
+@pytest.mark.proves("5-S2")
 def test_the_next_fires_of_what_was_stored_are_those_of_celery(
     mongo_database: Database[Document], scheduler_dsn: str
 ) -> None:
@@ -171,6 +180,7 @@ def test_the_next_fires_of_what_was_stored_are_those_of_celery(
             moments.append(fire + timedelta(milliseconds=5))
 
 
+@pytest.mark.proves("5-S2")
 def test_results_of_tasks(mongo_database: Database[Document], scheduler_dsn: str) -> None:
     tasks = real_documents("celery-results/celery_taskmeta")
     mongo_database["celery_taskmeta"].insert_many(tasks)
@@ -209,6 +219,7 @@ def test_results_of_tasks(mongo_database: Database[Document], scheduler_dsn: str
     assert sorted(len(row["metadata"] or ()) for row in groups) == [0, 0, 3, 3]
 
 
+@pytest.mark.proves("5-S2")
 def test_messages_of_a_queue(mongo_database: Database[Document], scheduler_dsn: str) -> None:
     messages = real_documents("mongodb-queue/queue")
     mongo_database["mail"].insert_many(
@@ -231,6 +242,7 @@ def test_messages_of_a_queue(mongo_database: Database[Document], scheduler_dsn: 
     assert poison["created_at"] < poison["finished_at"] < poison["available_at"]
 
 
+@pytest.mark.proves("5-S2")
 def test_documents_of_mongodb_cron(mongo_database: Database[Document], scheduler_dsn: str) -> None:
     mongo_database["jobs"].insert_many(real_documents("mongodb-cron/jobs"))
     mongo_database["jobs"].insert_one({"_id": 7, "interval": ["0 0 12 * * *"], "sleepUntil": None})

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
+from migrator.errors import ConfigurationError
 from migrator.records import Run
 from migrator.scheduler.celery import HEADER, CelerySystem
 from migrator.scheduler.executor import InProcessExecutor
@@ -73,7 +75,7 @@ def put_task(store: MemoryStore, handler: str, payload: bytes | None = None, **m
     return row
 
 
-@pytest.mark.proves("2-X4")
+@pytest.mark.proves("2-X4", "5-A1", "4-C1")
 def test_tasks_go_to_celery_and_their_outcomes_come_back(
     process: Process, store: MemoryStore, tmp_path: Path, app: Celery
 ) -> None:
@@ -105,6 +107,38 @@ def test_tasks_go_to_celery_and_their_outcomes_come_back(
     assert run_of(store, TENANT, cancelled.id).state == "cancelled"
 
 
+def test_a_task_that_ignores_its_result_reports_and_is_executed_once(
+    process: Process, store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is declared so, and so is every task of the application, in the worker's settings."""
+    monkeypatch.setenv("CELERY_IGNORES", "1")
+    silent = put_task(store, "demo.silent", jsonb.encode({"folder": str(tmp_path)}))
+    failed = put_task(store, "demo.silent-failure", max_retries=0)
+    added = put_task(store, "demo.add", b'{"left":2,"right":3}')
+    process.turn()
+    with celery_worker(tmp_path):
+
+        def ended() -> bool:
+            process.turn()
+            return not process.worker.active
+
+        until(ended)
+    found = run_of(store, TENANT, silent.id)
+    assert (found.state, jsonb.decode(found.result or b"")) == ("completed", "reported")
+    assert (run_of(store, TENANT, failed.id).error, run_of(store, TENANT, added.id).state) == (
+        "RuntimeError: no route",
+        "completed",
+    )
+    process.after(timedelta(hours=1))
+    assert (tmp_path / "called").read_text() == "called\n", "nothing timed out, and nothing was sent again"
+
+
+def test_an_application_without_result_backend_is_refused_unless_its_tasks_report() -> None:
+    with pytest.raises(ConfigurationError, match="has no result backend: nobody would learn how a task ended"):
+        CelerySystem(Recording())
+    assert CelerySystem(Recording(), tasks_report=True).outcome("any") is None
+
+
 def request_of(fence: int) -> Request:
     return Request(
         run_id=uuid4(),
@@ -134,7 +168,7 @@ class Recording(Celery):  # type: ignore[misc] # Celery has no types
 
 def test_a_task_says_which_run_it_is_and_has_one_id_for_each_claim() -> None:
     app = Recording()
-    system, request = CelerySystem(app), request_of(3)
+    system, request = CelerySystem(app, tasks_report=True), request_of(3)
     assert system.send(request) == system.send(request) == app.sent[0]["task_id"]
     assert app.sent[0]["headers"][HEADER] == {
         "runId": str(request.run_id),
@@ -145,6 +179,7 @@ def test_a_task_says_which_run_it_is_and_has_one_id_for_each_claim() -> None:
         "traceId": "t",
         "spanId": "s",
     }
+    assert app.sent[0]["ignore_result"] is False, "whatever the task says"
     system.send(request_of(4))
     assert app.sent[2]["task_id"] != app.sent[0]["task_id"]
     assert system.outcome(app.sent[0]["task_id"]) is None  # it has no result backend: the task ends its run itself

@@ -22,7 +22,7 @@ from migrator.cutover import config_file, fence, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import DeniedError, RefusedError
+from migrator.errors import DeniedError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.parity.recorded_check import check_and_record
 from migrator.pipeline import control, hooks, throttle
@@ -228,21 +228,52 @@ def assert_nothing_was_cut_over(scene: Scene) -> None:
 def test_hooks_of_a_copy_and_a_parity_check(settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
     told = tmp_path / "told"
     tell = [sys.executable, "-c", TELL, str(told)]
-    refusing = with_hooks(settings, {"backfill_started": [*tell, "not now"]})
+    refusing = with_hooks(settings, {"backfill_started": [*tell, "not now"], "backfill_ended": tell})
     with pytest.raises(
         RefusedError, match=r"^the hook backfill_started ended with status 1 \(not now\): nothing was begun$"
     ):
         backfill(refusing, Scope())
     assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
+    assert heard(told) == ["backfill_started", "backfill_ended"], "what the first one began, the second one ends"
+    told.unlink()
     calling = with_hooks(settings, dict.fromkeys(hooks.POINTS, tell))
     assert backfill(calling, Scope(), dry_run=True).documents == DOCUMENTS
-    assert heard(told) == ["backfill_started"]
+    assert not told.exists()
     assert backfill(calling, Scope()).complete
     check_and_record(calling)
-    assert heard(told)[1:] == ["backfill_started", "backfill_ended", "parity_ended"]
+    assert heard(told) == ["backfill_started", "backfill_ended", "parity_ended"]
     states = [json.loads(line)["state"] for line in told.read_text().splitlines()]
     assert (states[-2]["documents"], states[-2]["complete"]) == (DOCUMENTS, True)
     assert states[-1] == {"clean": True, "complete": True, "documents": DOCUMENTS, "quarantined": 0}
+
+
+def test_a_refused_copy_calls_no_hook_and_a_failed_one_both(
+    settings: Settings, scheduler_dsn: str, tmp_path: Path, listening: Callable[[Listener], None]
+) -> None:
+    told = tmp_path / "told"
+    calling = with_hooks(settings, {point: [sys.executable, "-c", TELL, str(told)] for point in hooks.POINTS})
+    with pytest.raises(UsageError, match="unknown collection nothing"):
+        backfill(calling, Scope(only=("nothing",)))
+    assert not told.exists(), "nothing was begun"
+
+    def fail(point: str) -> None:
+        if point == fault_points.AFTER_PLAN_STORED:
+            raise RuntimeError("planted")
+
+    listening(fail)
+    with pytest.raises(RuntimeError, match="planted"):
+        backfill(calling, Scope())
+    assert heard(told) == ["backfill_started", "backfill_ended"]
+    state = json.loads(told.read_text().splitlines()[-1])["state"]
+    assert state == {"complete": False, "error": "RuntimeError"}
+    told.unlink()
+    with pytest.raises(RefusedError, match="was begun"):
+        backfill(calling, Scope(only=("schedules",)))
+    assert not told.exists(), "the unfinished copy is not continued"
+    listening(lambda _: None)
+    assert backfill(calling, Scope()).complete
+    assert heard(told) == ["backfill_started", "backfill_ended"]
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 1
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +387,7 @@ def test_hooks_of_a_cutover_and_a_rollback(server: MongoServer, scheduler_dsn: s
 
         scene.settings = with_hooks(scene.settings, every | {"cutover_fenced": [*tell, "no"]})
         done = scene.switch()
-        assert heard(told)[2:] == ["cutover_before_fence", "cutover_fenced", "cutover_switched", "cutover_ended"]
+        assert heard(told)[2:] == ["cutover_before_fence", "cutover_fenced", "cutover_opened", "cutover_ended"]
         last = json.loads(told.read_text().splitlines()[-1])
         assert (last["id"], last["state"]["cutover"]) == (str(done.cutover.id), "cut-over")
         assert last["state"]["steps"]["point-of-no-return"] == "done"

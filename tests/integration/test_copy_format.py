@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migrator.constraints import bounds_of
 from migrator.records import ALL, Run
 from migrator.store.postgres.rows import copy_in, fetch, row_key, table_name
 from migrator.values import jsonb
@@ -100,7 +101,7 @@ RUNS = st.builds(
     created_at=VALUES["timestamptz"],
     finished_at=st.none() | VALUES["timestamptz"],
     duration_ms=st.none() | st.integers(0, 2**63 - 1),
-    fence=st.none() | VALUES["int8"],
+    fence=st.none() | st.integers(*bounds_of("runs.fence")),
     stats=st.none() | VALUES["jsonb"],
     result=st.none() | VALUES["jsonb"],
     error=st.none() | TEXTS,

@@ -26,7 +26,7 @@ from migrator.scheduler.operations import JobDetails, Jobs
 from migrator.scheduler.process import retain
 from migrator.scheduler.worker import Scope as WorkerScope
 from migrator.scheduler.worker import scope_metadata
-from migrator.store import open_scheduler_store, prepare
+from migrator.store import open_readable_store, open_scheduler_store, prepare
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo_epoch
 from migrator.store.postgres import epoch as postgres_epoch
@@ -473,7 +473,7 @@ def test_retention_removes_no_run_of_a_copy_that_is_not_active(pair: Pair) -> No
     assert (done.exit_code, why in done.stderr, "would remove" in done.stdout) == (0, True, True)
     settings = load_settings(pair.variables["MIGRATOR_CONFIG"], {"MIGRATOR_PERSISTENCE__SCHEDULER": "postgres"})
     today = msgspec.structs.replace(settings.scheduler, retention_from=date(2026, 1, 1), retention_keep=0)
-    with open_scheduler_store(settings) as store:
+    with open_readable_store(settings) as store:
         said = retain(msgspec.structs.replace(settings, scheduler=today), store)
     assert said == f"retention removed no run: {why}"
     assert pair.everything() == before
@@ -581,14 +581,17 @@ def test_a_database_without_a_copy_is_changed(scheduler_dsn: str) -> None:
         job = place.make("nightly")
         assert place.json("pause nightly")["jobs"][0]["state"] == "paused"
         with psycopg.connect(scheduler_dsn) as target:
-            target.execute("UPDATE scheduler.schedules SET source = 'crawler/jobs', source_id = '1'")
+            postgres_epoch.mark_copy(target, "crawler")
         with pytest.raises(RefusedError, match="PostgreSQL holds a copy of crawler"):
             place.call("resume", str(job.id))
         variables["MIGRATOR_SOURCE__URI"] = "postgresql://elsewhere/"
         variables["MIGRATOR_SOURCE__PROFILE"] = "crawler"
         with pytest.raises(RefusedError, match="change the job in crawler itself, or cut over first"):
             place.call("resume", str(job.id))
-        assert place.state(job) == "paused"
+        with psycopg.connect(scheduler_dsn) as target:
+            assert target.execute("SELECT status FROM scheduler.schedules").fetchall() == [("paused",)]
+            target.execute(postgres_epoch.DECLARE_REHEARSAL)
+        assert place.json("resume", str(job.id))["jobs"][0]["outcome"] == "done"  # as it was declared
 
 
 def test_the_help_of_every_command_names_its_choices() -> None:

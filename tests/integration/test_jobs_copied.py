@@ -73,7 +73,7 @@ def test_build_and_overlay_jobs_are_read_by_their_right_type_with_their_whole_do
 ) -> None:
     documents = {one["_id"]: one for one in source["graph_jobs"].find({"payload": {"$exists": False}})}
     assert {name[:4] for name in documents} == {"gbj_", "goj_"}
-    with opened(copied) as store, store.session(TENANT) as session:
+    with opened(copied, copied=True) as store, store.session(TENANT) as session:
         for name, document in documents.items():
             right, wrong = ("build", "overlay") if name.startswith("gbj_") else ("overlay", "build")
             found = session.graph_jobs.get(right, identifier(name))  # type: ignore[arg-type] # one of the two
@@ -109,7 +109,7 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON
 def test_the_payload_of_a_snapshot_has_the_same_digest_before_and_after(source: Database[Any], copied: str) -> None:
     documents = list(source["impact_snapshots"].find())
     assert documents
-    with opened(copied) as store, store.session(TENANT) as session:
+    with opened(copied, copied=True) as store, store.session(TENANT) as session:
         for document in documents:
             found = session.impact_snapshots.get(identifier(document["_id"]))
             assert found is not None

@@ -36,6 +36,8 @@ HANDLERS = {"nobody": handler}
 GIVEN = {
     "control set": "max_rate=500",
     "cutover parallel": "--who me --reason test",
+    "cutover clean-copy": "--who me --reason x --yes",
+    "cutover release-source": "--yes",
     "cutover run": "--yes",
     "quarantine drop": "runs x --who me --reason test --yes",
     "quarantine show": "runs x",

@@ -19,11 +19,11 @@ from migrator.cli.text import sample_lines
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.cutover import server_gates
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import ConfigurationError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.source_check import WordCount, check_source
+from migrator.pipeline.source_check import BrokenReference, WordCount, check_source
 from migrator.pipeline.source_draft import draft_mapping
 from migrator.sources import profile_of
 
@@ -313,6 +313,80 @@ def test_a_draft_is_toml_whatever_the_documents_hold(settings: Settings) -> None
     for chosen in ({name: "runs"}, {name: "schedules"}, {name: "execution_logs"}, {}):
         drafted = tomllib.loads(draft_mapping(settings, (name,), 100, "own", chosen))
         assert drafted["collections"][name]["tables"][:1] == [chosen.get(name, "schedules")]
+
+
+def test_a_draft_proposes_no_state_that_would_be_executed(settings: Settings, tmp_path: Path) -> None:
+    """Parse Server's collections, a collection of accounts, and schedules that say nothing of their state."""
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        database["_JobSchedule"].insert_one(
+            {"_id": "k3", "jobName": "mail", "params": "{}", "startAfter": "2026-11-22T00:00:00.000Z", "lastRun": 0}
+            | {"daysOfWeek": ["1"], "timeOfDay": "10:00:00.000Z", "repeatMinutes": 5}
+            | {"_created_at": NOON, "_updated_at": NOON}
+        )
+        database["_JobStatus"].insert_one(
+            {"_id": "r1", "jobName": "mail", "status": "succeeded", "message": "sent 5 mails", "source": "api"}
+            | {"_created_at": NOON, "finishedAt": NOON}
+        )
+        database["accounts"].insert_many([{"mail": f"{number}@x", "createdAt": NOON} for number in range(5)])
+        database["timers"].insert_one({"name": "a", "cron": "0 3 * * *"})
+        database["crons"].insert_one({"name": "a", "cron": "0 3 * * *", "enabled": True})
+    names = ("_JobSchedule", "_JobStatus", "accounts", "timers", "crons")
+    text = draft_mapping(settings, names, 10, "own")
+    drafted = tomllib.loads(text)["collections"]
+    assert {name: held["tables"][0] for name, held in drafted.items()} == {
+        "_JobSchedule": "schedules",
+        "_JobStatus": "runs",
+        "accounts": "runs",
+        "timers": "schedules",
+        "crons": "schedules",
+    }
+    assert "message" not in drafted["_JobStatus"]["fields"]
+    assert "a message: runs.error, if only runs that failed have one" in text
+    assert drafted["accounts"]["constants"]["runs"] == {"state": "?"}
+    assert drafted["timers"]["constants"]["schedules"] == {"status": "?"}
+    assert drafted["crons"]["constants"]["schedules"] == {"status": "scheduled"}, "enabled says which fire"
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r'constant runs\.state of accounts: expected .* in place of "\?"'):
+        check_source(msgspec.structs.replace(settings, source=SourceSettings(mapping=str(path))), 10, values=False)
+
+
+def test_a_reference_by_another_field_than_the_id_is_reported(settings: Settings, tmp_path: Path) -> None:
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        database["plans"].insert_many(
+            [{"_id": number, "slug": f"plan {number}", "cron": "0 3 * * *"} for number in (1, 2)]
+        )
+        database["done"].insert_many(
+            [{"plan": f"plan {1 + number % 2}", "parent": 1, "at": NOON} for number in range(9)]
+        )
+        database["done"].insert_one({"plan": "gone", "parent": 7, "at": NOON})
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[source]\nname = "own"\n[collections.plans]\ntables = ["schedules", "triggers"]\n'
+        '[collections.plans.constants]\nschedules.status = "scheduled"\n[collections.plans.fields]\n'
+        'slug = { to = "schedules.name" }\ncron = { to = "triggers.cron_expression", dialect = "debian" }\n'
+        '[collections.done]\ntables = ["runs"]\n[collections.done.constants]\nruns.state = "completed"\n'
+        '[collections.done.fields]\nat = { to = "runs.created_at" }\n'
+        'plan = { to = "runs.schedule_id", collection = "plans" }\n'
+    )
+    own = msgspec.structs.replace(settings, source=SourceSettings(mapping=str(path), default_tenant="house"))
+
+    def reported() -> tuple[BrokenReference, ...]:
+        found = check_source(own, 100, values=False)
+        lines = "\n".join(sample_lines(found))
+        references = {one.collection: one.references for one in found.collections}
+        assert references["plans"] == ()
+        assert ("name no _id of plans" in lines) == bool(references["done"])
+        return references["done"]
+
+    assert reported() == (BrokenReference(path="plan", collection="plans", documents=10, dangling=10, field="slug"),)
+    path.write_text(path.read_text().replace("plan = {", "parent = {"))
+    assert reported() == (BrokenReference(path="parent", collection="plans", documents=10, dangling=1, field=""),)
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        client[settings.mongo.database or ""]["done"].delete_one({"parent": 7})
+    assert reported() == ()
 
 
 def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settings: Settings) -> None:

@@ -83,12 +83,16 @@ def test_what_would_not_be_read_back_is_refused_and_the_session_goes_on(mongo_da
     one = run(created_at=NOW)
     with opened(mongo_database) as store:
         with store.session("a", now=NOW) as session:
-            for given, at in ((b'{"deltas":1.5}', "stats.deltas"), (b"[1]", "stats"), (b'{"\\u0000":1}', "InvalidDoc")):
+            for given, at in (
+                (b'{"deltas":1.5}', "stats.deltas"),
+                (b"[1]", "stats"),
+                (b'{"\\u0000":1}', "the character NUL"),
+            ):
                 with pytest.raises(UsageError, match=at):
                     session.runs.create(msgspec.structs.replace(one, stats=given))
             with pytest.raises(UsageError, match=r"audit\.message would not be read back"):
                 session.audit.append(msgspec.structs.replace(entry, message="  padded "))
-            with pytest.raises(UsageError, match="larger than 16 MiB"):
+            with pytest.raises(UsageError, match="smaller than 16 MiB"):
                 session.runs.create(msgspec.structs.replace(one, result=b'"' + b"x" * (16 << 20) + b'"'))
             session.runs.create(one)
         with store.session("a", now=NOW) as session:

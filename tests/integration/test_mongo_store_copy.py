@@ -193,7 +193,7 @@ def test_what_is_written_here_is_copied_clean_and_read_there(
     assert all(one.balanced and not (one.differing or one.missing or one.extra) for one in outcome.collections)
     assert sum(one.documents for one in outcome.collections) == sum(documents.values())
     assert not any(figure.differing_total for figure in outcome.aggregates)
-    with store_postgres.opened(dsn) as target, target.session("a", now=NOW) as session:
+    with store_postgres.opened(dsn, copied=True) as target, target.session("a", now=NOW) as session:
         after = read(session, ids)
         tables = (
             "schedules",

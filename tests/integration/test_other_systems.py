@@ -122,7 +122,7 @@ def test_every_column_of_the_crawler(source: Connection, postgres_dsn: str, sche
     ]
 
 
-@pytest.mark.proves("3-A14", "3-A15", "3-A19")
+@pytest.mark.proves("3-A19")
 def test_what_the_triggers_of_the_crawlers_database_made_is_copied_as_it_is(
     source: Connection, postgres_dsn: str, scheduler_dsn: str
 ) -> None:
@@ -292,7 +292,53 @@ def test_every_column_of_the_orchestrator(source: Connection, postgres_dsn: str,
     ) == [("*", "of all"), (PLATFORM, str(KEYS[2]))]
 
 
-@pytest.mark.proves("4-D1", "4-D2", "4-D3", "4-D4", "4-D5", "4-D6", "4-D7")
+DEFAULT_JOBS = (
+    ("Domain User Sync (Hourly)", "sync_domain_users", "ad_queue", 3_600_000, 300_000, None),
+    ("Token Cleanup (Daily)", "cleanup_expired_tokens", None, 86_400_000, 60_000, {"retention_days": 7}),
+    ("Desktop Session Cleanup (Every Minute)", "cleanup_stale_desktop_sessions", None, 60_000, 60_000, {"timeout": 2}),
+    ("Deployment Job Cleanup (30s)", "cleanup_stale_deployment_jobs", None, 30_000, 60_000, None),
+)
+"""Name, function, queue, interval and timeout in milliseconds, and arguments of the four that its seeder makes."""
+
+
+@pytest.mark.proves("4-D4")
+def test_the_four_default_jobs_of_the_support_center_keep_arguments_queue_and_state(
+    source: Connection, postgres_dsn: str, scheduler_dsn: str
+) -> None:
+    make(source, "support-center")
+    source.execute("DELETE FROM scheduled_jobs")
+    source.execute("DELETE FROM task_functions")
+    for number, (name, function, queue, interval, timeout, arguments) in enumerate(DEFAULT_JOBS, 1):
+        changes = {"id": number, "name": function, "queue": queue, "handler_path": f"tasks.{function}"}
+        insert(source, "task_functions", SUPPORT_CENTER_ROWS["task_functions"] | changes)
+        hours, seconds = divmod(interval // 1_000, 3_600)
+        insert(
+            source,
+            "scheduled_jobs",
+            SUPPORT_CENTER_ROWS["scheduled_jobs"]
+            | {
+                "id": UUID(int=number),
+                "name": name,
+                "task_function_id": number,
+                "schedule_config": {"hours": hours, "minutes": 0, "seconds": seconds},
+                "task_args": arguments,
+                "timeout_seconds": timeout // 1_000,
+                "is_enabled": number != 2,
+                "created_by": None,
+                "updated_by": None,
+            },
+        )
+    settings = settings_for(postgres_dsn, scheduler_dsn, "support-center")
+    assert copied(settings)["scheduled_jobs"] == (4, 4, 0)
+    stored = rows(
+        scheduler_dsn,
+        "SELECT s.name, s.handler_name, s.queue, t.interval_ms, s.timeout_ms, s.payload, s.enabled, s.max_retries,"
+        " s.retry_delay_ms FROM scheduler.schedules s JOIN scheduler.triggers t ON t.schedule_id = s.id ORDER BY s.id",
+    )
+    assert stored == [(*job, number != 2, 3, 60_000) for number, job in enumerate(DEFAULT_JOBS, 1)]
+
+
+@pytest.mark.proves("4-D1", "4-D5", "4-D7")
 def test_every_column_of_the_support_center(source: Connection, postgres_dsn: str, scheduler_dsn: str) -> None:
     """With the rows that its migrations seed, the short form of an interval, and limits that no table checks."""
     make(source, "support-center")

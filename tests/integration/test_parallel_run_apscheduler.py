@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from apscheduler.jobstores.mongodb import MongoDBJobStore
@@ -14,7 +15,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.config import Settings
+from migrator.config import PersistenceSettings, Settings
 from migrator.cutover import parallel, waivers
 from migrator.cutover.fired_slots import compare_fired
 from migrator.cutover.gates import GateOptions, evaluate
@@ -25,6 +26,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Run, columns_of
 from migrator.schema.decisions import Approval
+from migrator.store import open_scheduler_store
 from tests.copying import uri_of
 from tests.cutting_over import with_cutover
 from tests.scheduled_work import lines, tick
@@ -95,11 +97,18 @@ def settings(old: BackgroundScheduler, mongo_database: Database[Any], scheduler_
     return with_cutover(found, slot_tolerance=timedelta(seconds=10), stability=timedelta(0))
 
 
+def _let_the_copy_go_on(settings: Settings) -> None:
+    """Say by the configuration that PostgreSQL goes on: this source has no cutover."""
+    persistence = PersistenceSettings(scheduler="postgres", copy="may be changed")
+    open_scheduler_store(msgspec.structs.replace(settings, persistence=persistence)).close()
+
+
 @pytest.mark.proves("4-P1", "4-K3", "4-K2", "4-P2")
 def test_two_schedulers_fire_the_same_slots_and_the_new_one_goes_on_where_the_old_one_stops(
     old: BackgroundScheduler, settings: Settings, scheduler_dsn: str, tmp_path: Path
 ) -> None:
-    site = Site(tmp_path, "postgres", f'[postgres]\ndsn = "{scheduler_dsn}"')
+    # This source has no cutover, after which a process may work on the copy.
+    site = Site(tmp_path, "postgres", f'copy = "may be changed"\n[postgres]\ndsn = "{scheduler_dsn}"')
     with closing(site), closing(Following(settings)), closing(Sessions(settings)) as sessions:
         target = sessions.target
         began = parallel.begin(target, sessions.profile, BY.who, BY.reason)
@@ -163,11 +172,12 @@ def test_two_schedulers_fire_the_same_slots_and_the_new_one_goes_on_where_the_ol
             )
             assert len(fired(before).duplicate) == 1
             connection.execute("DELETE FROM scheduler.runs WHERE (schedule_id, scheduled_at) = (%s, %s)", chosen[1:])
-            assert fired(before).missing == (chosen[1:],)
+            assert fired(before).missing == ((("tenant-default", chosen[1]), chosen[2]),)
             assert gate("history recorded")[0] is False
 
         # The parallel run ends: slots that the old side did not take fire here with their handler, each once.
         assert compared(settings) == []
+        _let_the_copy_go_on(settings)
         until(lambda: target.execute(AHEAD).fetchone() == (len(JOBS),))
         done = parallel.end(target, sessions.profile, settings.cutover, BY)
         assert done.freed > 0

@@ -160,7 +160,10 @@ STORED: dict[str, tuple[str, set[Place]]] = {
         {("row", "runs", "extra", "r2", "keys")},
     ),
     "the tenant": (
-        "UPDATE scheduler.locks SET tenant_id = 'somebody', key = 'somebody' || substr(key, strpos(key, '/'))",
+        (
+            "UPDATE scheduler.locks SET tenant_id = 'somebody', key = 'somebody' || substr(key, strpos(key, '/'))"
+            " WHERE source IS NOT NULL"
+        ),
         {("row", "locks", "tenant_id", "live", "text"), ("row", "locks", "key", "live", "text")},
     ),
     "a reference": (

@@ -89,7 +89,10 @@ def placed(kind: str, server: MongoServer, dsn: str, folder: Path, *, own: bool 
             with psycopg.connect(dsn) as connection:
                 epoch.write(connection, Epoch(1, "postgres"))
         backend = "mongo" if kind == "mongo" else "postgres"
-        site = Site(folder, backend, f'[mongo]\nuri = "{server.uri}"\ndatabase = "{name}"\n[postgres]\ndsn = "{dsn}"\n')
+        copied = 'copy = "may be changed"\n' if kind == "postgres" else ""  # else no process works there
+        site = Site(
+            folder, backend, f'{copied}[mongo]\nuri = "{server.uri}"\ndatabase = "{name}"\n[postgres]\ndsn = "{dsn}"\n'
+        )
         yield Place(backend, client[name], dsn, site)
         site.close()
         client.drop_database(name)

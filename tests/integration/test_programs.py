@@ -57,6 +57,7 @@ def environment(settings: Settings) -> dict[str, str]:
     return os.environ | {f"MIGRATOR_{name}": value for name, value in named.items() if value is not None}
 
 
+@pytest.mark.proves("5-A1")
 def test_a_client_creates_triggers_claims_finishes_and_reads_the_history(settings: Settings, tmp_path: Path) -> None:
     command = [sys.executable, str(DOCS / "programs" / "client.py")]
     done = subprocess.run(command, cwd=tmp_path, env=environment(settings), capture_output=True, text=True, check=False)
@@ -70,6 +71,7 @@ def test_a_client_creates_triggers_claims_finishes_and_reads_the_history(setting
     assert done.returncode == 0
 
 
+@pytest.mark.proves("5-A1")
 def test_a_worker_executes_runs_until_it_is_told_to_stop(settings: Settings, store: Store, tmp_path: Path) -> None:
     scheduler = Scheduler(store, "acme")
     job = scheduler.schedule_once(

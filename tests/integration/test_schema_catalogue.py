@@ -2,14 +2,18 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from migrator.cli import cli
 from migrator.embedded import binaries
 from migrator.errors import RefusedError
 from migrator.schema import catalogue, revisions
 from migrator.schema.catalogue import Difference
+from tests.conftest import fresh_name
 from tests.declared_catalogue import declared_once
 from tests.schema_rows import connect
 
@@ -102,7 +106,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "schedules row security",
         "changed",
     ),
-    "policy dropped": ("DROP POLICY tenant_delete ON scheduler.locks", "locks policy tenant_delete", "missing"),
+    "policy dropped": ("DROP POLICY tenant_delete ON scheduler.runs", "runs policy tenant_delete", "missing"),
     "policy opened": (
         "ALTER POLICY tenant_read ON scheduler.runs USING (true)",
         "runs policy tenant_read",
@@ -334,3 +338,72 @@ def test_the_dump_is_the_same_after_down_and_up(scheduler_dsn: str) -> None:
     revisions.downgrade(scheduler_dsn)
     revisions.upgrade(scheduler_dsn)
     assert dump(scheduler_dsn, 18) == GOLDEN.read_text()
+
+
+HARMLESS = {
+    "an index of a time": ("CREATE INDEX theirs ON scheduler.runs (finished_at)", "scheduler.runs index theirs"),
+    "an index of columns that have one": (
+        "CREATE INDEX theirs ON scheduler.runs (tenant_id, state, created_at DESC)",
+        "scheduler.runs index theirs",
+    ),
+    "a reader of one table": ("GRANT SELECT ON scheduler.runs TO {reader}", "scheduler.runs grant {reader}"),
+    "a reader of columns": ("GRANT SELECT (id, state) ON scheduler.runs TO {reader}", "scheduler.runs grant {reader}"),
+    "a reader of the schema": ("GRANT USAGE ON SCHEMA scheduler TO {reader}", "schema scheduler grant {reader}"),
+    "a reader of the tool's tables": (
+        "GRANT SELECT ON migration.chunks TO {reader}",
+        "migration.chunks grant {reader}",
+    ),
+}
+"""Additions that harm nothing: told, and no difference."""
+HARMFUL = {
+    "a unique index": "CREATE UNIQUE INDEX theirs ON scheduler.runs (finished_at)",
+    "an index of an expression": "CREATE INDEX theirs ON scheduler.runs ((1 / attempt))",
+    "an index with a condition": "CREATE INDEX theirs ON scheduler.runs (attempt) WHERE 1 / attempt > 0",
+    "an index that refuses a long text": "CREATE INDEX theirs ON scheduler.runs (error)",
+    "a writer": "GRANT UPDATE ON scheduler.runs TO {reader}",
+    "a reader who may also write": "GRANT SELECT, INSERT ON scheduler.runs TO {reader}",
+    "a reader who may let others read": "GRANT SELECT ON scheduler.runs TO {reader} WITH GRANT OPTION",
+    "everybody": "GRANT SELECT ON scheduler.runs TO PUBLIC",
+    "a collation": 'ALTER TABLE scheduler.runs ALTER error TYPE text COLLATE "C"',
+    "a child": "CREATE TABLE public.child () INHERITS (scheduler.runs)",
+    "a cycle": "ALTER SEQUENCE scheduler.graph_job_events_id_seq CYCLE",
+    "a greatest value": "ALTER SEQUENCE scheduler.graph_job_events_id_seq MAXVALUE 1000",
+    "no replica identity": "ALTER TABLE scheduler.runs REPLICA IDENTITY NOTHING",
+}
+
+
+@pytest.fixture
+def reader(scheduler_dsn: str) -> Iterator[str]:
+    name = fresh_name()
+    with connect(scheduler_dsn) as connection:
+        connection.execute(f"CREATE ROLE {name} NOLOGIN".encode())
+    yield name
+    with connect(scheduler_dsn) as connection:
+        connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+
+
+@pytest.mark.parametrize("addition", HARMLESS)
+def test_an_addition_that_harms_nothing_is_told_and_no_difference(
+    addition: str, scheduler_dsn: str, reader: str, tmp_path: Path
+) -> None:
+    statement, where = HARMLESS[addition]
+    with connect(scheduler_dsn) as connection:
+        connection.execute(statement.format(reader=reader).encode())
+    with declared_once():
+        (one,) = catalogue.differences(scheduler_dsn)
+    assert (one.object, one.kind, one.harmless) == (where.format(reader=reader), "extra", True)
+    config = tmp_path / "migrator.toml"
+    config.write_text(f'[postgres]\ndsn = "{scheduler_dsn}"\n')
+    done = CliRunner().invoke(cli, ["schema", "check", "--config", str(config)])
+    assert done.exit_code == 0, done.output
+    assert f"{one.object}: added, and harms nothing" in done.output
+
+
+@pytest.mark.parametrize("change", HARMFUL)
+def test_a_change_that_harms_is_a_difference(change: str, scheduler_dsn: str, reader: str) -> None:
+    with connect(scheduler_dsn) as connection:
+        connection.execute(HARMFUL[change].format(reader=reader).encode())
+    with declared_once():
+        found = catalogue.differences(scheduler_dsn)
+    assert found
+    assert not any(one.harmless for one in found)

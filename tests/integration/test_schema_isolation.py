@@ -10,7 +10,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from migrator.connections.postgres import Connection
-from migrator.schema.security import APPEND_ONLY, DELETED_BY_SERVICE
+from migrator.schema.security import APPEND_ONLY, DELETED_BY_SERVICE, WRITTEN_BY_DISPATCHER
 from tests.schema_rows import LEAST, connect, count, insert
 
 TENANTS = ("a", "b", "*")
@@ -41,7 +41,7 @@ def seen(connection: Connection, table: str) -> set[str]:
 
 
 def changed(connection: Connection, table: str, identity: UUID | int) -> int:
-    column = Identifier("payload" if table.startswith("graph_job") else "extra")
+    column = Identifier({"parallel_triggers": "timing"}.get(table, "payload" if "graph_job" in table else "extra"))
     query = SQL("UPDATE {} SET {} = {} WHERE id = %s").format(Identifier("scheduler", table), column, column)
     return connection.execute(query, (identity,)).rowcount
 
@@ -67,7 +67,7 @@ def test_without_a_tenant_nothing_is_seen_and_nothing_written(tenant: str | None
     with session(dsn, tenant) as connection:
         for table in LEAST:
             assert seen(connection, table) == set(), table
-            if table not in APPEND_ONLY:
+            if table not in APPEND_ONLY | WRITTEN_BY_DISPATCHER:
                 assert changed(connection, table, rows[table, "a"]) == 0
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             insert(connection, "schedules", "a")
@@ -87,17 +87,22 @@ def test_a_transaction_s_setting_ends_with_it(filled: tuple[str, Rows]) -> None:
 def test_a_service_writes_its_own_rows_only(filled: tuple[str, Rows]) -> None:
     dsn, rows = filled
     with session(dsn, "a") as connection:
-        for table in LEAST.keys() - APPEND_ONLY:
+        for table in LEAST.keys() - APPEND_ONLY - WRITTEN_BY_DISPATCHER:
             assert changed(connection, table, rows[table, "a"]) == 1, table
             for other in ("b", "*"):
                 assert changed(connection, table, rows[table, other]) == 0, table
                 if table in DELETED_BY_SERVICE:
                     assert deleted(connection, table, rows[table, other]) == 0, table
-        for table in LEAST:
+        for table in LEAST.keys() - WRITTEN_BY_DISPATCHER:
             insert(connection, table, "a")
             for other in ("b", "*"):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
                     insert(connection, table, other)
+        for table in WRITTEN_BY_DISPATCHER:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+                insert(connection, table, "a")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+                changed(connection, table, rows[table, "a"])
 
 
 def test_a_service_cannot_hand_a_row_to_another_tenant(filled: tuple[str, Rows]) -> None:

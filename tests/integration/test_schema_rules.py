@@ -6,8 +6,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from migrator import states
+from migrator import constraints, states
 from migrator.connections.postgres import Connection
+from tests.schema_dump import BOOKKEEPING, read_tables
 from tests.schema_rows import LEAST, NOW, connect, count, insert
 
 LATER = "2025-11-02T09:00:00+00:00"
@@ -56,6 +57,28 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "graph job in status 9": ("graph_jobs", {"status": 9}, "ck_graph_jobs_status"),
     "graph job event in status 6": ("graph_job_events", {"status": 6}, "ck_graph_job_events_status"),
 }
+OUTSIDE = ("infinity", "-infinity", "0001-12-31 23:59:59.999999+00 BC", "10000-01-01 00:00:00+00")
+"""Times that no value of the tool stands for."""
+FULL = {"integer": 2**31 - 1, "bigint": 2**63 - 1}
+"""Counters to which one cannot be added."""
+REFUSED |= {
+    f"{table.name}.{column.name} at {value}": (table.name, {column.name: value}, f"ck_{table.name}_times")
+    for table in read_tables("scheduler").values()
+    for column in table.columns.values()
+    if column.type == "timestamp with time zone" and table.name not in BOOKKEEPING
+    for value in OUTSIDE
+}
+REFUSED |= {
+    f"{table}.{column} full": (
+        table,
+        {column: FULL[read_tables("scheduler")[table].columns[column].type]},
+        f"ck_{table}_counters",
+    )
+    for table, _, column in (
+        one.partition(".") for one in sorted(constraints.COUNTERS | {"parallel_triggers.fire_count"})
+    )
+}
+EDGES = ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00")
 
 
 @pytest.fixture
@@ -76,6 +99,15 @@ def test_values_outside_the_closed_lists_are_refused(any_scheduler_dsn: str) -> 
             with pytest.raises(psycopg.errors.CheckViolation) as caught:
                 insert(connection, table, **values)
             assert constraint_of(caught.value) == name, what
+
+
+def test_the_first_and_the_last_time_and_the_largest_counters_are_taken(connection: Connection) -> None:
+    for table, values, name in REFUSED.values():
+        if name.endswith("_times"):
+            for edge in EDGES:
+                insert(connection, table, **dict.fromkeys(values, edge))
+        elif name.endswith("_counters"):
+            insert(connection, table, **{column: value - 1 for column, value in values.items()})
 
 
 def test_every_check_has_a_row_that_it_refuses(connection: Connection) -> None:

@@ -140,8 +140,8 @@ def digest(source: Connection, schema: str, table: str) -> Any:  # noqa: ANN401 
 @pytest.mark.parametrize(
     ("system", "fill"),
     [
-        pytest.param("crawler", fill_crawler, marks=pytest.mark.proves("3-A20", "3-A21")),
-        pytest.param("support-center", fill_support_center, marks=pytest.mark.proves("4-D9")),
+        pytest.param("crawler", fill_crawler, marks=pytest.mark.proves("3-A21")),
+        ("support-center", fill_support_center),
     ],
 )
 def test_the_tables_can_be_restored_from_the_target_and_copied_again(

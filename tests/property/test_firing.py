@@ -1,12 +1,14 @@
 """Triggers of any timing, ticked at any moments, against the slots that arithmetic alone names."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migrator.cutover import slots
+from migrator.scheduler import firing
 from tests.unit.scheduler.lifetime import HOUR, MINUTE, SECOND, START, Lifetime, cron, schedule, trigger
 
 LINES = {"* * * * *": MINUTE, "*/5 * * * *": 5 * MINUTE, "0 * * * *": HOUR}
@@ -83,3 +85,52 @@ def _slots(origin: datetime, step: timedelta, after: datetime, until: datetime) 
             found.append(slot)
         slot += step
     return found
+
+
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+ends_of_time = st.sampled_from([FIRST, FIRST + SECOND, FIRST + 2 * HOUR, START, LAST - 2 * HOUR, LAST]) | st.datetimes(
+    timezones=st.just(UTC)
+)
+ZONES = (None, "Pacific/Kiritimati", "Pacific/Niue", "Europe/Berlin")
+WRITTEN = {
+    "debian": "*/5 * * * *",
+    "croniter": "*/5 * * * *",
+    "apscheduler": "*/5 * * * *",
+    "celery": "0 0 29 2 *",
+    "quartz": "0 0 0 * * ?",
+}
+
+
+@st.composite
+def extreme_triggers(draw: st.DrawFn) -> Any:  # noqa: ANN401 - as `trigger`
+    """Return a trigger with any times and lengths that its columns accept."""
+    moments = st.none() | ends_of_time
+    columns: dict[str, Any] = {name: draw(moments) for name in ("start_at", "end_at", "next_fire_at", "last_fire_at")}
+    lengths = st.sampled_from([1, 86_400_000, 2**63 - 1]) | st.integers(1, 2**63 - 1)
+    columns |= {"misfire_policy": draw(policies), "misfire_grace_ms": draw(st.none() | lengths)}
+    kind = draw(st.sampled_from(["cron", "interval", "one_time"]))
+    if kind == "cron":
+        dialect = draw(st.sampled_from(sorted(WRITTEN)))
+        zone = draw(st.sampled_from(ZONES))
+        return trigger(kind=kind, cron_expression=WRITTEN[dialect], cron_dialect=dialect, timezone=zone, **columns)
+    if kind == "one_time":
+        return trigger(kind=kind, run_at=draw(ends_of_time), **columns)
+    anchor = draw(st.sampled_from(["completion", "fixed_rate"]))
+    return trigger(kind=kind, interval_ms=draw(lengths), anchor=anchor, **columns)
+
+
+@given(extreme_triggers(), st.sampled_from([START, FIRST, FIRST + HOUR, LAST]))
+def test_the_slots_of_every_trigger_that_its_columns_accept_can_be_computed(made: Any, now: datetime) -> None:  # noqa: ANN401 - as `trigger`
+    fire = firing.plan(schedule(), made, 0, now)
+    assert len(fire.runs) <= firing.MAX_SLOTS + 1
+    for planned in (
+        fire.trigger.next_fire_at,
+        firing.first_fire(made, now),
+        firing.next_fire(made, now),
+        firing.adopt(made, now).next_fire_at,
+        firing.resumed(made, now).next_fire_at,
+        firing.completed(made, now).next_fire_at,
+        slots.nearest_slot(made, now, HOUR),
+    ):
+        assert planned is None or FIRST <= planned <= LAST
+    assert len(firing.upcoming(made, 5)) <= 5

@@ -12,11 +12,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from migrator import config, telemetry
+from migrator import config
 from migrator.config import (
     MongoSettings,
     PostgresSettings,
     Settings,
+    effective_settings,
     known_keys,
     load_settings,
     load_with_exposed_files,
@@ -26,6 +27,7 @@ from migrator.config import (
 )
 from migrator.durations import NONE, parse_duration
 from migrator.errors import ConfigurationError
+from migrator.redaction import redact
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config.example.toml"
@@ -331,7 +333,7 @@ def test_a_file_that_is_named_must_exist_and_the_usual_one_need_not(
     with pytest.raises(ConfigurationError, match=r"^no configuration file absent\.toml; config\.example\.toml shows"):
         load_settings("absent.toml", {})
     (tmp_path / "config.toml").write_bytes(b"\xff")
-    with pytest.raises(ConfigurationError, match=r"^cannot read config\.toml: UnicodeDecodeError$"):
+    with pytest.raises(ConfigurationError, match=r"^cannot read config\.toml: expected text in UTF-8; byte 0 is not$"):
         load_settings(None, {})
 
 
@@ -358,6 +360,26 @@ def test_a_secret_may_stand_in_the_file_in_a_variable_or_in_a_file_of_its_own(na
     assert resolve(settings_with(name, **{"": SECRET}), {}) == SECRET
     assert resolve(settings_with(name, _env="NAMED"), {"NAMED": SECRET}) == SECRET
     assert resolve(settings_with(name, _file=str(tmp_path / "secret")), {}) == SECRET
+
+
+@pytest.mark.parametrize("said", ["", "_env", "_file"])
+@pytest.mark.parametrize("variable", ["", "_env", "_file"])
+@pytest.mark.parametrize("name", SIDES)
+def test_a_variable_replaces_whatever_the_file_says_of_an_address(
+    name: str, variable: str, said: str, tmp_path: Path
+) -> None:
+    section, _, key = name.partition(".")
+    (tmp_path / "secret").write_text(SECRET)
+    values = {"": SECRET, "_env": "NAMED", "_file": str(tmp_path / "secret")}
+    file = tmp_path / "config.toml"
+    file.write_text(f"[{section}]\n{key}{said} = 'of the file'\n")
+    environment = {"NAMED": SECRET, f"MIGRATOR_{section.upper()}__{key.upper()}{variable.upper()}": values[variable]}
+    assert SIDES[name](load_settings(file, environment), environment) == SECRET
+    origins = {one.key: one.origin for one in effective_settings(str(file), environment)}
+    assert str(file) not in origins.values(), "nothing of the file is in force"
+    twice = environment | {f"MIGRATOR_{section.upper()}__{key.upper()}{other}": "x" for other in ("", "_ENV")}
+    with pytest.raises(ConfigurationError, match=f"{name} is given more than once"):
+        SIDES[name](load_settings(str(file), twice), twice)
 
 
 @pytest.mark.parametrize("name", SIDES)
@@ -390,7 +412,7 @@ def test_a_secret_that_cannot_be_found_says_where_was_looked(name: str) -> None:
     ],
 )
 def test_credentials_are_taken_out_of_what_is_said(text: str) -> None:
-    said = telemetry.redact(text)
+    said = redact(text)
     assert SECRET not in said
     assert "and more" not in said
     assert "***" in said
@@ -398,7 +420,7 @@ def test_credentials_are_taken_out_of_what_is_said(text: str) -> None:
 
 def test_what_is_no_credential_stays() -> None:
     text = "the source cannot be reached: db:27017 (mongodb://db:27017/x?replicaSet=rs0)"
-    assert telemetry.redact(text) == text
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize(

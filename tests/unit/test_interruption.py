@@ -82,6 +82,7 @@ UNHURRIED: list[tuple[str, ...]] = [
     ("cutover", "run"),
     ("cutover", "abort"),
     ("cutover", "finish"),
+    ("cutover", "release-source"),
     ("rollback", "run"),
     ("scheduler", "run"),
 ]

@@ -3,19 +3,37 @@
 import ast
 import asyncio
 import inspect
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import current_thread
 from typing import Any, cast
+from uuid import UUID
 
+import msgspec
 import pytest
 
 import migrator
-from migrator import AsyncScheduler, ConflictError, Schedule, Scheduler, Worker, prepare
+from migrator import (
+    AsyncScheduler,
+    ConflictError,
+    NotFoundError,
+    Run,
+    Schedule,
+    ScheduleQuery,
+    Scheduler,
+    ScheduleRequest,
+    UsageError,
+    Worker,
+    errors,
+    prepare,
+)
 from migrator.store.protocols import Preparable, Store
+from migrator.store.queue import Claim
 from migrator.store.shadow_reads import ShadowedStore
 from tests.contract.memory.store import MemoryStore
 from tests.store_postgres import schedule
@@ -27,8 +45,7 @@ TOOL = ("cli", "cutover", "embedded", "parity", "pipeline", "report", "schema", 
 def imported() -> dict[str, str]:
     """Return each name that type checkers see, with the module that it comes from."""
     tree = ast.parse(Path(migrator.__file__).read_text())
-    [block] = [node for node in tree.body if isinstance(node, ast.If)]
-    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     found = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in found for alias in node.names}
 
@@ -47,7 +64,131 @@ def test_every_name_is_there_and_has_a_docstring(name: str) -> None:
 
 def test_another_name_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Facade'"):
-        migrator.Facade  # noqa: B018 - reading it is the test
+        migrator.Facade  # type: ignore[attr-defined] # noqa: B018 - reading it is the test
+
+
+def test_a_type_checker_reports_a_name_that_is_not_there(tmp_path: Path) -> None:
+    """As an application's type checker sees the package; what it imports is not followed, to be quick."""
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text("from migrator import Nonsense, Scheduler\nimport migrator\nmigrator.Facade\nScheduler\n")
+    command = [sys.executable, "-m", "mypy", "--no-incremental", "--follow-imports=skip", "--config-file="]
+    done = subprocess.run(
+        [*command, snippet, migrator.__file__], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    reported = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("snippet.py")]
+    assert reported == [
+        'error: Module "migrator" has no attribute "Nonsense"  [attr-defined]',
+        'error: Module has no attribute "Facade"  [attr-defined]',
+    ]
+
+
+def test_every_error_that_a_page_names_can_be_imported() -> None:
+    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    named = {name for page in pages for name in re.findall(r"`(\w+Error)`", page.read_text())}
+    ours = {name for name, error in vars(errors).items() if isinstance(error, type)}
+    assert len(named & ours) > 10
+    assert named & ours <= {*migrator.__all__}
+    assert ours - {*migrator.__all__} == {"UnexpectedError"}, "what the tool alone raises, at the end of a process"
+
+
+def methods(of: type) -> dict[str, list[inspect.Parameter]]:
+    """Return the parameters of each public method, ``self`` left out."""
+    return {
+        name: list(inspect.signature(function).parameters.values())[1:]
+        for name, function in vars(of).items()
+        if inspect.isfunction(function) and not name.startswith("_")
+    }
+
+
+GIVEN: dict[str, Any] = {
+    "schedule_id": UUID(int=1),
+    "run_id": UUID(int=1),
+    "request": ScheduleRequest(name="n", handler_name="h", created_by="me", cron="* * * * *"),
+    "event": "e",
+    "handler_name": "h",
+    "worker_id": "w",
+    "enabled": True,
+    "handlers": [],
+}
+"""Parameter → a value of its type, for those that have no default."""
+OF_ANY_TYPE = {"payload", "data", "result"}
+
+
+def parameters() -> Iterator[tuple[str, str]]:
+    for name, listed in methods(Scheduler).items():
+        for parameter in listed:
+            if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in OF_ANY_TYPE:
+                yield name, parameter.name
+
+
+@pytest.mark.parametrize(("method", "parameter"), [*parameters()])
+def test_a_wrong_type_is_refused_before_anything_is_asked(method: str, parameter: str) -> None:
+    with MemoryStore() as store:
+        needed = [one.name for one in methods(Scheduler)[method] if one.default is one.empty]
+        named = {name: GIVEN[name] for name in needed if name in GIVEN} | {parameter: object()}
+        if {*needed} - named.keys() - {"changes"}:
+            named["claim"] = Claim(run=cast("Run", object()), schedule=None)
+        with pytest.raises(UsageError, match=rf"^{parameter} must be .*, not object$"):
+            getattr(Scheduler(cast("Store", store), "a"), method)(**named)
+
+
+@pytest.mark.parametrize("field", [*ScheduleRequest.__struct_fields__])
+def test_a_wrong_type_in_a_request_is_refused(field: str) -> None:
+    wrong = msgspec.structs.replace(GIVEN["request"], **{field: object()})
+    with MemoryStore() as store, pytest.raises(UsageError, match=f"^{field} must be |^a payload is no JSON value"):
+        Scheduler(cast("Store", store), "a").schedule(wrong)
+
+
+@pytest.mark.parametrize("field", [*ScheduleQuery.__struct_fields__])
+def test_a_wrong_type_in_a_query_is_refused(field: str) -> None:
+    with MemoryStore() as store, pytest.raises(UsageError, match=f"^{field} must be "):
+        Scheduler(cast("Store", store), "a").list(ScheduleQuery(**{field: cast("Any", object())}))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Scheduler(cast("Store", MemoryStore()), cast("Any", 5)),
+        lambda: migrator.open_store(cast("Any", {"postgres": {}})),
+        lambda: migrator.load_settings(cast("Any", 5)),
+        lambda: migrator.load_settings({}, cast("Any", 5)),
+        lambda: Worker(cast("Any", {}), migrator.Registry()),
+        lambda: Worker(migrator.Settings(), cast("Any", {})),
+        lambda: Worker(migrator.Settings(), migrator.Registry(), tenants=cast("Any", "a")),
+        lambda: migrator.Registry().register(cast("Any", 5), print),
+    ],
+    ids=["client", "store", "settings", "environment", "worker", "registry", "tenants", "handler"],
+)
+def test_a_wrong_type_is_an_error_of_the_tool_everywhere(call: Callable[[], object]) -> None:
+    with pytest.raises(UsageError, match=r"\w+ must be "):
+        call()
+
+
+NOTHING_THERE = {"get": None, "get_execution": None}
+"""Methods that answer an id that does not exist without an error, as their line on the page says."""
+
+
+@pytest.mark.parametrize(
+    "method", [name for name, first in parameters() if first in ("schedule_id", "run_id") and name != "on_event"]
+)
+def test_an_id_that_does_not_exist_is_answered_as_the_page_says(method: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    line, *_ = re.findall(rf"^- `{method}\(.*", page.partition("### `Scheduler`")[2], flags=re.MULTILINE)
+    assert ("None if there is none" in line) == (method in NOTHING_THERE)
+    named = {
+        one.name: GIVEN[one.name]
+        for one in methods(Scheduler)[method]
+        if one.default is one.empty and one.name in GIVEN
+    }
+    if method == "reschedule":
+        named["cron"] = "* * * * *"
+    with MemoryStore() as store:
+        call = partial(getattr(Scheduler(cast("Store", store), "a"), method), **named)
+        if method in NOTHING_THERE:
+            assert call() is NOTHING_THERE[method]
+        else:
+            with pytest.raises(NotFoundError, match=r"^no (schedule|run) "):
+                call()
 
 
 def modules_after(code: str) -> set[str]:
@@ -103,20 +244,12 @@ def test_a_store_with_shadow_reads_is_prepared_and_closed_like_the_one_behind_it
     assert prepare(ShadowedStore(MemoryStore(), MemoryStore), lambda _: True) == []
 
 
-def methods(of: type) -> dict[str, list[inspect.Parameter]]:
-    """Return the parameters of each public method, ``self`` left out."""
-    return {
-        name: list(inspect.signature(function).parameters.values())[1:]
-        for name, function in vars(of).items()
-        if inspect.isfunction(function) and not name.startswith("_")
-    }
-
-
 def test_the_asynchronous_client_has_every_method_with_the_same_parameters() -> None:
     assert methods(AsyncScheduler) == methods(Scheduler)
     assert all(inspect.iscoroutinefunction(getattr(AsyncScheduler, name)) for name in methods(Scheduler))
 
 
+@pytest.mark.proves("5-A1")
 def test_the_asynchronous_client_answers_from_a_thread_of_its_pool() -> None:
     store = cast("Store", MemoryStore())
     threads: list[str] = []

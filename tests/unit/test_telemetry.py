@@ -12,7 +12,8 @@ import pytest
 
 from migrator import telemetry
 from migrator.progress import Progress
-from migrator.telemetry import bytes_text, redact, waiting
+from migrator.redaction import redact
+from migrator.telemetry import bytes_text, waiting
 
 COLOURS = re.compile(r"\x1b\[(3[0-9]|9[0-7])")
 

@@ -73,7 +73,9 @@ def write_metrics(path: Path, metrics: TailMetrics) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(prometheus_text(samples(metrics)), encoding="utf-8")
+        beside.unlink(missing_ok=True)
+        with beside.open("x", encoding="utf-8") as file:  # never through a link that another user has put there
+            file.write(prometheus_text(samples(metrics)))
         beside.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write the metrics file {path}: {error.strerror or type(error).__name__}") from None
@@ -81,7 +83,11 @@ def write_metrics(path: Path, metrics: TailMetrics) -> None:
 
 def require_writable(path: Path) -> None:
     """Raise ``UsageError`` if a metrics file could not be written: no such folder, or no right to write into it."""
-    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+    try:
+        wrong = not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir()
+    except (OSError, ValueError):  # a name that the file system does not take
+        wrong = True
+    if wrong:
         raise UsageError(
             f"cannot write the metrics file {path}: its folder is missing or may not be written, or it is one"
         )

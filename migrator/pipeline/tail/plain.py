@@ -135,6 +135,8 @@ class PlainResult(msgspec.Struct, kw_only=True):
     """Those whose change was applied."""
     written: int = 0
     """Rows that were different."""
+    failure: str = ""
+    """Why all of them are left, as a sentence; empty: nothing failed."""
 
 
 def can_be_plain(collection: Collection) -> bool:

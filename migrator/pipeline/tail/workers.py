@@ -12,6 +12,7 @@ the death of a worker, no transaction of a lost worker can still write what it r
 import multiprocessing
 import os
 import signal
+import time
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
@@ -27,14 +28,17 @@ from migrator.connections import advisory_locks
 from migrator.pipeline.executors import collector_paused, end_with_parent, interruption_blocked
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import TAIL_KEY
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, reason_of
 from migrator.pipeline.tail.conditions import write_permission
 from migrator.pipeline.tail.plain import PlainApplier, PlainResult
 from migrator.store.postgres.epoch import require_forward
-from migrator.telemetry import shield_streams
+from migrator.telemetry import say, shield_streams
 
 LEAST_DOCUMENTS = 100
 """Documents of a batch, for each worker, from which on it is worth asking them."""
+TELL_EVERY_S = 60.0
+"""How often the same failure of workers is said."""
+LOST = "its process ended"
 END_S = 1.0
 """How long an idle worker has to end by itself."""
 
@@ -92,6 +96,15 @@ class Workers:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._workers: list[_Worker] = []
+        self._told: dict[str, float] = {}
+        """Why workers failed, with the time at which that was said."""
+
+    def _tell(self, failure: str) -> None:
+        """Say why a worker did not apply what it was given: each reason once a while, since it may stay for hours."""
+        now = time.monotonic()
+        if now - self._told.get(failure, float("-inf")) >= TELL_EVERY_S:
+            self._told[failure] = now
+            say(f"tail: a worker applied nothing: {failure}; the tail applies its share by itself", level="warning")
 
     def close(self) -> None:
         """End the processes."""
@@ -133,7 +146,10 @@ class Workers:
                     done: PlainResult = cast("Pipe", pipe).recv()
                 except (EOFError, OSError):
                     total.left += some
+                    self._tell(LOST)
                     continue
+                if done.failure:
+                    self._tell(done.failure)
                 total.left += done.left
                 total.applied += done.applied
                 total.written += done.written
@@ -149,6 +165,14 @@ def _serve(pipe: Pipe, settings: Settings, parent: int) -> None:
         pipe.send(None)
         while True:
             pipe.send(service.apply(pipe.recv()))
+
+
+def _failure(error: Exception) -> str:
+    """Return an error as a sentence without credentials and without values."""
+    try:
+        return reason_of(error)
+    except Exception as unforeseen:  # noqa: BLE001 - what no driver and no part of the tool raises on purpose
+        return f"unforeseen: {type(unforeseen).__name__}"
 
 
 class _Service:
@@ -174,11 +198,11 @@ class _Service:
                 self._sessions = Sessions(self._settings)
             with collector_paused():
                 return self._applied(self._sessions, task)
-        except Exception:  # noqa: BLE001 - whatever it is, the tail's own process is the one that reports it
+        except Exception as error:  # noqa: BLE001 - the tail's own process meets it again, or does without this one
             with suppress(Exception):
                 self.close()
             self._applier = self._sessions = None
-            return PlainResult(left=task.source_ids)
+            return PlainResult(left=task.source_ids, failure=_failure(error))
 
     def _applied(self, sessions: Sessions, task: PlainTask) -> PlainResult:
         with sessions.target.transaction():

@@ -35,6 +35,7 @@ def _of_run(column: str, condition: str = "true") -> str:
     """Return the SQL of a column of the run that came with the schedule's own document."""
     return (
         f"(SELECT {column} FROM scheduler.runs r WHERE r.schedule_id = schedules.id"  # noqa: S608 - literals of this file
+        " AND r.tenant_id = schedules.tenant_id"
         f" AND r.source = schedules.source AND r.source_id = schedules.source_id AND {condition})"
     )
 

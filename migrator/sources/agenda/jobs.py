@@ -17,6 +17,7 @@ from bson.code import Code
 from bson.objectid import ObjectId
 
 from migrator import cron, states
+from migrator.constraints import most_of
 from migrator.cron.agenda import interval_ms
 from migrator.records import Run, Schedule, Trigger
 from migrator.sources.agenda import variants
@@ -51,7 +52,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_LABEL: Final = 100
 """Characters; the name of a schedule is indexed."""
 _LIMIT: Final = 2**63
-_MAX_ATTEMPT: Final = 2**31 - 1
+_MAX_ATTEMPT: Final = most_of("runs.attempt")
 _ALL_DIGITS: Final = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*", re.ASCII)
 
 

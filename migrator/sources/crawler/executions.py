@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.records import Run, Schedule
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import JobExecution
@@ -53,7 +54,7 @@ def decode(row: Row, context: Context) -> Decoded:
         **origin.columns(Run),
         schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, key_text({"id": execution.job_id})),
         run_number=number,
-        attempt=None if attempt is None or attempt == 2**31 - 1 else attempt + 1,
+        attempt=attempt + 1 if attempt is not None and attempt < most_of("runs.attempt") else None,
         cause="retry" if attempt else None,
         state=state,
         created_at=started,

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.constraints import most_of
 from migrator.sources.rows import Aware, Count, Number, RowShape
 from migrator.sources.shapes import Int64
 
@@ -35,7 +36,7 @@ class Job(RowShape, kw_only=True):
     is_paused: bool | None = None
     max_retries: Count | None = None
     retry_backoff_seconds: Count | None = None
-    current_retry_count: Count | None = None
+    current_retry_count: Annotated[int, msgspec.Meta(ge=0, le=most_of("schedules.retry_count"))] | None = None
     lock_token: UUID | None = None
     lock_acquired_at: Aware | None = None
     paused_at: Aware | None = None
@@ -48,7 +49,7 @@ class JobExecution(RowShape, kw_only=True):
 
     id: UUID
     job_id: UUID
-    execution_number: Number
+    execution_number: Annotated[int, msgspec.Meta(ge=-(2**31), le=most_of("runs.run_number"))]
     status: str
     started_at: Aware
     completed_at: Aware | None = None

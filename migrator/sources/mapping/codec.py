@@ -90,7 +90,7 @@ class _Place:
     """A path at which a field is read."""
 
     def __init__(self, codec: "Codec", field: Field, path: str, attribute: str) -> None:
-        here = msgspec.structs.replace(field, path=path)
+        here = msgspec.structs.replace(field, path=path, also=())
         self.path = path
         self.get = _getter(attribute)
         self.targets = tuple(
@@ -234,7 +234,8 @@ class _Writer:
         self._is_plain = bool(entries) and not self._functions and all(table == owner for (table, _), *_ in entries)
         flat = [(table, name) for table, names in (*columns.items(), *objects.items()) for name in names]
         flat += [("", str(index)) for index in range(len(self._functions))]
-        positions = [flat.index(place) for place, *_ in entries]
+        first = {place: index for index, place in reversed([*enumerate(flat)])}
+        positions = [first[place] for place, *_ in entries]
         self._pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else tuple
         self._write = compiled.writing([((*parents, name), write) for _, name, parents, write in entries])
         self._nothing = (None,) * len(entries)
@@ -759,9 +760,12 @@ def _keeps_uuids(mapping: SourceMapping, mapped: Mapped, table: str) -> bool:
 
 def _first_feeding(mapping: SourceMapping, table: str) -> str:
     """Return the collection whose documents keep their UUIDs: the first with this first table, else with this table."""
-    shapes = [(one.name, shape.tables) for one in mapping.collections for shape in one.shapes()]
-    first = (name for name, fed in shapes if fed[:1] == (table,))
-    return next(first, next((name for name, fed in shapes if table in fed), ""))
+
+    def shapes() -> Iterator[tuple[str, tuple[str, ...]]]:
+        return ((one.name, shape.tables) for one in mapping.collections for shape in one.shapes())
+
+    first = next((name for name, fed in shapes() if fed[:1] == (table,)), None)
+    return next((name for name, fed in shapes() if table in fed), "") if first is None else first
 
 
 def _reference_reader(mapping: SourceMapping, field: Field, column: str) -> Reader:
@@ -791,15 +795,16 @@ def _reference_reader(mapping: SourceMapping, field: Field, column: str) -> Read
 
 def _getter(attribute: str) -> Callable[[Any], Any]:
     """Return the function that reads an attribute; None if a document on the way to it is absent or null."""
-    first, _, rest = attribute.partition(".")
-    get = attrgetter(first)
-    if not rest:
-        return get
-    inner = _getter(rest)
+    names = attribute.split(".")
+    if len(names) == 1:
+        return attrgetter(attribute)
 
     def read_inner(found: Any) -> Any:  # noqa: ANN401 - the value of a field
-        held = get(found)
-        return None if held is None else inner(held)
+        for name in names:
+            found = getattr(found, name)
+            if found is None:
+                break
+        return found
 
     return read_inner
 
@@ -816,7 +821,7 @@ def _shape_of(collection: str, fields: Sequence[Field]) -> tuple[type[Shape], di
             place = tree
             for parent in parents:
                 place = place.setdefault(parent, {})
-            place[name] = msgspec.structs.replace(field, path=path)
+            place[name] = msgspec.structs.replace(field, path=path, also=())
     attributes: dict[str, str] = {}
     return _struct_of(collection, tree, "", attributes), attributes
 

@@ -82,6 +82,15 @@ SHAPES: Final[Mapping[str, Any]] = {
 }
 """Converter to the type of a field, as ``shapes.read`` checks it; the others depend on more of the field."""
 
+_HELD: Final[Mapping[str, Any]] = {
+    "list": list[Any],
+    "object": dict[str, Any],
+    "keywords": dict[str, Any],
+    "text": str,
+    "flag": bool,
+}
+"""What a JSON value must be to its type."""
+
 COLUMN_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset({"text"}),
     "cron": frozenset({"text"}),
@@ -114,6 +123,8 @@ def shape_of(field: Field) -> Any:  # noqa: ANN401 - an annotation
             found = field.shape if field.required or field.shape is Any else field.shape | None
         case "words" if field.type is not None:
             found = _NUMBER
+        case "json" if field.holds is not None:
+            found = _HELD[field.holds] | None
         case "time":
             found = _TIMES.get(field.encoding, _NUMBER)
         case "period":
@@ -142,9 +153,10 @@ def inner_paths(field: Field) -> tuple[str, ...]:
 def reader(field: Field, column: str) -> Reader | None:
     """Return the function that reads a field for this column (``table.column``); None: the value as it is.
 
-    It returns None for a value that stands for none. The type of a number with a shape has its bounds.
+    It returns None for a value that stands for none. The type of a number with a shape has its bounds, but for a
+    counter's.
     """
-    if field.converter == "number" and field.shape is not None:
+    if field.converter == "number" and field.shape is not None and column not in constraints.COUNTERS:
         return None
     return _READERS[field.converter](field, column)
 
@@ -463,6 +475,8 @@ def _cron_fields_writer(field: Field) -> Writer:
 
 def _json_reader(field: Field, column: str) -> Reader | None:
     path = field.path.split(".")
+    if field.holds == "keywords":
+        return _keywords_reader(field, column)
     if tables.member_of(column):
         return None  # encoded with the other members
     if field.respelled:
@@ -473,6 +487,24 @@ def _json_reader(field: Field, column: str) -> Reader | None:
         [name] = path
         return lambda _value, reading: jsonb.encode(reading.document[name])
     return lambda _value, reading: jsonb.encode(value_at(reading.document, path))
+
+
+def _keywords_reader(field: Field, column: str) -> Reader:
+    is_member = bool(tables.member_of(column))
+
+    def read(value: object, _reading: Reading) -> object:
+        if not _are_keywords(value):
+            raise Rejected("wrong-type", field.path, "an object without names that begin with $")
+        return value if is_member else jsonb.encode(value)
+
+    return read
+
+
+def _are_keywords(value: object) -> bool:
+    """Tell whether no object in a value has a name that begins with ``$``."""
+    if isinstance(value, dict):
+        return not any(name.startswith("$") for name in value) and all(map(_are_keywords, value.values()))
+    return not isinstance(value, list) or all(map(_are_keywords, value))
 
 
 def _respelling_reader(field: Field) -> Reader:

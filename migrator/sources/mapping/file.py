@@ -7,16 +7,17 @@ import difflib
 import hashlib
 import math
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
 
 from migrator import constraints, cron
-from migrator.config import lowered, nearest
+from migrator.config import nearest, parse_toml
 from migrator.errors import ConfigurationError
+from migrator.files import UnreadableError, read_text
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import (
@@ -24,6 +25,7 @@ from migrator.sources.mapping.language import (
     Converter,
     Encoding,
     Field,
+    Holds,
     Mapped,
     NumberType,
     SourceMapping,
@@ -43,7 +45,7 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "flag": ("also", "default", "written", "nulls"),
     "text": ("also", "trim", "default", "written", "nulls"),
     "texts": ("also", "nulls"),
-    "json": ("also", "nulls"),
+    "json": ("also", "holds", "nulls"),
     "json-text": ("also", "spaced", "nulls"),
     "cron": ("also", "dialect", "local", "nulls"),
     "cron-fields": ("members", "dialect", "local", "fixed"),
@@ -97,10 +99,19 @@ _CONVERTERS: Final = tuple(one for one in get_args(Converter) if one != "column"
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
     "unit": get_args(Unit),
+    "holds": get_args(Holds),
     "type": get_args(NumberType),
 }
 LARGEST: Final = 1_000_000
 """Bytes of a mapping file."""
+LONGEST_LINE: Final = 10_000
+"""Characters."""
+MOST_ENTRIES: Final = 10_000
+"""Keys and members of lists of a file, taken together."""
+DEEPEST: Final = 100
+"""Levels of a file, and members of a field's path: documents of MongoDB have no more."""
+MOST_MISTAKES: Final = 100
+"""That are reported at once."""
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
@@ -109,7 +120,11 @@ _UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
-_ASSIGNMENT: Final = re.compile(r"""\s*(?P<path>(?:"[^"]*"|'[^']*'|[A-Za-z0-9_.\s-])+?)\s*=""")
+_ASSIGNMENT: Final = re.compile(
+    r"""\s*(?P<path>(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
+)
+"""No character can be read as two parts of it, so that its time grows with the line alone."""
+_TOO_DEEP: Final = re.compile(rf"""(?:\.\s*+(?:"[^"]*+"|'[^']*+'|[A-Za-z0-9_-]++)\s*+){{{DEEPEST}}}""")
 _PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
 _DEFAULTS: Final[Mapping[str, type]] = {"text": str, "zone": str, "flag": bool} | dict.fromkeys(
     ("number", "duration"), int
@@ -132,40 +147,70 @@ def read_mapping(path: Path, taken: Sequence[str] = ()) -> SourceMapping:
     Raises ``ConfigurationError`` with every mistake of the file, each with its line.
     """
     text = _read(path)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LONGEST_LINE:
+            raise ConfigurationError(
+                f"the mapping {path} cannot be read: line {number} is longer than {LONGEST_LINE:,} characters"
+            )
+        if _TOO_DEEP.search(line):  # before the parser, whose time grows with the square of the names of a key
+            raise ConfigurationError(
+                f"the mapping {path} cannot be read: line {number} has a path of more than {DEEPEST} members"
+            )
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"the mapping {path} is not TOML: {lowered(str(error))}") from None
-    except RecursionError:
-        raise ConfigurationError(f"the mapping {path} cannot be read: its values lie too deep in one another") from None
+        tree = parse_toml(text)
+    except ValueError as error:
+        raise ConfigurationError(f"the mapping {path} is not TOML: {error}") from None
     reading = _Reading(tree, taken)
     mapping = reading.mapping()
-    if reading.mistakes:
+    if mapping is None:
         lines = _lines(text)
         placed = sorted((_line_of(lines, key), message) for key, message in reading.mistakes)
-        raise ConfigurationError(
-            f"the mapping {path} cannot be used\n" + "\n".join(f"{path}:{line}: {message}" for line, message in placed)
-        )
+        reported = [f"{path}:{line}: {message}" for line, message in placed]
+        if len(placed) == MOST_MISTAKES:
+            reported.append(f"{path}: no more than {MOST_MISTAKES} mistakes are reported at once")
+        raise ConfigurationError(f"the mapping {path} cannot be used", lines=reported)
     return mapping
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file; one that is no regular file could have no end, and a large one is no mapping."""
+    """Return the text of a file; a large one is no mapping."""
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigurationError(f"cannot read the mapping {path}: expected a regular file")
-        if path.stat().st_size > LARGEST:
-            raise ConfigurationError(f"the mapping {path} is too large: expected at most {LARGEST:,} bytes")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"cannot read the mapping {path}: byte {error.start} is not UTF-8") from None
+        return read_text(path, most=LARGEST)
+    except UnreadableError as error:
+        raise ConfigurationError(f"cannot read the mapping {path}: {error}") from None
 
 
 def _version(mapping: SourceMapping) -> int:
     digest = hashlib.sha256(msgspec.json.encode(mapping, order="sorted")).digest()
     return int.from_bytes(digest[:4], "big") >> 1
+
+
+class _EnoughMistakesError(Exception):
+    """As many mistakes were found as are reported; never leaves this module."""
+
+
+def _check_size(tree: Mapping[str, Any], wrong: Callable[[Key, str], None]) -> None:
+    """Report a tree that is deeper, or has more entries, than a mapping can need."""
+    entries = 0
+    level: list[tuple[Key, Any]] = [((), tree)]
+    for _ in range(DEEPEST):
+        inner = [
+            ((*key[:DEEPEST], *name), value)
+            for key, held in level
+            for name, value in (
+                (((one,), value) for one, value in held.items())
+                if isinstance(held, dict)
+                else (((), one) for one in held)
+            )
+        ]
+        entries += len(inner)
+        if entries > MOST_ENTRIES:
+            wrong((), f"expected at most {MOST_ENTRIES:,} keys and members of lists in a mapping")
+            return
+        level = [(key, value) for key, value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    wrong(level[0][0], f"expected at most {DEEPEST} levels of keys and lists in one another")
 
 
 class _Reading:
@@ -175,8 +220,16 @@ class _Reading:
         self._tree, self._taken = tree, taken
         self.mistakes: list[tuple[Key, str]] = []
 
-    def mapping(self) -> SourceMapping:
-        """Return the mapping; it is of use only if there are no mistakes."""
+    def mapping(self) -> SourceMapping | None:
+        """Return the mapping; None if there are ``mistakes``."""
+        try:
+            _check_size(self._tree, self._wrong)
+            mapping = None if self.mistakes else self._mapping()
+        except _EnoughMistakesError:
+            return None
+        return None if self.mistakes else mapping
+
+    def _mapping(self) -> SourceMapping:
         self._known_keys((), self._tree, ("source", "collections"))
         source = self._table(("source",), self._tree.get("source"))
         name, documents = self._name(source), source.get("documents", "")
@@ -193,6 +246,8 @@ class _Reading:
 
     def _wrong(self, key: Key, message: str) -> None:
         self.mistakes.append((key, message))
+        if len(self.mistakes) == MOST_MISTAKES:
+            raise _EnoughMistakesError
 
     def _table(self, key: Key, value: object) -> Mapping[str, Any]:
         if isinstance(value, dict):
@@ -217,6 +272,8 @@ class _Reading:
 
     def _collection(self, name: str, held: Mapping[str, Any]) -> Mapped:
         section: Key = ("collections", name)
+        if not name or "\0" in name:
+            self._wrong(section, f"collection {name!r}: expected a name, without the character NUL")
         key = self._key(section, held.get("key", []))
         if "kinds" not in held:
             shape = msgspec.structs.replace(self._shape(section, held, "key"), key=key)
@@ -268,6 +325,7 @@ class _Reading:
         if not isinstance(value, dict) or not isinstance(value.get("path"), str) or not value["path"]:
             self._wrong(key, f'{where}when: expected {{ path = "field", … }}')
             return None
+        self._check_depth(value["path"], key, f"{where}when: ")
         self._known_keys(key, value, ("path", "present", "absent", "equals", "begins"), f"{where}when: ")
         conditions = [name for name in ("present", "absent", "equals", "begins") if name in value]
         if len(conditions) != 1:
@@ -335,7 +393,7 @@ class _Reading:
         return tuple(dict.fromkeys(known))
 
     def _fields(self, section: Key, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
-        filled: dict[str, str] = {}
+        filled = _Filled()
         tenants: list[str] = []
         for path, options, key in _leaves(held, "", (*section, "fields")):
             where = f"field {path} of {_label(section)}: "
@@ -346,10 +404,10 @@ class _Reading:
             if field is None:
                 continue
             for column in field.columns:
-                other = next((one for one in filled if _overlap(one, column)), None)
+                other = filled.by(column)
                 if other is not None:
-                    self._wrong(key, f"{where}{column} is filled by the field {filled[other]} already")
-                filled.setdefault(column, path)
+                    self._wrong(key, f"{where}{column} is filled by the field {other} already")
+                filled.add(column, path)
             if field.converter == "tenant":
                 tenants.append(path)
                 if len(tenants) > 1:
@@ -466,10 +524,17 @@ class _Reading:
 
     def _check_names(self, path: str, options: Mapping[str, Any], key: Key, where: str) -> None:
         named = [options.get(option) for option in ("number", "unit_from")]
-        listed = [one for option in _LISTS for one in options.get(option) or ()]
+        lists = [options[option] for option in _LISTS if isinstance(options.get(option), list)]
+        listed = [one for some in lists for one in some]
         for name in (path, *named, *listed):
             if isinstance(name, str) and _UNREADABLE.search(name):
                 self._wrong(key, f"{where}a name with a quotation mark, \\ or a control character is not read")
+            elif isinstance(name, str):
+                self._check_depth(name, key, where)
+
+    def _check_depth(self, path: str, key: Key, where: str) -> None:
+        if path.count(".") >= DEEPEST:
+            self._wrong(key, f"{where}expected a path of at most {DEEPEST} members")
 
     def _check_types(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
         for option in _NEEDED.get(named, ()):
@@ -565,10 +630,11 @@ class _Reading:
             self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}, numbers in quotes too')
             return {}
         listed = constraints.WORDS.get(columns[0]) if columns else None
+        worded = {value for value in words.values() if isinstance(value, str)}
         for value, word in given.items():
             if listed is not None and value not in listed:
                 self._wrong(key, f"{where}write_as: {columns[0]} has no word {value}{nearest(value, listed)}")
-            elif value in words.values():
+            elif value in worded:
                 self._wrong(key, f"{where}write_as: {value} has a word already")
             if word not in words:
                 self._wrong(key, f"{where}write_as: {word} is not among the words{nearest(word, list(words))}")
@@ -609,6 +675,8 @@ class _Reading:
         field, equals, value = held.get("if", ""), held.get("equals"), held.get("value")
         if not isinstance(field, str):
             self._wrong(key, f"{where}if: expected the path of a field")
+        else:
+            self._check_depth(field, key, f"{where}if: ")
         if equals is not None and (not field or type(equals) not in (str, int, float, bool)):
             self._wrong(key, f"{where}equals: expected a text, a number or a bool, beside if")
         if not _fits(column, value):
@@ -639,7 +707,7 @@ class _Reading:
     def _rows(
         self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
     ) -> Mapping[str, tuple[str, ...]]:
-        paths = [field.path for field in fields]
+        paths = {field.path: None for field in fields}
         found: dict[str, tuple[str, ...]] = {}
         for table, value in held.items():
             key: Key = (*section, "rows", table)
@@ -679,12 +747,11 @@ class _Reading:
 
     def _check_paths(self, key: Key, fields: Sequence[Field]) -> None:
         collection = _label(key)
-        paths = {path for field in fields for path in (field.path, *field.also)}
-        if len(paths) < sum(1 + len(field.also) for field in fields):
-            for path in sorted({path for field in fields for path in field.also if _count(path, fields) > 1}):
-                self._wrong((*key, "fields", path), f"collection {collection}: also: {path} is read twice")
+        paths = Counter(path for field in fields for path in (field.path, *field.also))
+        for path in sorted({path for field in fields for path in field.also if paths[path] > 1}):
+            self._wrong((*key, "fields", path), f"collection {collection}: also: {path} is read twice")
         for path in sorted(paths):
-            outer = next((other for other in paths if path.startswith(f"{other}.")), None)
+            outer = next((other for other in _outer(path) if other in paths), None)
             if outer is not None:
                 place = (*key, "fields", path)
                 self._wrong(
@@ -719,11 +786,7 @@ def _listed(value: object, known: Sequence[str]) -> str:
 
 def _distinct(words: Mapping[str, Any]) -> list[Any]:
     """Return the values of words, each once; TOML may have put a list or a table there."""
-    found: list[Any] = []
-    for word in words.values():
-        if not any(type(one) is type(word) and one == word for one in found):
-            found.append(word)
-    return found
+    return list({(type(word), str(word)): word for word in words.values()}.values())
 
 
 def _label(section: Key) -> str:
@@ -744,17 +807,35 @@ def _columns_filled(fields: Sequence[Field]) -> Iterator[str]:
     return (column for field in fields for column in field.columns)
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Tell whether two columns are the same, or one is a member of the other."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+class _Filled:
+    """Columns, and members of columns, with the path of the field that fills each."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, str] = {}
+        self._within: dict[str, str] = {}
+        """Column to the path of the first field that fills a member of it."""
+
+    def add(self, column: str, path: str) -> None:
+        """Note the field of a column; the first one of a column stays."""
+        self._paths.setdefault(column, path)
+        for outer in _outer(column):
+            self._within.setdefault(outer, path)
+
+    def by(self, column: str) -> str | None:
+        """Return the path of a field that fills a column, a member of it, or what it is a member of."""
+        around = (self._paths.get(outer) for outer in _outer(column))
+        return self._paths.get(column) or self._within.get(column) or next((path for path in around if path), None)
+
+
+def _outer(path: str) -> Iterator[str]:
+    """Yield the paths that lie around a path, the nearest first."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def _takes_any_text(column: str) -> bool:
     return column not in constraints.WORDS and tables.type_of(column) == "text"
-
-
-def _count(path: str, fields: Sequence[Field]) -> int:
-    return sum((path == field.path) + field.also.count(path) for field in fields)
 
 
 def _converter_of(column: str, options: Mapping[str, Any]) -> str:
@@ -805,7 +886,10 @@ def _constant_leaves(held: Mapping[str, Any], key: Key) -> Iterator[tuple[str, A
 
 
 def _lines(text: str) -> Mapping[Key, int]:
-    """Return the line of each key; a key inside an inline table has the line of the table's own key."""
+    """Return the line of each key, whose names are taken apart at their dots.
+
+    A key inside an inline table has the line of the table's own key.
+    """
     found: dict[Key, int] = {}
     header: Key = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -821,13 +905,15 @@ def _lines(text: str) -> Mapping[Key, int]:
 
 
 def _parts(path: str) -> Key:
-    return tuple(match["double"] or match["single"] or match["bare"] or "" for match in _PART.finditer(path))
+    names = (match["double"] or match["single"] or match["bare"] or "" for match in _PART.finditer(path))
+    return _flat(names)
+
+
+def _flat(names: Iterable[str]) -> Key:
+    return tuple(part for name in names for part in name.split("."))
 
 
 def _line_of(lines: Mapping[Key, int], key: Key) -> int:
     """Return the line of a key, else of the nearest key around it."""
-    flat = tuple(part for name in key for part in name.split("."))
-    for known, number in lines.items():
-        if tuple(part for name in known for part in name.split(".")) == flat:
-            return number
-    return _line_of(lines, key[:-1]) if key else 1
+    flat = _flat(key)
+    return next((lines[flat[:end]] for end in range(len(flat), 0, -1) if flat[:end] in lines), 1)

@@ -56,6 +56,7 @@ Encoding: TypeAlias = Literal[
 since 1970 in UTC (of which one may be a text), or a column of a table of PostgreSQL with or without a zone; without one
 the time is UTC."""
 
+Holds: TypeAlias = Literal["list", "object", "keywords", "text", "flag"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
 NumberType: TypeAlias = Literal["int", "long", "double"]
@@ -126,6 +127,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``period``: the member that holds the unit."""
     fixed: Mapping[str, str] = {}
     """``period``, ``cron-fields``: texts that the source writes into the document beside what is read."""
+    holds: Holds | None = None
+    """``json``: what the value must be; a document with another is quarantined, and none is written with another.
+    ``keywords``: an object of which no name, at any depth, begins with ``$``."""
     spaced: bool = False
     """``json-text``: written as Python writes JSON, with a space after ``,`` and ``:`` and with escapes for what is not
     ASCII."""

@@ -15,12 +15,13 @@ import bson
 import msgspec
 
 from migrator import native
+from migrator.constraints import LONGEST_KEY
 from migrator.records import Record
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.language import MILLISECONDS, Field
 from migrator.sources.profile import Context, Note, Rejected
 from migrator.sources.shape_description import Description, IndescribableError, describe
-from migrator.sources.shapes import LONGEST_KEY, Int16, Int32, Int64
+from migrator.sources.shapes import Int16, Int32, Int64
 from migrator.sources.tenants import tenant_of
 from migrator.values import copy_format, identity
 from migrator.values import document as documents
@@ -398,6 +399,8 @@ class _Planner:
     def _json(self, field: Field) -> Step:
         if field.default is not None or len(field.columns) > 1:
             raise Unplannable("a default of JSON")
+        if field.holds is not None:
+            raise Unplannable("JSON that must be of one type")
         shape = None
         if field.respelled and field.shape is None:
             raise Unplannable("words of a document without a shape")
@@ -417,8 +420,7 @@ class _Planner:
             bits = next((bits for kind, bits in _SIZED if field.shape in (kind, kind | None)), None)
             if bits is None:
                 raise Unplannable("a number of another shape")
-            width = 8 * _WIDTHS[tables.type_of(column)] - 1
-            least, most, sized = -(2 ** min(bits, width)), 2 ** min(bits, width) - 1, True
+            least, most, sized = max(least, -(2**bits)), min(most, 2**bits - 1), True
         elif field.converter == "duration":
             if MILLISECONDS[field.unit] != 1:
                 return self._memo(field)

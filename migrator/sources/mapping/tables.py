@@ -63,11 +63,7 @@ UNIQUE: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
 )
 """Table to the columns, besides its primary key, that it keeps unique."""
 
-INDEXED: Final = frozenset(
-    {"schedules.name", "handlers.name", "runs.trace_id", "runs.dedupe_key", "triggers.event_name", "policy_jobs.run_id"}
-    | {"schedules.tags", "locks.key"}
-)
-"""Texts that an index of the target holds, which limits their length."""
+INDEXED: Final = constraints.INDEXED
 
 _NOT_NEGATIVE: Final = frozenset(
     {

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.records import ExecutionLog, Run, Schedule
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.origin import job_of, origin_of, run_id, schedule_id
@@ -52,7 +53,7 @@ def decode(row: Row, _context: Context) -> Decoded:
     run = Run(
         **origin.columns(Run),
         schedule_id=schedule_id(origin.tenant_id, execution.job_id),
-        attempt=None if execution.retry_count == 2**31 - 1 else execution.retry_count + 1,
+        attempt=execution.retry_count + 1 if execution.retry_count < most_of("runs.attempt") else None,
         retry_of=None if original is None else run_id(origin.tenant_id, original),
         cause=names.CAUSES.get(kind) if original is None else "retry",
         state=state,

@@ -3,11 +3,12 @@
 from typing import Final
 from uuid import UUID
 
+from migrator.constraints import LONGEST_TENANT
 from migrator.records import Record, Run, Schedule
 from migrator.sources.orchestrator import names
 from migrator.sources.profile import INHERITED, Rejected
 from migrator.sources.rows import Origin, Row, inherits
-from migrator.sources.shapes import LONGEST_TENANT, indexed
+from migrator.sources.shapes import indexed
 from migrator.values import identity
 
 PLATFORM: Final = f"coalesce(this.platform_id::text, '{names.GLOBAL_TENANT}')"

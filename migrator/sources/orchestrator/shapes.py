@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from migrator.constraints import LONGEST_KEY
 from migrator.sources.rows import Count, Naive, Number, RowShape
-from migrator.sources.shapes import LONGEST_KEY
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Key = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_KEY)]

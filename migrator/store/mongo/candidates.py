@@ -232,7 +232,7 @@ class CandidateReader:
                 backend = one["backend"]
             elif isinstance(key := one["_id"], str) and (schedule := self._schedules.stored(bytes(one.raw))):
                 self._read_schedules[key] = schedule
-        epoch.require(backend, "mongo")
+        epoch.require(epoch.Standing(backend), "mongo")
         found: list[Candidate] = []
         bounds: list[tuple[int, datetime, UUID] | None] = []
         for number, read in rows.items():

@@ -17,6 +17,7 @@ from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
+from migrator.store.left_rows import LeftRows, is_of_one_row
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, take_first
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
@@ -78,7 +79,8 @@ class RunCreation:
         if schedule is not None and schedule.row.tenant_id == tenant != validation.GLOBAL:
             self.learn([schedule])
             row = msgspec.structs.replace(row, run_number=self._numbers.take(tenant, schedule.row.id))
-            document["runNumber"] = row.run_number
+            if row.run_number is not None:
+                document["runNumber"] = row.run_number
         document = with_priority(document, None if schedule is None else schedule.row)
         self._keys |= keys
         self._ids.append(row.id)
@@ -155,14 +157,28 @@ class Firing:
     """One call of ``Queue.fire_due``."""
 
     def __init__(
-        self, database: MongoDatabase, foreign_ids: ForeignIds, search: Search, now: datetime, plan: FirePlan
+        self,
+        database: MongoDatabase,
+        foreign_ids: ForeignIds,
+        search: Search,
+        now: datetime,
+        plan: FirePlan,
+        left: LeftRows,
     ) -> None:
         self._database, self._foreign_ids, self._search = database, foreign_ids, search
         self._now, self._plan, self._token = now, plan, uuid4().hex
+        self._left = left
+        self._failed: Exception | None = None
 
     def fire(self, limit: int) -> Sequence[Run]:
-        """Fire the first triggers; skip those that other processes are firing at this moment."""
-        return take_first(self._database, self._foreign_ids, self._search, limit, self._fire_page) or []
+        """Fire the first triggers; skip those that other processes are firing at this moment.
+
+        A trigger that cannot be fired is left. Raises the first error if no other was fired.
+        """
+        runs = take_first(self._database, self._foreign_ids, self._search, limit, self._fire_page)
+        if runs is None and self._failed is not None:
+            raise self._failed
+        return runs or []
 
     def _fire_page(
         self, _: CandidateReader, __: Sequence[Candidate], page: Sequence[Candidate]
@@ -203,6 +219,21 @@ class Firing:
                 self._database[names.TRIGGERS].update_many(mine, {"$unset": {FIRING: ""}})
 
     def _fire(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
+        """Fire them together, or, where one of them fails, one by one."""
+        try:
+            return self._fire_together(candidates)
+        except Exception as error:
+            if not is_of_one_row(error):
+                raise
+            if len(candidates) == 1:
+                row = candidates[0].stored.row
+                self._left.add(row.id, row.tenant_id, error)
+                self._failed = self._failed or error
+                return None
+        fired = [self._fire([one]) for one in candidates]
+        return None if all(runs is None for runs in fired) else [run for runs in fired for run in runs or ()]
+
+    def _fire_together(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
         return atomically(
             self._database,
             lambda transaction: _Batch(transaction, self._foreign_ids, self._now).fire(self._plan, candidates),

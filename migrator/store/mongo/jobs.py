@@ -13,6 +13,7 @@ import msgspec
 from bson.int64 import Int64
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.sources.profile import Document
@@ -212,7 +213,7 @@ def _dispatching(job: PolicyJob, owner: str, until: datetime, now: datetime) -> 
     return msgspec.structs.replace(
         job,
         status="dispatching",
-        attempt_count=(job.attempt_count or 0) + 1,
+        attempt_count=min(job.attempt_count or 0, most_of("policy_jobs.attempt_count") - 1) + 1,
         last_attempt_at=now,
         lease_owner=owner,
         lease_expires_at=until,

@@ -19,6 +19,7 @@ from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
+from migrator.store.left_rows import LeftRows
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, served, take_first
 from migrator.store.mongo.firing import Firing, RunCreation, due_triggers, may_fire
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
@@ -328,9 +329,7 @@ class _RunEnds:
             over = not only_expired or transitions.is_expired(stored.row, None if of is None else of.row, self._now)
             if not over or not transitions.is_held(stored.row, worker, fence):
                 continue
-            row = validation.with_stored_precision(
-                validation.checked_served_record(transitions.ended_run(stored.row, end, self._now), tenant), stored.row
-            )
+            row = transitions.ended_run(stored.row, end, self._now)
             told = (end.result, end.error, end.error_detail) != (None, None, None)
             changes[identity] = self._runs.update(stored, row, proved=told)
             if end.retry is not None:
@@ -380,6 +379,7 @@ class MongoQueue:
     def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._foreign_ids, self._clock = database, foreign_ids, clock
         self._ahead = Lookahead()
+        self._left_triggers = LeftRows("triggers")
 
     def tenants(self) -> Sequence[str]:
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
@@ -413,7 +413,7 @@ class MongoQueue:
             handlers=handlers,
             tenants=tenants,
         )
-        return Firing(self._database, self._foreign_ids, search, moment, plan).fire(limit)
+        return Firing(self._database, self._foreign_ids, search, moment, plan, self._left_triggers).fire(limit)
 
     def claim(
         self,
@@ -480,6 +480,7 @@ class MongoQueue:
         """End those that are still held, and with ``only_expired`` past their time."""
         moment = self._at(now)
         for end in ends:
+            validation.check_outcome(end)
             validation.check_transition("run", "running", end.state)
             if end.schedule_status is not None:
                 validation.check_transition("schedule", "running", end.schedule_status)
@@ -498,9 +499,7 @@ class MongoQueue:
             schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids)
             changes: dict[UUID, Change] = {}
             for stored in _still(runs, held):
-                row = validation.with_stored_precision(
-                    validation.checked_served_record(change(stored.row), stored.row.tenant_id), stored.row
-                )
+                row = change(stored.row)
                 update = runs.changes(stored, row, proved=False)
                 if queued and (wanted := _wanted(row)) is not None:
                     text = stored.document.get("scheduleId")

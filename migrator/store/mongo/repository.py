@@ -223,7 +223,7 @@ class Repository(Generic[R]):
 
     def new(self, record: R, key: str | None = None) -> tuple[Document, R]:
         """Return the document of a new row, and the row as it will be read; whether its id is taken is not checked."""
-        document = document_of(record, key)
+        document = documents.writable(document_of(record, key))
         return document, self._proved(self._places[0], document, record)
 
     def _insert(self, record: R, key: str | None = None) -> R:
@@ -240,7 +240,7 @@ class Repository(Generic[R]):
     def _changed(self, stored: StoredDocument[R], record: R) -> tuple[Document, R]:
         record, before, after = _encoded(stored, record)
         is_as_written = documents.encode(before) == stored.raw
-        document = after if is_as_written else rewritten(stored.document, before, after)
+        document = documents.writable(after if is_as_written else rewritten(stored.document, before, after))
         return document, self._proved(stored.place, document, record)
 
     def _proved(self, place: Place, document: Document, record: R, aside: frozenset[str] = _ASIDE) -> R:
@@ -332,6 +332,7 @@ class CrossTenantRepository(Repository[R]):
         given, gone = _difference(before, after)
         if proved:
             self._proved(stored.place, rewritten(stored.document, before, after), row)
+        given = documents.writable(given)
         return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
 
     def take(

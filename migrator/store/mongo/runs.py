@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.errors import ConflictError, StoreError
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document, Rejected
@@ -64,11 +65,11 @@ class Numbers:
         """Return the highest number that a schedule that was looked up ever had; 0 if it had none."""
         return self._last[schedule_id]
 
-    def take(self, tenant: str, schedule_id: UUID) -> int:
-        """Return the next number of a schedule that was looked up."""
+    def take(self, tenant: str, schedule_id: UUID) -> int | None:
+        """Return the next number of a schedule that was looked up, or None (``transitions.run_number``)."""
         self._taken[schedule_id] = tenant
         self._last[schedule_id] += 1
-        return self._last[schedule_id]
+        return transitions.run_number(self._last[schedule_id])
 
     def store(self) -> None:
         """Write the last number of each schedule that took one."""
@@ -99,7 +100,9 @@ def summary_key(tenant: str, schedule_id: UUID) -> str:
 
 def lives_number(stored: StoredDocument[RunSummary] | None) -> int:
     """Return the counter of a summary, 0 if there is none."""
-    return 0 if stored is None else transitions.whole_number(_counters(stored).get(transitions.LAST_NUMBER))
+    if stored is None:
+        return 0
+    return min(transitions.whole_number(_counters(stored).get(transitions.LAST_NUMBER)), most_of("runs.run_number"))
 
 
 def _counters(stored: StoredDocument[RunSummary]) -> dict[str, Any]:

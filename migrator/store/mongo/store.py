@@ -34,7 +34,7 @@ from migrator.store.mongo.schedules import MongoHandlers, MongoSchedules, MongoT
 from migrator.store.mongo.statistics import MongoStatistics
 from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.mongo.workers import MongoWorkers
-from migrator.store.validation import check_purgeable, milliseconds
+from migrator.store.validation import check_purgeable, check_tenant, milliseconds
 
 
 def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
@@ -120,8 +120,7 @@ class MongoStore:
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:
-        if not tenant or "\0" in tenant:
-            raise UsageError("a session needs a tenant")
+        check_tenant(tenant)
         if now is not None and now.tzinfo is None:
             raise UsageError("the time of a session names no time zone")
         clock = self.now() if now is None else milliseconds(now)

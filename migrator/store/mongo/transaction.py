@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import bson
 from bson.codec_options import CodecOptions
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
@@ -17,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.errors import MigratorError, OvertakenError, UnreachableError
+from migrator.errors import MigratorError, OvertakenError, UnreachableError, UsageError
 from migrator.sources.profile import Document
 from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.mongo.epoch import require_here
@@ -26,6 +27,8 @@ WHAT = "the source"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 Change: TypeAlias = UpdateOne | ReplaceOne[Document]
 _DUPLICATE = 11000
+_TOO_LARGE = frozenset({10334, 17280, 17419, 17420})
+"""BSONObjectTooLarge, KeyTooLong, and a document that an update makes too large: no other attempt may pass."""
 _INDEXES: WeakKeyDictionary[MongoClient[Document], set[tuple[str, str, str]]] = WeakKeyDictionary()
 """Indexes that are known to be there: database, collection, name."""
 _OVERTAKEN = frozenset({24, 112, 246, 251})
@@ -277,7 +280,13 @@ class Transaction:
             with translate_errors(WHAT):
                 yield
                 self._used = True
+        except (BSONError, OverflowError, UnicodeEncodeError, RecursionError) as error:
+            # ``validation`` refuses such values first; the driver has sent nothing.
+            raise UsageError(f"{WHAT}: a value has no place in a document: {type(error).__name__}") from error
         except UnreachableError as error:
+            if isinstance(error.__cause__, OperationFailure) and error.__cause__.code in _TOO_LARGE:
+                self._ended = UsageError(f"{WHAT} cannot hold a value: {error}")
+                raise self._ended from error.__cause__
             self._ended = _overtaken(error.__cause__) or error
             raise self._ended from error.__cause__
 

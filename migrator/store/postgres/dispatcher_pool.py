@@ -18,15 +18,24 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import connect_arguments, first_line, is_alive, not_a_member, translate_errors
+from migrator.connections.postgres import (
+    TOO_LARGE,
+    connect_arguments,
+    first_line,
+    is_alive,
+    not_a_member,
+    translate_errors,
+)
+from migrator.connections.table_locks import holders_named
 from migrator.errors import DeniedError, OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
 from migrator.store.conflicts import repeat
-from migrator.store.epoch import require
+from migrator.store.epoch import Standing, require
 from migrator.store.postgres import epoch
 from migrator.store.postgres.epoch import OWN_BACKEND
+from migrator.store.postgres.pool import LIMIT_WAITS
 from migrator.store.postgres.repository import refusal
-from migrator.store.postgres.rows import register_json_loaders
+from migrator.store.postgres.rows import RowKey, readable_rows, register_json_loaders
 
 T = TypeVar("T")
 
@@ -44,7 +53,7 @@ _SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
 }
 _SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
-_ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
+_ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}, {LIMIT_WAITS.format(local='%(local)s')}"
 
 
 _OVERTAKEN = (OvertakenError, errors.DeadlockDetected, errors.SerializationFailure)
@@ -93,6 +102,15 @@ class DispatcherPool:
 
         return self._retrying(once)
 
+    def readable(self, statement: str, parameters: Sequence[Any]) -> tuple[list[tuple[Any, ...]], list[RowKey]]:
+        """Do as ``rows`` does, and leave out rows that cannot be read (``fetch_readable``)."""
+
+        def once() -> tuple[list[tuple[Any, ...]], list[RowKey]]:
+            with self._borrowed() as connection:
+                return fetch_readable(connection, statement, parameters)
+
+        return self._retrying(once)
+
     def transact(self, body: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
         """Return what ``body`` does in one transaction; repeat it if the server ended it because of others."""
 
@@ -124,26 +142,28 @@ class DispatcherPool:
             raise OvertakenError("another session wrote the same at the same moment") from error
         except DeniedError:
             # The fence of a rollback takes the right to write; a claim itself does not read the epoch, to be quick.
-            if self._chosen:
-                self._require_here()
+            self.require_here()
             raise
 
-    def _require_here(self) -> None:
-        """Raise ``BackendMovedError`` if the data is on the other side."""
+    def require_here(self) -> None:
+        """Raise ``BackendMovedError`` if the data is elsewhere, ``CopyError`` on a copy; not for the tool."""
+        if not self._chosen:
+            return
         with self._borrowed() as connection:
             row = connection.execute(epoch.ASKED).fetchone()
-        require(None if row is None else row[0], OWN_BACKEND)
+        require(Standing(*row or ()), OWN_BACKEND)
 
     @contextmanager
     def _borrowed(self) -> Iterator[DispatcherConnection]:
         connection = self._live_connection()
         try:
-            if connection.direct:
-                yield connection
-            else:
-                with connection.transaction():
-                    self._enter(connection, local=True)
+            with holders_named(connection):
+                if connection.direct:
                     yield connection
+                else:
+                    with connection.transaction():
+                        self._enter(connection, local=True)
+                        yield connection
         finally:
             self._pool.putconn(connection)
 
@@ -209,7 +229,7 @@ def refusing() -> Iterator[None]:
         raise
     except psycopg.IntegrityError as error:
         raise refusal(error) from error
-    except psycopg.DataError as error:
+    except (psycopg.DataError, *TOO_LARGE) as error:
         raise UsageError(f"a value does not fit its column: {first_line(error)}") from error
     except psycopg.Error as error:
         with translate_errors(WHAT):
@@ -223,6 +243,21 @@ def fetch_rows(
     with psycopg.RawCursor(connection) as cursor:
         cursor.execute(statement.encode(), parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+
+def fetch_readable(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]
+) -> tuple[list[tuple[Any, ...]], list[RowKey]]:
+    """Return the rows of a statement, and the keys of those that hold a value that Python has no value for.
+
+    The statement has been executed, and its changes stand, whether its rows can be read or not.
+    """
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(statement.encode(), parameters, binary=True)
+        try:
+            return cursor.fetchall(), []
+        except psycopg.DataError:
+            return readable_rows(cursor)
 
 
 def as_json(documents: Iterable[object]) -> str:

@@ -41,7 +41,7 @@ FROM json_to_recordset($1::json) AS g(
 _COLUMNS = ", ".join(table(Run).names)
 _INSERT = (
     f"INSERT INTO scheduler.runs ({_COLUMNS}, global_schedule) SELECT {_COLUMNS}, {global_schedule('n')}"  # noqa: S608 - our own column names
-    " FROM json_populate_recordset(NULL::scheduler.runs, $1::json) AS n ON CONFLICT DO NOTHING RETURNING id"
+    " FROM json_populate_recordset(NULL::scheduler.runs, $1::json) AS n ON CONFLICT DO NOTHING RETURNING id, tenant_id"
 )
 
 
@@ -56,10 +56,8 @@ def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: d
         return []
     runs = [_complete(validation.checked_served_record(run, tenant), now) for run, tenant in given]
     chosen = _number(connection, _free(connection, runs), now)
-    inserted = {
-        identity for (identity,) in fetch_rows(connection, _INSERT, (as_json(map(table(Run).document, chosen)),))
-    }
-    if len(inserted) < len(chosen):
+    inserted = fetch_rows(connection, _INSERT, (as_json(map(table(Run).document, chosen)),))
+    if len(inserted) < len(chosen):  # counted as rows: two tenants may have runs with one id
         # Another session was first. Whether it took the slot or only a number is not known: the call is repeated.
         raise OvertakenError("another session made a run for the same slot, or with the same number, at this moment")
     return chosen
@@ -132,7 +130,7 @@ def _number(connection: Connection, runs: Sequence[tuple[Run, str | None]], now:
         if run.schedule_id is not None and _counts(run, owner):
             number = following[run.tenant_id, run.schedule_id]
             following[run.tenant_id, run.schedule_id] += 1
-            numbered.append(msgspec.structs.replace(run, run_number=number))
+            numbered.append(msgspec.structs.replace(run, run_number=transitions.run_number(number)))
         else:
             numbered.append(run)
     return numbered

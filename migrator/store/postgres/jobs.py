@@ -9,6 +9,7 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.errors import NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.store import transitions, validation
@@ -101,9 +102,10 @@ WITH taken AS MATERIALIZED (
     ORDER BY priority_rank DESC NULLS LAST, queued_at NULLS LAST, id LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), leased AS (
-    UPDATE scheduler.policy_jobs SET status = 'dispatching', attempt_count = coalesce(attempt_count, 0) + 1,
-        last_attempt_at = %(now)s, lease_owner = %(owner)s, lease_expires_at = %(until)s, updated_at = %(now)s
-    FROM taken WHERE id = taken_id RETURNING {columns}
+    UPDATE scheduler.policy_jobs SET status = 'dispatching', last_attempt_at = %(now)s,
+        lease_owner = %(owner)s, lease_expires_at = %(until)s, updated_at = %(now)s,
+        attempt_count = least(coalesce(attempt_count, 0), %(most)s) + 1
+    FROM taken WHERE id = taken_id AND tenant_id = %(tenant)s RETURNING {columns}
 )
 SELECT {columns} FROM leased ORDER BY priority_rank DESC NULLS LAST, queued_at NULLS LAST, id
 """
@@ -150,6 +152,5 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         validation.check_above_zero("a lease", lease)
         until = validation.milliseconds(self._now + lease)
         query = sql.SQL(LEASE).format(columns=self._table.columns)
-        return self._many(
-            query, {"tenant": self._tenant, "now": self._now, "limit": limit, "owner": owner, "until": until}
-        )
+        given = {"tenant": self._tenant, "now": self._now, "limit": limit, "owner": owner, "until": until}
+        return self._many(query, given | {"most": most_of("policy_jobs.attempt_count") - 1})

@@ -77,6 +77,7 @@ class LockSession:
                 )
             except psycopg.ProgrammingError as error:
                 raise not_a_dsn(error) from None
+            postgres.require_version(self._connection)
         self.pid = self.backend()
         """The server's process, as long as the session is our own."""
 

@@ -46,13 +46,13 @@ FROM scheduler.locks WHERE key = $2
 # FOR UPDATE waits for guarded sessions (FOR KEY SHARE). Renewing and releasing do not wait for them.
 _TAKE = f"""
 WITH found AS MATERIALIZED (
-    SELECT id AS found_id FROM scheduler.locks WHERE key = $2
+    SELECT id AS found_id, tenant_id AS found_tenant FROM scheduler.locks WHERE key = $2
         AND (NOT {_HELD} OR expires_at <= {NOW} OR $7 AND (metadata -> '{_SESSION}') > '0'::jsonb)
     FOR UPDATE SKIP LOCKED
 )
 UPDATE scheduler.locks SET owner = $3, holder = $4, fence = fence + 1, acquired_at = {NOW}, expires_at = {_TTL},
     metadata = {_PLAIN} || jsonb_build_object('{_SESSION}', $6::int), lock_id = $8
-FROM found WHERE id = found_id RETURNING fence
+FROM found WHERE id = found_id AND tenant_id = found_tenant RETURNING fence
 """  # noqa: S608 - as above
 
 _MAKE = f"""

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import uuid4
 
 from migrator.connections.postgres import Connection
+from migrator.store.postgres import epoch
 from migrator.store.validation import GLOBAL
 from migrator.values.identity import lock_id
 
@@ -22,7 +23,10 @@ SINCE: Final = "since"
 IN_PROGRESS: Final = f"SELECT (metadata ->> '{SINCE}')::timestamptz FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
 """One lookup in a unique index."""
 
-SERVED: Final = f"({{0}}.source IS NULL OR NOT EXISTS (SELECT FROM scheduler.locks WHERE key = '{KEY}'))"
+SERVED: Final = (
+    f"({{0}}.source IS NULL OR NOT EXISTS (SELECT FROM scheduler.locks WHERE key = '{KEY}')"
+    f" AND NOT EXISTS ({epoch.COPIED}))"
+)
 """Whether a row may be changed here: it was created here, or no other scheduler writes it. Takes the row's alias."""
 
 HOLD: Final = f"SELECT 1 FROM scheduler.locks WHERE key = '{KEY}' FOR SHARE"  # noqa: S608 - our own text

@@ -18,19 +18,26 @@ from migrator import records
 from migrator.config import Settings, postgres_dsn
 from migrator.connections import postgres
 from migrator.connections.postgres import Connection, not_a_member, open_target, translate_errors
+from migrator.connections.table_locks import holders_named
 from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
-from migrator.store.epoch import require
+from migrator.store import validation
+from migrator.store.epoch import Standing, require
 from migrator.store.postgres import epoch
 from migrator.store.postgres.epoch import OWN_BACKEND
 from migrator.store.postgres.rows import SCHEMA, register_json_loaders
 from migrator.store.validation import GLOBAL, milliseconds
+from migrator.telemetry import say
 
 WHAT = "the target"
 
+LIMIT_WAITS = (
+    "set_config('lock_timeout', coalesce(nullif(current_setting('lock_timeout'), '0'), {limit}), {{local}})"
+).format(limit=f"'{postgres.LOCK_TIMEOUT}'")
+"""A wait for a lock ends, unless the user or the DSN has set for how long: a caller is told who holds it."""
 _PINS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in postgres.PINNED.items())
 _BEGIN = (
     "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true),"
-    f" date_trunc('milliseconds', clock_timestamp()), {_PINS}; {epoch.ASKED}"
+    f" date_trunc('milliseconds', clock_timestamp()), {_PINS}, {LIMIT_WAITS.format(local='true')}; {epoch.ASKED}"
 ).encode()
 """Two statements in one message: the second is planned in the role, and for the tenant, that the first one sets."""
 _POWERS = "SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
@@ -60,10 +67,14 @@ class SessionPool:
         self._size, self._timeout = settings.postgres.pool_size, settings.postgres.timeout.total_seconds()
         self._chosen = settings.persistence.scheduler == OWN_BACKEND
         """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
-        with open_target(settings, role=self.service) as first:
-            if self._chosen:
-                require(_epoch(first), OWN_BACKEND)
+        with open_target(settings, role=self.service) as first, translate_errors(WHAT), holders_named(first):
+            standing = _standing(first)
         first.close()
+        if self._chosen:
+            if standing.copy is not None and settings.persistence.copy == "may be changed":
+                _declare_rehearsal(settings, standing.copy)
+            else:
+                require(standing, OWN_BACKEND)
         self._pool = ConnectionPool(
             postgres_dsn(settings),
             connection_class=SessionConnection,
@@ -87,15 +98,16 @@ class SessionPool:
         Yields the connection and the time of the transaction: ``now`` or the database's clock, in whole milliseconds.
         Commits at the end; rolls back after an error. Errors of the driver become errors of the tool.
         """
-        if tenant is not None and (not tenant or "\0" in tenant):
-            raise UsageError("a session needs a tenant")
+        if tenant is not None:
+            validation.check_tenant(tenant)
         if now is not None and now.tzinfo is None:
             raise UsageError("the time of a session names no time zone")
         with translate_errors(WHAT):
             connection, clock = self._begin(tenant)
             try:
-                yield connection, clock if now is None else milliseconds(now)
-                connection.commit()
+                with holders_named(connection):
+                    yield connection, clock if now is None else milliseconds(now)
+                    connection.commit()
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 with suppress(psycopg.Error):
                     connection.rollback()
@@ -160,7 +172,8 @@ class SessionPool:
 
     def _set(self, connection: SessionConnection, role: str, tenant: str | None) -> datetime:
         try:
-            row, said = _begun(connection, role, tenant or "")
+            with holders_named(connection):
+                row, standing = _begun(connection, role, tenant or "")
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             raise RefusedError(f"{WHAT} has no role {role}: call migrator schema upgrade first") from None
         except errors.InsufficientPrivilege as error:
@@ -174,21 +187,22 @@ class SessionPool:
             _require_bound(connection, role)
             connection.bound_to = role
         if self._chosen:
-            require(said, OWN_BACKEND)
+            require(standing, OWN_BACKEND)
         clock: datetime = row[2]
         return clock
 
     def epoch_backend(self) -> str | None:
         """Return the backend that the persistence epoch names; None: there was no cutover."""
         with self._borrowed() as connection:
-            return _begun(connection, self.service, GLOBAL)[1]
+            return _begun(connection, self.service, GLOBAL)[1].backend
 
     @contextmanager
     def _borrowed(self) -> Iterator[SessionConnection]:
         with translate_errors(WHAT):
             connection = self._borrow()
             try:
-                yield connection
+                with holders_named(connection):
+                    yield connection
             finally:
                 self._return(connection)
 
@@ -204,23 +218,38 @@ def _prepare(connection: SessionConnection) -> None:
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
-def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], str | None]:
-    """Set a role and a tenant; return the first statement's row, and the backend that the epoch names."""
+def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], Standing]:
+    """Set a role and a tenant; return the first statement's row, and what the database is."""
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(_BEGIN, (role, tenant)).fetchone()
         cursor.nextset()
-        said = cursor.fetchone()
+        stated = cursor.fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    return row, None if said is None else said[0]
+    return row, Standing(*stated or ())
 
 
-def _epoch(connection: Connection) -> str | None:
-    """Return the backend that the epoch names; a database without the schema has none, and fails later."""
-    with suppress(errors.UndefinedTable, errors.InvalidSchemaName, errors.InsufficientPrivilege):
+def _standing(connection: Connection) -> Standing:
+    """Return what the database is; raises ``RefusedError`` for one without the schema."""
+    connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
+    try:
+        return Standing(*connection.execute(epoch.ASKED).fetchone() or ())
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        raise RefusedError(f"{WHAT} has no schema {SCHEMA}: call migrator schema upgrade first") from None
+    except errors.InsufficientPrivilege:
+        return Standing()  # the first session says which right is missing
+
+
+def _declare_rehearsal(settings: Settings, source: str) -> None:
+    """Record that rows of the copy may be changed: every store of the database may do so from now on."""
+    with open_target(settings, role=settings.postgres.dispatcher_role, autocommit=True) as connection:
         connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
-        row = connection.execute(epoch.ASKED).fetchone()
-        return None if row is None else row[0]
-    return None
+        connection.execute(epoch.DECLARE_REHEARSAL)
+    connection.close()
+    say(
+        f"this PostgreSQL database is a copy of {source}, and is changed from now on (persistence.copy): it allows no"
+        " cutover until migrator cutover clean-copy has removed the rows that are made here",
+        level="warning",
+    )
 
 
 def _require_bound(connection: SessionConnection, role: str) -> None:

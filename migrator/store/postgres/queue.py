@@ -1,22 +1,29 @@
 """Firing and claiming in PostgreSQL."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from migrator.connections.postgres import Connection
-from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.store import validation
+from migrator.store.left_rows import LeftRows, is_of_one_row
 from migrator.store.postgres import parallel_run, queue_statements
-from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
-from migrator.store.postgres.firing import Firing, insert_runs
+from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_readable, fetch_rows
+from migrator.store.postgres.firing import Firing, Key, insert_runs
 from migrator.store.postgres.parallel_firing import ParallelFiring
+from migrator.store.postgres.repository import UNREADABLE
 from migrator.store.postgres.rows import table
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
+
+Item = TypeVar("Item")
+
+
+_MOST_LEFT: Final = 1_000
+"""Rows that a call leaves at most, each of which costs it a transaction."""
 
 
 class PostgresQueue:
@@ -24,6 +31,7 @@ class PostgresQueue:
 
     def __init__(self, pool: DispatcherPool) -> None:
         self._pool = pool
+        self._left_triggers, self._left_runs = LeftRows("triggers"), LeftRows("runs")
 
     def tenants(self) -> Sequence[str]:
         return [tenant for (tenant,) in self._pool.rows(queue_statements.TENANTS, ())]
@@ -39,25 +47,72 @@ class PostgresQueue:
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         validation.check_page(limit)
-        named = checked_time(now)
-        place, served_only = queue_statements.named_filters(
-            2, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
-        )
-        statement = queue_statements.due(
-            limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
-        )
+        named, filters = checked_time(now), _given(tenants, queues, handlers)
+        asked = _asked(tenants, queues, handlers)
+        place, served_only = queue_statements.named_filters(2, **asked)
 
-        def fire(connection: Connection) -> list[Run]:
+        def fire(connection: Connection, most: int, chosen: list[Key], left: Sequence[Key]) -> list[Run]:
+            but = 2 + len(filters) if left else None
             at = named or self._pool.clock(connection)
-            given = [at, *_given(tenants, queues, handlers)]
-            due = fetch_rows(connection, statement, given)
-            runs = Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
-            if fetch_rows(connection, parallel_run.HOLD, ()):
+            given = [at, *filters, *_keys(left)]
+            chosen[:] = fetch_rows(connection, queue_statements.due(most, **asked, but=but), given)
+            runs = Firing(connection, at, plan).fire(chosen) if chosen else []
+            if (most > 1 or not chosen) and fetch_rows(connection, parallel_run.HOLD, ()):
                 of_source = ParallelFiring(connection, at, plan)
-                runs += of_source.fire(of_source.due(limit, given, tenants=place, served_only=served_only))
+                found = of_source.due(most, given, tenants=place, served_only=served_only, but=but)
+                chosen += found
+                runs += of_source.fire(found)
             return runs
 
-        return self._pool.transact(fire)
+        try:
+            return self._pool.transact(lambda connection: fire(connection, limit, [], ()))
+        except Exception as error:
+            if not is_of_one_row(error):
+                raise
+        return self._one_by_one(
+            self._left_triggers, limit, lambda connection, chosen, left: fire(connection, 1, chosen, left)
+        )
+
+    def _one_by_one(
+        self,
+        named: LeftRows,
+        limit: int,
+        act: Callable[[Connection, list[Key], Sequence[Key]], Sequence[Item]],
+    ) -> Sequence[Item]:
+        """Return what ``act`` makes of one row after the other, each in its transaction; leave those that fail.
+
+        ``act`` is given the rows to be left out: those that had their turn, of which one may wait again. It names the
+        row that it has chosen before it may fail, and none if there is none any more. Raises the first error if every
+        row failed.
+        """
+        made: list[Item] = []
+        seen: list[Key] = []
+        first: Exception | None = None
+        failed = succeeded = 0
+        # As many as the call may take, and as many again while none of them succeeded: they must not hide the others.
+        while ((failed + succeeded) % limit or not succeeded) and failed < _MOST_LEFT:
+            chosen: list[Key] = []
+
+            def once(connection: Connection, chosen: list[Key] = chosen) -> Sequence[Item]:
+                return act(connection, chosen, seen)
+
+            try:
+                made += self._pool.transact(once)
+            except Exception as error:
+                if not is_of_one_row(error) or not chosen:
+                    raise
+                failed += 1
+                named.add(*chosen[-1], error)
+                seen.append(chosen[-1])
+                first = first or error
+                continue
+            if not chosen:
+                break
+            succeeded += 1
+            seen.extend(chosen)
+        if first is not None and not succeeded:
+            raise first
+        return made
 
     def claim(
         self,
@@ -72,11 +127,37 @@ class PostgresQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
-        statement = queue_statements.claim(
-            limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
-        )
-        named = [checked_time(now), _plain(worker_id), lease, *_given(tenants, queues, handlers)]
-        return _claims(self._pool.rows(statement, named))
+        filters, asked = _given(tenants, queues, handlers), _asked(tenants, queues, handlers)
+        holder = _plain(worker_id)
+        named = [checked_time(now), holder, lease, *filters]
+
+        def statement(most: int, *, only_look: bool = False) -> tuple[str, list[Any]]:
+            left = self._left_runs.keys()  # with those of the call before: each claim would raise their fence
+            but = 4 + len(filters) if left else None
+            text = queue_statements.claim(most, **asked, but=but, only_look=only_look)
+            return text, [*named, *_keys(left)]
+
+        def claim_first(connection: Connection, chosen: list[Key], _left: Sequence[Key]) -> Sequence[Claim]:
+            chosen[:] = fetch_rows(connection, *statement(1, only_look=True))
+            if not chosen:
+                return []
+            rows, unreadable = fetch_readable(connection, *statement(1))
+            if unreadable:
+                raise UNREADABLE
+            return _claims(rows)
+
+        try:
+            rows, unreadable = self._pool.readable(*statement(limit))
+        except Exception as error:
+            if not is_of_one_row(error):
+                raise
+            return self._one_by_one(self._left_runs, limit, claim_first)
+        if unreadable:
+            ids, owners = _keys(unreadable)
+            self._pool.rows(queue_statements.GIVE_BACK, (ids, owners, holder))
+            for key in unreadable:
+                self._left_runs.add(*key, UNREADABLE)
+        return _claims(rows)
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)
@@ -98,7 +179,10 @@ class PostgresQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         statement = queue_statements.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
-        return _claims(self._pool.rows(statement, [checked_time(now), *_given(tenants, workers)]))
+        rows, unreadable = self._pool.readable(statement, [checked_time(now), *_given(tenants, workers)])
+        for key in unreadable:
+            self._left_runs.add(*key, UNREADABLE)
+        return _claims(rows)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         return self._end(ends, checked_time(now), only_expired=True)
@@ -135,6 +219,18 @@ class PostgresQueue:
 
     def _ids(self, statement: str, parameters: Sequence[Any]) -> list[UUID]:
         return [identity for (identity,) in self._pool.rows(statement, parameters)]
+
+
+def _asked(
+    tenants: Sequence[str] | None, queues: Sequence[str] | None, handlers: HandlerFilter | None
+) -> dict[str, bool]:
+    """Return which filters the statements have."""
+    return {"of_tenants": tenants is not None, "of_queues": queues is not None, "of_handlers": handlers is not None}
+
+
+def _keys(rows: Sequence[Key]) -> list[list[Any]]:
+    """Return ids and tenants as two parameters; none for no rows."""
+    return [[identity for identity, _ in rows], [tenant for _, tenant in rows]] if rows else []
 
 
 def _given(*filters: Sequence[str] | HandlerFilter | None) -> list[list[str]]:
@@ -186,6 +282,7 @@ def _ended(ends: Iterable[Finish]) -> str:
 
 
 def _check(end: Finish) -> None:
+    validation.check_outcome(end)
     validation.check_transition("run", "running", end.state)
     if end.schedule_status is not None:
         validation.check_transition("schedule", "running", end.schedule_status)
@@ -194,6 +291,5 @@ def _check(end: Finish) -> None:
 
 
 def _plain(text: str) -> str:
-    if "\0" in text:
-        raise UsageError("a worker's id holds the character NUL")
+    validation.check_text("a worker's id", text)
     return text

@@ -9,7 +9,7 @@ from functools import cache
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.postgres import parallel_run
-from migrator.store.postgres.rows import literals, table
+from migrator.store.postgres.rows import interval, literals, table
 from migrator.store.queue import SCRATCH
 
 # ruff: noqa: S608 - statements are put together from our own column names, never from what is given
@@ -121,9 +121,27 @@ def named_filters(first: int, *, of_tenants: bool, of_queues: bool, of_handlers:
     return tenants, condition
 
 
+def left_out(alias: str, first: int | None) -> str:
+    """Return the condition that leaves out the rows whose ids and tenants are the parameters from ``first`` on."""
+    left = f"SELECT * FROM unnest(${first}::uuid[], ${(first or 0) + 1}::text[])"
+    return "" if first is None else f" AND ({alias}.id, {alias}.tenant_id) NOT IN ({left})"
+
+
 @cache
-def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
-    """Return the statement: now, worker, lease, then as ``named_filters`` → columns of runs and of their schedules."""
+def claim(
+    limit: int,
+    *,
+    of_tenants: bool = False,
+    of_queues: bool = False,
+    of_handlers: bool = False,
+    but: int | None = None,
+    only_look: bool = False,
+) -> str:
+    """Return the statement: now, worker, lease, then as ``named_filters`` → columns of runs and of their schedules.
+
+    ``but``: the number of the first of two parameters that name runs to be left out. ``only_look``: nothing is
+    claimed, and the ids and tenants of the runs that would be are returned; they are locked.
+    """
     tenants, served_only = named_filters(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     runs, schedules = table(Run), table(Schedule)
     alone = "false" if served_only else "r.schedule_id IS NULL"
@@ -137,11 +155,13 @@ def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_h
         "r",
         _QUEUED,
         columns,
-        f"{served('r', tenants)} AND {parallel_run.SERVED.format('r')}"
+        f"{served('r', tenants)} AND {parallel_run.SERVED.format('r')}{left_out('r', but)}"
         f" AND CASE WHEN s.id IS NULL THEN {alone} ELSE {may_run} AND {_ROOM} END",
         SINCE.format("r"),
         limit,
     )
+    if only_look:
+        return f"WITH {ordered} SELECT chosen_id, chosen_tenant FROM chosen WHERE ($2::text, $3::interval) IS NOT NULL"
     return f"""
 WITH {ordered}, gate AS MATERIALIZED (
     SELECT opened.* FROM chosen CROSS JOIN LATERAL (
@@ -173,15 +193,25 @@ MAY_FIRE = (
 
 
 @cache
-def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
-    """Return the statement that locks due triggers: now, then as ``named_filters`` → their ids and tenants."""
+def due(
+    limit: int,
+    *,
+    of_tenants: bool = False,
+    of_queues: bool = False,
+    of_handlers: bool = False,
+    but: int | None = None,
+) -> str:
+    """Return the statement that locks due triggers: now, then as ``named_filters`` → their ids and tenants.
+
+    ``but``: as in ``claim``, triggers to be left out.
+    """
     tenants, served_only = named_filters(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     ordered = _ordered(
         "scheduler.triggers",
         "t",
         _DUE,
         "t.id AS chosen_id, t.tenant_id AS chosen_tenant",
-        f"{served('t', tenants)} AND {parallel_run.SERVED.format('t')}"
+        f"{served('t', tenants)} AND {parallel_run.SERVED.format('t')}{left_out('t', but)}"
         f" AND CASE WHEN s.id IS NOT NULL THEN {MAY_FIRE}{served_only} ELSE false END",
         "t.next_fire_at",
         limit,
@@ -229,6 +259,13 @@ def _given(columns: str) -> str:
 
 _GIVEN = _given("id uuid, tenant text, worker text, fence bigint")
 
+GIVE_BACK = """
+UPDATE scheduler.runs AS r SET state = 'queued', worker_id = NULL, lease_expires_at = NULL
+FROM unnest($1::uuid[], $2::text[]) AS g(id, tenant)
+WHERE r.id = g.id AND r.tenant_id = g.tenant AND r.state = 'running' AND r.worker_id = $3
+"""
+"""ids, tenants, worker: release runs that were claimed, and whose rows cannot be read."""
+
 HEARTBEAT = f"""
 UPDATE scheduler.runs AS r SET updated_at = {NOW},
     lease_expires_at = greatest(lease_expires_at, date_trunc('milliseconds', {NOW} + $3::interval))
@@ -244,7 +281,7 @@ FROM {_GIVEN} WHERE {_HELD} RETURNING r.id
 """now, claims → the ids of those that are queued again."""
 
 _EXPIRED = f"""(r.lease_expires_at <= {NOW} OR r.started_at + (
-    SELECT s.timeout_ms * interval '1 millisecond' FROM scheduler.schedules AS s
+    SELECT {interval("s.timeout_ms")} FROM scheduler.schedules AS s
     WHERE s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id
 ) <= {NOW})"""
 

@@ -3,17 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
+from functools import cache
+from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 import psycopg
 from psycopg import errors, sql
 
-from migrator.connections.postgres import Connection, first_line
+from migrator.connections.postgres import TOO_LARGE, Connection, first_line
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, UsageError
 from migrator.records import Record, SourcedRecord
-from migrator.store.postgres.rows import Table, table, table_name
+from migrator.store.left_rows import LeftRows
+from migrator.store.postgres.rows import Table, readable_rows, table, table_name
 from migrator.store.validation import GLOBAL
 
 R = TypeVar("R", bound=Record)
@@ -31,6 +33,11 @@ _TAKEN = {
 """Constraint to the message for the caller."""
 
 
+UNREADABLE: Final = UsageError("a column holds a time that is not finite, or not in the years 1 to 9999")
+_left_out: Final = cache(LeftRows)
+"""Table to the rows that lists have left out in this process."""
+
+
 class Repository(Generic[R]):
     """The rows of one table, in one session."""
 
@@ -42,7 +49,18 @@ class Repository(Generic[R]):
 
     def _many(self, query: Query, parameters: Parameters) -> list[R]:
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
-            return cursor.execute(query, parameters).fetchall()
+            cursor.execute(query, parameters)
+            try:
+                return cursor.fetchall()
+            except psycopg.DataError:
+                return self._readable(cursor)
+
+    def _readable(self, cursor: psycopg.Cursor[R]) -> list[R]:
+        """Return the rows that can be read, and name the others in the log: none hides another one."""
+        rows, unreadable = readable_rows(cursor)
+        for key in unreadable:
+            _left_out(self._record.table).add(*key, UNREADABLE)
+        return rows
 
     def _select(self, where: LiteralString, parameters: Parameters) -> list[R]:
         """Return rows of the table; ``where``: what follows the list of columns and the table."""
@@ -52,8 +70,7 @@ class Repository(Generic[R]):
         return self._one(self._table.select + sql.SQL(where), parameters)
 
     def _one(self, query: Query, parameters: Parameters) -> R | None:
-        with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
-            return cursor.execute(query, parameters).fetchone()
+        return next(iter(self._many(query, parameters)), None)
 
     def _value(self, query: LiteralString | Query, parameters: Parameters) -> Any:  # noqa: ANN401 - any type of column
         """Return the first column of the first row; None for null and for no row."""
@@ -111,7 +128,7 @@ class Repository(Generic[R]):
                 yield
         except psycopg.IntegrityError as error:
             raise refusal(error) from error
-        except psycopg.DataError as error:
+        except (psycopg.DataError, *TOO_LARGE) as error:
             raise UsageError(f"a value does not fit its column: {first_line(error)}") from error
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Generic, LiteralString, TypeVar
+from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -22,6 +22,15 @@ SCHEMA = "scheduler"
 def literals(words: Iterable[str]) -> str:
     """Return words of ours as SQL literals, separated by commas."""
     return ", ".join(f"'{word}'" for word in words)
+
+
+LONGEST_MS: Final = 10_000 * 366 * 86_400_000
+"""Longer than all years that a column of times holds. A column of milliseconds holds more than an interval does."""
+
+
+def interval(milliseconds: str) -> str:
+    """Return the SQL interval of an expression in milliseconds; what is longer than all years is cut to them."""
+    return f"least({milliseconds}, {LONGEST_MS}) * interval '1 millisecond'"
 
 
 def columns(codec: RowCodec) -> sql.Composed:
@@ -189,6 +198,28 @@ def register_json_loaders(connection: psycopg.Connection[Any]) -> None:
     """Let a connection give jsonb as canonical bytes."""
     connection.adapters.register_loader("jsonb", _TextLoader)
     connection.adapters.register_loader("jsonb", _BinaryLoader)
+
+
+RowKey: TypeAlias = tuple[UUID, str]
+"""Id and tenant of a row, its first two columns."""
+
+
+def readable_rows(cursor: psycopg.Cursor[Any]) -> tuple[list[Any], list[RowKey]]:
+    """Return what is left of a result of which some row cannot be read, row by row, and the keys of such rows.
+
+    The result is binary, and its first two columns are id and tenant.
+    """
+    rows, unreadable = [], list[RowKey]()
+    result = cursor.pgresult
+    assert result is not None  # noqa: S101 - the statement has returned rows
+    for position in range(result.ntuples):
+        cursor.scroll(position, mode="absolute")
+        try:
+            rows.append(cursor.fetchone())
+        except psycopg.DataError:
+            identity, tenant = bytes(result.get_value(position, 0) or b""), result.get_value(position, 1)
+            unreadable.append((UUID(int=int.from_bytes(identity, "big")), bytes(tenant or b"").decode()))
+    return rows, unreadable
 
 
 R = TypeVar("R", bound=Record)

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from migrator import states
 from migrator.connections.postgres import Connection
+from migrator.constraints import most_of
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
 from migrator.store import transitions, validation
 from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
@@ -23,26 +24,30 @@ from migrator.store.protocols import RunPage, RunQuery
 from migrator.store.transitions import summary_id
 from migrator.store.validation import GLOBAL
 
-_NUMBER = """
+_MOST = most_of("runs.run_number")
+# The member may be what a source wrote: what is no whole number counts as 0, as on MongoDB.
+_LAST = f"""CASE WHEN jsonb_typeof(s.counters -> 'lastRunNumber') = 'number'
+            AND s.counters ->> 'lastRunNumber' ~ '^[0-9]+$'
+        THEN least((s.counters ->> 'lastRunNumber')::numeric, {_MOST})::bigint ELSE 0 END"""
+_NUMBER = f"""
 WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset($1::json) AS g(id uuid, tenant text, schedule uuid, count int)
 ), counted AS (
     INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
-    SELECT w.id, w.tenant, w.schedule, $2, jsonb_build_object('lastRunNumber', w.count + coalesce(
+    SELECT w.id, w.tenant, w.schedule, $2, jsonb_build_object('lastRunNumber', w.count::bigint + coalesce(
         (SELECT max(run_number) FROM scheduler.runs AS r WHERE r.schedule_id = w.schedule AND r.tenant_id = w.tenant), 0
     )) FROM wanted AS w ORDER BY w.schedule, w.tenant
     ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
-    SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
-        coalesce((s.counters ->> 'lastRunNumber')::int, 0)
-            + (SELECT w.count FROM wanted AS w
+    SET counters = coalesce(s.counters, '{{}}') || jsonb_build_object('lastRunNumber', greatest(
+        {_LAST} + (SELECT w.count FROM wanted AS w
                 WHERE w.schedule = EXCLUDED.schedule_id AND w.tenant = EXCLUDED.tenant_id),
-        (EXCLUDED.counters ->> 'lastRunNumber')::int
+        (EXCLUDED.counters ->> 'lastRunNumber')::bigint
     ))
-    RETURNING tenant_id, schedule_id, (counters ->> 'lastRunNumber')::int AS last
+    RETURNING tenant_id, schedule_id, (counters ->> 'lastRunNumber')::bigint AS last
 )
 SELECT w.tenant, w.schedule, counted.last - w.count + 1 FROM wanted AS w
 JOIN counted ON counted.schedule_id = w.schedule AND counted.tenant_id = w.tenant
-"""
+"""  # noqa: S608 - our own text
 
 
 def take_numbers(
@@ -52,7 +57,8 @@ def take_numbers(
 
     In the order of the schedules, so that two sessions that number several of them do not deadlock. Other sessions that
     number runs of these schedules wait until the transaction ends; a rollback returns the numbers. A count of 0 takes
-    none, but locks the counter, and makes one if there is none.
+    none, but locks the counter, and makes one if there is none. A number may be larger than the column holds
+    (``transitions.run_number``).
     """
     if not wanted:
         return {}
@@ -128,7 +134,8 @@ class PostgresRuns(Repository[Run]):
         with self.refusing():
             if run.schedule_id is not None and owner == self._tenant:
                 numbered = {(self._tenant, run.schedule_id): 1}
-                (changes["run_number"],) = take_numbers(self._connection, numbered, self._now).values()
+                (number,) = take_numbers(self._connection, numbered, self._now).values()
+                changes["run_number"] = transitions.run_number(number)
             values = [*self._table.values(unsourced(run, **changes)), (owner or cause) == GLOBAL]
             (made,) = self._many(self._table.insert("global_schedule"), values)
         return made
@@ -218,7 +225,8 @@ class PostgresRunSummaries(Repository[RunSummary]):
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
         validation.check_page(recent)
         validation.check_own_tenant(self._tenant, self._tenant)
-        if self._value("SELECT 1 FROM scheduler.runs WHERE schedule_id = %s LIMIT 1", (schedule_id,)) is None:
+        known = "SELECT 1 FROM scheduler.runs WHERE schedule_id = %s AND tenant_id = %s LIMIT 1"
+        if self._value(known, (schedule_id, self._tenant)) is None:
             self._require("schedules", schedule_id, shared=True)
         # Takes no number, but creates the row if there is none, locks it, and reads the counter: a session that numbers
         # a run meanwhile waits, and comes after.

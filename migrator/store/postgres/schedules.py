@@ -9,6 +9,7 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
+from migrator.connections.postgres import Connection
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Handler, Schedule, Trigger
 from migrator.store import validation
@@ -17,7 +18,7 @@ from migrator.store.postgres.parallel_firing import plan_first
 from migrator.store.postgres.repository import Query, Repository
 from migrator.store.protocols import ScheduleQuery
 
-_Ids: TypeAlias = list[UUID]
+_Keys: TypeAlias = list[tuple[UUID, str]]
 
 _SORTS: dict[str, LiteralString] = {
     "created_at": "s.created_at",
@@ -72,12 +73,24 @@ ORDER BY next_fire_at, schedule_id, id LIMIT %(page)s
 _AFTER = "AND next_fire_at >= %(from)s AND (next_fire_at, schedule_id, id) > (%(from)s, %(schedule)s, %(trigger)s)"
 _MAY_FIRE = "WHERE id = ANY(%s) AND tenant_id = %s AND enabled AND status = 'scheduled' AND deleted_at IS NULL"
 _PAGE = 100
+_OF_STATE = {"enabled", "paused_at", "retry_count", "updated_at", "updated_by"}
+"""Columns of a schedule that say nothing about what it does."""
+_RULE = (
+    *("kind", "cron_expression", "cron_dialect", "timezone", "interval_ms", "anchor", "run_at", "event_name"),
+    *("start_at", "end_at", "max_fires"),
+)
+"""Columns of a trigger that say when it fires."""
 
 
 class PostgresSchedules(Repository[Schedule]):
     """``protocols.Schedules``."""
 
     _record = Schedule
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime, stated: set[UUID]) -> None:
+        """``stated`` takes the ids of the schedules whose definition the session writes."""
+        super().__init__(connection, tenant, now)
+        self.stated = stated
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
@@ -95,7 +108,7 @@ class PostgresSchedules(Repository[Schedule]):
         order = _order(query)
         if query.name_contains is not None:
             named = self._named(query, order)
-            return self._of_ids(named[query.offset : query.offset + query.limit])
+            return self._of_keys(named[query.offset : query.offset + query.limit])
         return self._many(
             sql.SQL("SELECT {} {} ORDER BY {} LIMIT %(limit)s OFFSET %(offset)s").format(
                 self._table.qualified("s"), source, order
@@ -111,6 +124,7 @@ class PostgresSchedules(Repository[Schedule]):
 
     def upsert(self, schedule: Schedule) -> Schedule:
         schedule = validation.checked_record(schedule, self._tenant)
+        self.stated.add(schedule.id)
         stored = self._held(schedule.id)
         if stored is None:
             made = {"created_at": schedule.created_at or self._now, "updated_at": schedule.updated_at or self._now}
@@ -130,6 +144,8 @@ class PostgresSchedules(Repository[Schedule]):
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
         validation.check_changes(changes)
+        if changes.keys() - _OF_STATE:
+            self.stated.add(schedule_id)
         stored = self._held(schedule_id)
         return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
 
@@ -195,16 +211,20 @@ class PostgresSchedules(Repository[Schedule]):
                 return sql.SQL(_TAGGED).format(sql.SQL(found)) + sql.SQL(where), parameters | bounds
         return sql.SQL("FROM scheduler.schedules AS s " + where), parameters | bounds
 
-    def _named(self, query: ScheduleQuery, order: Query) -> _Ids:
-        """Return the ids of schedules whose name contains a text, by Python's rules for case, not a collation's."""
+    def _named(self, query: ScheduleQuery, order: Query) -> _Keys:
+        """Return the keys of schedules whose name contains a text, by Python's rules for case, not a collation's."""
         source, parameters = self._source(query)
         wanted = (query.name_contains or "").lower()
-        rows = self._connection.execute(sql.SQL("SELECT s.id, s.name {} ORDER BY {}").format(source, order), parameters)
-        return [identity for identity, name in rows if wanted in name.lower()]
+        names = sql.SQL("SELECT s.id, s.tenant_id, s.name {} ORDER BY {}").format(source, order)
+        rows = self._connection.execute(names, parameters)
+        return [(identity, tenant) for identity, tenant, name in rows if wanted in name.lower()]
 
-    def _of_ids(self, ids: _Ids) -> Sequence[Schedule]:
-        found = {row.id: row for row in self._select("WHERE id = ANY(%s)", (ids,))}
-        return [found[identity] for identity in ids]
+    def _of_keys(self, keys: _Keys) -> Sequence[Schedule]:
+        ids = [identity for identity, _ in keys]
+        where: LiteralString = "WHERE id = ANY(%s) AND tenant_id = ANY(%s)"
+        rows = self._select(where, (ids, [self._tenant, validation.GLOBAL]))
+        found = {(row.id, row.tenant_id): row for row in rows}
+        return [found[key] for key in keys]
 
 
 def _order(query: ScheduleQuery) -> Query:
@@ -226,6 +246,11 @@ class PostgresTriggers(Repository[Trigger]):
     """``protocols.Triggers``."""
 
     _record = Trigger
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime, stated: set[UUID]) -> None:
+        """``stated`` takes the ids of the schedules whose rule the session writes."""
+        super().__init__(connection, tenant, now)
+        self.stated = stated
 
     def get(self, trigger_id: UUID) -> Trigger | None:
         return self._visible(trigger_id)
@@ -265,9 +290,12 @@ class PostgresTriggers(Repository[Trigger]):
         self._require("schedules", trigger.schedule_id)
         stored = self._held(trigger.id)
         if stored is None:
+            self.stated.add(trigger.schedule_id)
             return self._insert(trigger)
         if stored.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
+        if any(getattr(stored, name) != getattr(trigger, name) for name in _RULE):
+            self.stated.add(trigger.schedule_id)
         return self._replace(validation.with_stored_precision(trigger, stored))
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
@@ -329,7 +357,9 @@ class PostgresHandlers(Repository[Handler]):
             return False
         if stored.is_system:
             raise ConflictError("a system handler is not deleted")
-        self._connection.execute("DELETE FROM scheduler.handlers WHERE id = %s", (stored.id,))
+        self._connection.execute(
+            "DELETE FROM scheduler.handlers WHERE id = %s AND tenant_id = %s", (stored.id, stored.tenant_id)
+        )
         return True
 
     def _held_by_name(self, name: str) -> Handler | None:

@@ -1,11 +1,12 @@
 """A scheduler's data in PostgreSQL: sessions, and calls across tenants."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
 from typing import Final, Literal, Self
+from uuid import UUID
 
 from psycopg import errors, sql
 
@@ -13,14 +14,16 @@ from migrator import records
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, not_a_member
 from migrator.errors import RefusedError
+from migrator.records import Schedule, Trigger
 from migrator.store import validation
-from migrator.store.postgres import parallel_run
+from migrator.store.postgres import epoch, parallel_run
 from migrator.store.postgres.audit import PostgresAudit
 from migrator.store.postgres.dispatcher_pool import DispatcherPool
 from migrator.store.postgres.jobs import PostgresGraphJobs, PostgresPolicyJobs
 from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.pool import WHAT, SessionPool
 from migrator.store.postgres.queue import PostgresQueue
+from migrator.store.postgres.rollback_window import RollbackWindow
 from migrator.store.postgres.rows import table_name
 from migrator.store.postgres.runs import (
     PostgresExecutionLogs,
@@ -32,7 +35,9 @@ from migrator.store.postgres.schedules import PostgresHandlers, PostgresSchedule
 from migrator.store.postgres.statistics import PostgresStatistics
 from migrator.store.postgres.workers import PostgresWorkers
 
-_COPIED: Final = "SELECT source FROM scheduler.schedules WHERE source IS NOT NULL LIMIT 1"
+OUTBOX_TRIGGER: Final = "migrator_outbox"
+"""On each table whose changes the reverse sync carries to MongoDB, from the cutover until it is finished."""
+_CARRIED: Final = f"SELECT 1 FROM pg_trigger WHERE tgrelid = 'scheduler.runs'::regclass AND tgname = '{OUTBOX_TRIGGER}'"  # noqa: S608 - our own text
 
 
 def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
@@ -61,8 +66,10 @@ class PostgresSession:
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self.connection, self.tenant, self.now = connection, tenant, now
-        self.schedules = PostgresSchedules(connection, tenant, now)
-        self.triggers = PostgresTriggers(connection, tenant, now)
+        self.stated: set[UUID] = set()
+        """Schedules whose definition or rule this session has written."""
+        self.schedules = PostgresSchedules(connection, tenant, now, self.stated)
+        self.triggers = PostgresTriggers(connection, tenant, now, self.stated)
         self.runs = PostgresRuns(connection, tenant, now)
         self.graph_jobs = PostgresGraphJobs(connection, tenant, now)
         self.policy_jobs = PostgresPolicyJobs(connection, tenant, now)
@@ -89,11 +96,21 @@ class PostgresStore:
         self.pool = SessionPool(settings)
         self._creating = Lock()
         self._dispatcher_pool: DispatcherPool | None = None
+        self._rollback = RollbackWindow(settings)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
         with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
-            yield PostgresSession(connection, tenant, clock)
+            session = PostgresSession(connection, tenant, clock)
+            yield session
+            self._rollback.require_stated(connection, tenant, self._definitions(session))
+
+    @staticmethod
+    def _definitions(session: PostgresSession) -> Iterator[tuple[Schedule, Sequence[Trigger]]]:
+        for key in sorted(session.stated):
+            schedule = session.schedules.get(key)
+            if schedule is not None:
+                yield schedule, session.triggers.of_schedule(key)
 
     @cached_property
     def queue(self) -> PostgresQueue:
@@ -115,13 +132,30 @@ class PostgresStore:
         return self.pool.epoch_backend()
 
     def is_parallel_run(self) -> bool:
-        """Return whether another scheduler runs the same jobs in parallel (``store.postgres.parallel_run``)."""
-        return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
+        """Return whether another scheduler runs the same jobs in parallel (``store.postgres.parallel_run``).
+
+        Raises ``CopyError`` if none does and the database is a copy.
+        """
+        if self._dispatcher().rows(parallel_run.IN_PROGRESS, ()):
+            return True
+        self._dispatcher().require_here()
+        return False
+
+    def is_in_rollback_window(self) -> bool:
+        """Return whether what is written here is carried to MongoDB, so that a rollback loses nothing."""
+        return bool(self._dispatcher().rows(_CARRIED, ()))
 
     def copied_from(self) -> str | None:
-        """Return a source whose schedules were copied here; None if every schedule was created here."""
-        found = self._dispatcher().rows(_COPIED, ())
-        return None if not found else str(found[0][0]).partition("/")[0]
+        """Return the source of a copy that no cutover has made active; None for any other database."""
+        return self._copy()[0]
+
+    def is_rehearsal(self) -> bool:
+        """Return whether the copy may be changed (``[persistence] copy``)."""
+        return self._copy()[1]
+
+    def _copy(self) -> tuple[str | None, bool]:
+        found = self._dispatcher().rows(epoch.COPY_AND_REHEARSAL, ())
+        return (found[0][0], found[0][1]) if found else (None, False)
 
     def ping(self) -> timedelta:
         return self.pool.ping()

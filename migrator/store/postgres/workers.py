@@ -18,7 +18,9 @@ from migrator.store.postgres.rows import literals, table
 
 _COLUMNS = table(WorkerRecord).columns.as_string(None)
 _NAMES = table(WorkerRecord).names
-_ALIVE = f"status = ANY (ARRAY[{literals(states.WORKER_LIVE)}])"
+_OWN = f"tenant_id = '{validation.GLOBAL}'"
+"""Processes live under the tenant *: a row of another tenant, whatever its id, is none of them."""
+_ALIVE = f"({_OWN} AND status = ANY (ARRAY[{literals(states.WORKER_LIVE)}]))"
 _FIXED = ("id", "tenant_id", "source", "source_id", "extra")
 _KEPT = (*_FIXED, "registered_at", "last_heartbeat_at")
 
@@ -40,7 +42,7 @@ RETURNING true
 
 _STOP = f"UPDATE scheduler.workers SET status = 'stopped' WHERE id = $1 AND {_ALIVE} RETURNING true"  # noqa: S608 - as above
 
-_LIST = f"SELECT {_COLUMNS} FROM scheduler.workers ORDER BY registered_at NULLS FIRST, id"  # noqa: S608 - as above
+_LIST = f"SELECT {_COLUMNS} FROM scheduler.workers WHERE {_OWN} ORDER BY registered_at NULLS FIRST, id"  # noqa: S608 - as above
 
 # A process whose heartbeat is being written is waited for, and read again: it stays alive.
 _SILENT = f"""
@@ -50,7 +52,7 @@ WITH silent AS MATERIALIZED (
         AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[]))
     ORDER BY id FOR UPDATE
 )
-UPDATE scheduler.workers SET status = 'dead' FROM silent WHERE id = silent_id RETURNING id
+UPDATE scheduler.workers SET status = 'dead' FROM silent WHERE id = silent_id AND {_OWN} RETURNING id
 """  # noqa: S608 - as above
 
 _END_LEASES = """
@@ -58,7 +60,7 @@ UPDATE scheduler.runs SET lease_expires_at = least(lease_expires_at, $1), update
 WHERE state = 'running' AND worker_id = ANY($2::text[])
 """
 
-_REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND NOT {_ALIVE} RETURNING true"  # noqa: S608 - as above
+_REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND {_OWN} AND NOT {_ALIVE} RETURNING true"  # noqa: S608 - as above
 
 
 class PostgresWorkers:

@@ -180,7 +180,8 @@ def rows(harness: Harness, observed: Observations) -> None:
     for what, statement, given in (
         (
             "insert",
-            "INSERT INTO scheduler.handlers (id, tenant_id, name) VALUES (%s, %s, 'x')",
+            # a whole row: if row-level security lets it pass, nothing else may refuse it
+            "INSERT INTO scheduler.handlers (id, tenant_id, name, handler_type) VALUES (%s, %s, 'x', 'function')",
             (harness.new_id(), harness.tenant),
         ),
         ("update", "UPDATE scheduler.schedules SET name = 'taken' WHERE id = %s", (job.id,)),

@@ -195,7 +195,7 @@ def result_of(
     return CheckResult(
         outcome=outcome,
         counts={
-            "scripts": len(scenarios),
+            "scenarios": len(scenarios),
             "backends": len(context.backends),
             "expectations": expected,
             "differences": len(failures),

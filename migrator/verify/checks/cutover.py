@@ -38,7 +38,7 @@ def cutover_rehearsed(context: Context) -> CheckResult:
             outcome=unverified("the last cutover was rolled back: PostgreSQL refuses all writers until the next one")
         )
     try:
-        done = rehearsal.rehearse_cutover(context.settings, context.config, smoke.smoke)
+        done = rehearsal.rehearse_cutover(context.settings, context.config, smoke.smoke_on_copy)
     except smoke.SmokeError as error:
         return _result([str(error)], "the store that the changed configuration names does not work", {})
     steps = {name: int(count) for name, count in done.opened.items() if name != "backend"}

@@ -11,7 +11,9 @@ from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, Tally
 from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
+from migrator.values.identity import source_id_of
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.checks.contradictions import contradictions
 from migrator.verify.checks.parity import differences, unverified_reasons
 from migrator.verify.semantics.anomalies import Anomalies, batches, source_rows
 
@@ -29,6 +31,7 @@ def ledger_sound(context: Context) -> CheckResult:
     with context.target() as target:
         looked = checksums.verify_checksums(target)
         rate = copy_rate(target)
+        contradicting = contradictions(target)
         unbalanced = target.execute(
             "SELECT chunk.collection, chunk.collection || ' chunk ' || chunk.ordinal FROM migration.chunks AS chunk"
             " JOIN unnest(%s::text[], %s::text[]) AS owner (collection, owner_table) USING (collection)"
@@ -38,6 +41,7 @@ def ledger_sound(context: Context) -> CheckResult:
         ).fetchall()
     found = [("ledger-changed", CHANGED, FIX, table, row) for table, row in looked.changed]
     found += [("ledger-sum", UNBALANCED, FIX, "chunks", row[1]) for row in unbalanced]
+    found += [("ledger-contradiction", one.title, one.fix, one.table, row) for one, row in contradicting]
     tallies, findings = ledger_differences(context, LEDGER_CAUSES)
     tallies += [
         Tally(severity="difference", cause=cause, path=f"migration.{table}", title=title, fix=fix, count=1, keys=(row,))
@@ -89,6 +93,9 @@ def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple
     return differences(context, lambda line: line.side == "ledger" and line.cause in causes)
 
 
+SHORTEST: Final = 5
+"""Bytes of the shortest document of BSON."""
+
 BATCH: Final = 100
 """Documents in quarantine compared at a time; one may have 16 MB."""
 
@@ -100,7 +107,7 @@ STANDBY_TABLES: Final = frozenset({"workers", "locks"})
 
 
 _QUARANTINED: LiteralString = (
-    "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state IN ('open', 'dropped')"
+    "SELECT collection, source_id, raw, state FROM migration.quarantine WHERE state IN ('open', 'dropped')"
     " ORDER BY collection, source_key"
 )
 _DROPPED: LiteralString = (
@@ -114,21 +121,33 @@ def quarantine_intact(context: Context) -> CheckResult:
     """Compare every document in quarantine with the source's, and its reason with the one that it has now."""
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
+    cut_over = context.settings.persistence.scheduler == "postgres"  # MongoDB is no longer the source
     with context.target() as target, source_rows(context, target) as source:
         dropped = target.execute(_DROPPED, (source.sessions.profile.name,)).fetchall()
-        for batch in batches(target, _QUARANTINED, (source.sessions.profile.name,), BATCH):
-            for name in sorted({row[0] for row in batch}):
+        known = source.sessions.profile.by_name()
+        for batch in batches(target, _QUARANTINED, (), BATCH):
+            for name, key, raw, _ in batch:
+                if name not in known:
+                    title = "a document in quarantine of a collection that the source does not have"
+                elif len(raw) < SHORTEST or source_id_of(bytes(raw)) != key:
+                    title = "a document in quarantine whose bytes are those of another document, or of none"
+                else:
+                    continue
+                fix = "find out who wrote the entry, and delete the row from migration.quarantine"
+                anomalies.add("difference", "quarantine-contradiction", title, fix, key=key, collection=name)
+            dropped_keys = {(row[0], row[1]) for row in batch if row[3] == "dropped"}
+            for name in sorted({row[0] for row in batch} & known.keys()):
                 kept = {row[1]: bytes(row[2]) for row in batch if row[0] == name}
                 there = source.documents(name, kept)
                 for key, raw in sorted(kept.items()):
                     compared += 1
                     if key not in there:
-                        title = "a document in quarantine that the source no longer has"
+                        title = "a document in quarantine that the source does not have"
                         anomalies.add(
-                            "warning",
+                            "warning" if cut_over or (name, key) in dropped_keys else "difference",
                             "quarantine-source-gone",
                             title,
-                            "discard it, if it was deleted",
+                            "call quarantine retry, which closes the entry of a document that was deleted",
                             key=key,
                             collection=name,
                         )
@@ -155,7 +174,9 @@ def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel,
     """Return the documents that people gave up, with who decided it and why."""
     if not rows:
         return ()
-    lines = tuple((*row[:6], row[6].astimezone(UTC).isoformat(timespec="seconds")) for row in rows[:listed])
+    # A time that the tool did not write may be missing: the entry is told without it.
+    times = ("" if row[6] is None else row[6].astimezone(UTC).isoformat(timespec="seconds") for row in rows[:listed])
+    lines = tuple((*(one or "" for one in row[:6]), at) for row, at in zip(rows[:listed], times, strict=True))
     title = "Dropped from quarantine: left out by a person's decision"
     return (Panel(kind="table", title=title, columns=_DROPPED_COLUMNS, rows=lines, rows_total=len(rows)),)
 

@@ -199,7 +199,8 @@ def accounted_for(context: Context) -> CheckResult:
             "missing": missing,
             "quarantined": sum(one.quarantined for one in collections),
             "not copied by rule": sum(sum(one.skipped.values()) for one in collections),
-        },
+        }
+        | ({"changed on PostgreSQL": changed} if (changed := sum(one.changed for one in collections)) else {}),
         cells=found.cells,
         tallies=found.tallies,
         findings=found.findings,

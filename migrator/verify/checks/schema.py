@@ -6,7 +6,7 @@ from migrator.cutover.fenced_rights import split_revoked
 from migrator.errors import RefusedError
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
-from migrator.schema.catalogue import differences
+from migrator.schema.catalogue import differences, split_harmless
 from migrator.schema.security import Roles
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
@@ -154,7 +154,20 @@ def catalogue_declared(context: Context) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
     found = differences(context.dsn, names=Roles.of(context.settings.postgres))
     with context.target() as target:
-        wrong, revoked = split_revoked(target, context.settings.postgres, found)
+        others, revoked = split_revoked(target, context.settings.postgres, found)
+    wrong, additions = split_harmless(others)
+    added = [
+        Tally(
+            severity="warning",
+            cause="added-object",
+            table=_table_of(one.object),
+            path=one.object,
+            title="an object that somebody added, and that harms nothing",
+            fix="leave it; it is not in the dump of the schema",
+            count=1,
+        )
+        for one in additions
+    ]
     faults = [
         _fault(
             _table_of(one.object),
@@ -170,9 +183,10 @@ def catalogue_declared(context: Context) -> CheckResult:
     return CheckResult(
         outcome=outcome_of(wrong=bool(wrong)),
         counts={"tables declared": len(TABLES), "differences": len(wrong)}
+        | ({"additions": len(additions)} if additions else {})
         | ({"rights that the fence revoked": revoked} if revoked else {}),
         cells=_cells(TABLES if whole else [tally.table for tally, _ in faults]),
-        tallies=tuple(tally for tally, _ in faults),
+        tallies=(*(tally for tally, _ in faults), *added),
         findings=tuple(finding for _, finding in faults)[: context.listed],
         findings_total=len(faults),
     )

@@ -11,7 +11,7 @@ from functools import partial
 from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
 from migrator.parity import firing_rules
-from migrator.result import FAILED, Cell
+from migrator.result import FAILED, PASSED, Cell, not_applicable
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
 from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, check_invariant
@@ -19,6 +19,7 @@ from migrator.verify.semantics.next_fires import check_schedules, compare_rules
 from migrator.verify.semantics.summaries import recount
 
 _HOURS = int(firing_rules.BEFORE_A_CHANGE.total_seconds()) // 3600
+NOTHING_TO_CHECK = "the target has no row that this check is about"
 _COMPARED = (
     f"The next {firing_rules.FIRES_COMPARED} fires are compared, from the day of the copy on and from {_HOURS} hours"
     f" before each change of the clock in the {firing_rules.HORIZON.days} days after it; later ones are not."
@@ -82,6 +83,8 @@ def _result(anomalies: Anomalies, counts: dict[str, int], tables: dict[str, int]
     differences = anomalies.count("difference")
     wrong = anomalies.tables("difference")
     sound = outcome_of(wrong=False, unsure=anomalies.doubts)
+    if sound == PASSED and not any(tables.values()):
+        sound = not_applicable(NOTHING_TO_CHECK)
     return CheckResult(
         outcome=FAILED if differences else sound,
         counts={

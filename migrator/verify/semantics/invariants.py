@@ -73,7 +73,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         record=Run,
         columns=("created_at",),
         violated="EXISTS (SELECT FROM scheduler.schedules AS one WHERE one.id = t.schedule_id"
-        " AND one.created_at > t.created_at)",
+        " AND one.tenant_id = t.schedule_tenant_id AND one.created_at > t.created_at)",
     ),
     Invariant(
         code="times-out-of-order",
@@ -125,8 +125,9 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a retry that does not follow the run it repeats",
         record=Run,
         columns=("attempt", "retry_of", "created_at"),
-        violated="EXISTS (SELECT FROM scheduler.runs AS before WHERE before.id = t.retry_of AND (before.id = t.id"
-        " OR before.created_at > t.created_at OR t.attempt <> before.attempt + 1))",
+        violated="EXISTS (SELECT FROM scheduler.runs AS before WHERE before.id = t.retry_of"
+        " AND before.tenant_id = t.tenant_id AND (before.id = t.id OR before.created_at > t.created_at"
+        " OR t.attempt <> before.attempt + 1))",
     ),
     Invariant(
         code="negative-stats",
@@ -188,7 +189,8 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a log line older than its run",
         record=ExecutionLog,
         columns=("logged_at",),
-        violated="EXISTS (SELECT FROM scheduler.runs AS run WHERE run.id = t.run_id AND run.created_at > t.logged_at)",
+        violated="EXISTS (SELECT FROM scheduler.runs AS run WHERE run.id = t.run_id"
+        " AND run.tenant_id = t.tenant_id AND run.created_at > t.logged_at)",
     ),
     Invariant(
         code="times-out-of-order",
@@ -221,7 +223,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         record=Trigger,
         columns=("fire_count",),
         violated="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at)"
-        " FROM scheduler.runs AS run WHERE run.trigger_id = t.id)",
+        " FROM scheduler.runs AS run WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
         retention=True,
     ),
     Invariant(
@@ -230,7 +232,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         record=Trigger,
         columns=("fire_count",),
         violated="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
-        " WHERE run.trigger_id = t.id)",
+        " WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
     ),
     Invariant(
         code="retries-without-runs",
@@ -238,7 +240,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         record=Schedule,
         columns=("retry_count",),
         violated="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
-        " AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
+        " AND run.schedule_tenant_id = t.tenant_id AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
         retention=True,
     ),
 )

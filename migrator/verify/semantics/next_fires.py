@@ -38,7 +38,7 @@ _COLUMNS = tuple(name for name in Trigger.__struct_fields__ if name not in ("sou
 _STORED: LiteralString = (
     f"SELECT {', '.join(f't.{name}' for name in _COLUMNS)}, s.enabled, s.status, s.deleted_at IS NOT NULL"  # noqa: S608 - the record's own column names
     " FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id"
-    " WHERE t.source = %s AND t.source_id = ANY(%s)"
+    " AND s.tenant_id = t.tenant_id WHERE t.source = %s AND t.source_id = ANY(%s)"
 )
 
 
@@ -135,8 +135,8 @@ _SILENT: LiteralString = (
 )
 _ARMED: LiteralString = (
     "SELECT t.id, t.source, t.source_id, t.kind, t.cron_dialect, t.cron_expression, t.timezone, t.next_fire_at"  # noqa: S608 - words of this module
-    f" FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE {LIVE} AND t.enabled"
-    " AND t.kind <> 'event' AND (t.end_at IS NULL OR t.next_fire_at IS NOT NULL)"
+    f" FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id"
+    f" WHERE {LIVE} AND t.enabled AND t.kind <> 'event' AND (t.end_at IS NULL OR t.next_fire_at IS NOT NULL)"
     " AND (t.max_fires IS NULL OR t.fire_count < t.max_fires) ORDER BY t.id"
 )
 
@@ -149,7 +149,7 @@ OFF_SLOT = "a next fire that the trigger's own rule does not give"
 NEVER = "an enabled trigger whose line never fires"
 
 
-_SCHEDULES, _TRIGGERS, _TO_BE_ARMED = "enabled schedules", "enabled triggers", "next fire computed at the cutover"
+_SCHEDULES, _TRIGGERS, _TO_BE_ARMED = "enabled schedules", "enabled triggers", "next fire computed by the first leader"
 
 
 def check_schedules(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> dict[str, int]:

@@ -136,7 +136,8 @@ def _add_anomalies(
 def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mapping[str, dict[str, int]]:
     """Return, by source id of the summary, its schedule's runs by state as the source's own pipeline counts them.
 
-    Only where the summary names its schedule in the documented shape. Runs in quarantine are not counted.
+    Only where the summary names its schedule in the documented shape. Runs in quarantine are not counted, nor are those
+    of another tenant: a run that names another tenant's schedule has none in the target.
     """
     if source.sessions.profile.name != "stellaops":
         return {}
@@ -144,26 +145,45 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
     ids = [one.key.source_id for one in suspects if one.key.source == "stellaops/run_summaries"]
     with translate_errors("the source"):
         database = source.sessions.source
-        schedules: dict[str, Any] = {
-            str(found["_id"]): found.get("scheduleId")
+        default = source.sessions.settings.source.default_tenant
+        schedules: dict[str, tuple[Any, Any]] = {
+            str(found["_id"]): (found.get("scheduleId"), found.get("tenantId", default))
             for found in documents.readable(
-                database[names("run_summaries")].find_raw_batches({"_id": {"$in": ids}}, {"scheduleId": 1})
+                database[names("run_summaries")].find_raw_batches(
+                    {"_id": {"$in": ids}}, {"scheduleId": 1, "tenantId": 1}
+                )
             )
         }
-        wanted = [one for one in schedules.values() if isinstance(one, str)]
-        states: dict[str, dict[str, int]] = {one: {} for one in wanted}
+        schedules = {
+            key: (schedule, tenant) for key, (schedule, tenant) in schedules.items() if _are_texts(schedule, tenant)
+        }
+        wanted = [schedule for schedule, _ in schedules.values()]
+        states: dict[tuple[str, str], dict[str, int]] = {one: {} for one in schedules.values()}
         aside = source.quarantined("runs")
         for found in documents.readable(
             database[names("runs")].aggregate_raw_batches(
                 [
                     {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
                     *([{"$match": {"_id": id_filter(aside, "$nin")}}] if aside else []),
-                    {"$group": {"_id": {"schedule": "$scheduleId", "state": "$state"}, "runs": {"$sum": 1}}},
+                    {
+                        "$group": {
+                            "_id": {
+                                "schedule": "$scheduleId",
+                                "state": "$state",
+                                "tenant": {"$ifNull": ["$tenantId", default]},
+                            },
+                            "runs": {"$sum": 1},
+                        }
+                    },
                 ],
                 allowDiskUse=True,
             )
         ):
             state = found["_id"]["state"]
-            by_state = states[found["_id"]["schedule"]]
+            by_state = states.get((found["_id"]["schedule"], found["_id"]["tenant"]), {})
             by_state[_ALIASES.get(state, state)] = by_state.get(_ALIASES.get(state, state), 0) + found["runs"]
-    return {key: states[schedule] for key, schedule in schedules.items() if isinstance(schedule, str)}
+    return {key: states[schedule] for key, schedule in schedules.items()}
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)

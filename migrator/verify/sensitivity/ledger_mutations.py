@@ -126,8 +126,55 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     data(
         "an entry in quarantine was called resolved",
         update_first("migration.quarantine", "state = 'resolved'", _CONVERTED),
-        "parity.documents",
+        "parity.documents parity.ledger",
         sometimes_by=_LOADED,
+    ),
+    data(
+        "a ghost in quarantine: an entry of a document that the source does not have",
+        Sql(
+            "INSERT INTO migration.quarantine (profile, profile_version, collection, source_id, source_key, reason,"
+            " path, expected, raw, tool_version, state) SELECT profile, profile_version, collection, 'a ghost',"
+            " sha256('a ghost'), reason, path, expected, raw, tool_version, 'open' FROM migration.quarantine"
+            " WHERE state = 'open' ORDER BY id LIMIT 1"
+        ),
+        "parity.quarantine",
+    ),
+    data(
+        "an entry in quarantine under another key",
+        update_first("migration.quarantine", "source_key = sha256('x')", _OPEN),
+        "parity.ledger",
+    ),
+    data(
+        "an entry in quarantine that was dropped at no time",
+        update_first(
+            "migration.quarantine", "state = 'dropped', dropped_by = 'me', dropped_because = 'it was old'", _OPEN
+        ),
+        "parity.ledger",
+        sometimes_by={"parity.policies": "Where its reason is not one that a policy names."},
+    ),
+    data(
+        "a note of a chunk that does not exist",
+        Sql(
+            "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents) SELECT id,"
+            " 'runs', 999, 'finding', 'orphan', 'nowhere', 1 FROM migration.plans ORDER BY created_at DESC LIMIT 1"
+        ),
+        "parity.ledger",
+    ),
+    data(
+        "a decision by a person who made none",
+        Sql(
+            "INSERT INTO migration.decisions (kind, who, reason, tool_version, checksum)"
+            " VALUES ('cutover', 'somebody', 'it was urgent', '0', sha256('x'))"
+        ),
+        "parity.ledger",
+    ),
+    data(
+        "a cutover that never was",
+        Sql(
+            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version)"
+            " VALUES (gen_random_uuid(), 'x', 'finished', '', '', '0')"
+        ),
+        "parity.ledger",
     ),
     data(
         "a note of the ledger was deleted",

@@ -31,6 +31,21 @@ def _not_enforced(copy: ScratchCopy) -> None:
 SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
     _mutation("an index is gone", "DROP INDEX scheduler.ix_runs_page", "catalogue"),
     _mutation("an extra index", "CREATE INDEX extra_one ON scheduler.runs (error)", "catalogue"),
+    _mutation("a unique index too many", "CREATE UNIQUE INDEX extra_one ON scheduler.runs (id)", "catalogue"),
+    _mutation(
+        "a column with another collation",
+        'ALTER TABLE scheduler.runs ALTER error TYPE text COLLATE "C"',
+        "catalogue",
+    ),
+    _mutation(
+        "a table inherits from a table", "CREATE TABLE public.extra_one () INHERITS (scheduler.audit)", "catalogue"
+    ),
+    _mutation(
+        "a sequence begins anew at its end", "ALTER SEQUENCE scheduler.graph_job_events_id_seq CYCLE", "catalogue"
+    ),
+    _mutation("a sequence ends early", "ALTER SEQUENCE scheduler.graph_job_events_id_seq MAXVALUE 100000", "catalogue"),
+    _mutation("a table without a replica identity", "ALTER TABLE scheduler.runs REPLICA IDENTITY NOTHING", "catalogue"),
+    _mutation("a role may write", "GRANT UPDATE ON scheduler.runs TO PUBLIC", "catalogue"),
     _mutation(
         "an index without its condition",
         "DROP INDEX scheduler.uq_runs_slot;"

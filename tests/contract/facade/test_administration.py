@@ -28,6 +28,7 @@ from tests.contract.rows import (
 # -- handlers
 
 
+@pytest.mark.proves("4-D3")
 def test_seeding_twice_changes_nothing(harness: Harness) -> None:
     seeds = [handler(harness.tenant, name=name, handler_path=f"app.{name}") for name in ("sync", "clean")]
     first = harness.facade.seed_handlers(seeds, now=NOW)
@@ -39,6 +40,7 @@ def test_seeding_twice_changes_nothing(harness: Harness) -> None:
     assert everything(harness) == before
 
 
+@pytest.mark.proves("4-D3")
 @pytest.mark.parametrize(
     "other",
     [

@@ -189,7 +189,7 @@ def past(store: Store, tenant: str, job: UUID, drawn: list[Any]) -> list[tuple[R
     return found
 
 
-@pytest.mark.proves("2-F13", "3-D5", "4-S4", "3-B11", "3-T5")
+@pytest.mark.proves("2-F13", "3-D5", "4-S4", "3-T5")
 @FEW
 @given(drawn=PAST, pages=st.lists(PAGES, min_size=5, max_size=8))
 def test_a_history_is_what_a_walk_over_all_runs_gives(
@@ -220,6 +220,17 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
         for one, (_, lines) in zip(found.executions, shown, strict=True):
             assert len(one.logs) == (lines if page["include_logs"] else 0)
             assert [entry.logged_at for entry in one.logs] == sorted(entry.logged_at for entry in one.logs)
+
+
+@pytest.mark.proves("3-B11")
+def test_the_executions_of_a_job_are_counted_and_the_latest_one_is_known(harness: Harness) -> None:
+    job, other = harness.recurring(), harness.recurring()
+    rows = past(harness.store, harness.tenant, job.id, [("completed", n, 0, 1, 0) for n in (3, 9, 5)])
+    past(harness.store, harness.tenant, other.id, [("completed", 11, 0, 1, 0)])
+    latest = rows[1][0]
+    assert [one.run.id for one in harness.facade.history(job.id, limit=1, now=NOW).executions] == [latest.id]
+    stats = harness.facade.stats(job.id, since=NOW - SECOND, until=NOW + 60 * SECOND, now=NOW + 60 * SECOND)
+    assert stats.total == 3
 
 
 @pytest.mark.proves("2-F13")

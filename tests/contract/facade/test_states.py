@@ -13,6 +13,7 @@ from migrator.scheduler.client import Scheduler
 from migrator.verify.behaviour.harness import HOUR, Harness
 from tests.contract.facade.stored import everything, force_status, status_of
 from tests.contract.rows import NOW
+from tests.state_squares import STATES, is_allowed
 
 ACTIONS = ["pause", "resume", "cancel", "retry"]
 MAY = {
@@ -67,7 +68,7 @@ def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(harne
             call(harness.facade, job.id)
         found = status_of(harness, job)
         if found != status:
-            assert states.may_follow(states.SCHEDULE, status, found)
+            assert is_allowed("schedule", status, found)
             reached[name] = found
     assert reached == REACHED[status]
 
@@ -95,7 +96,7 @@ REACHED: dict[str, dict[str, str]] = {
 
 def test_the_actions_of_the_machine_lead_along_its_edges() -> None:
     for froms, to in states.SCHEDULE_ACTIONS.values():
-        assert all(states.may_follow(states.SCHEDULE, status, to) for status in froms)
+        assert all(is_allowed("schedule", status, to) for status in froms)
     for action in ("pause", "cancel"):  # no other way leads there
         froms, to = states.SCHEDULE_ACTIONS[action]
-        assert froms == {status for status in states.SCHEDULE if states.may_follow(states.SCHEDULE, status, to)}
+        assert froms == {status for status in STATES["schedule"] if is_allowed("schedule", status, to)}

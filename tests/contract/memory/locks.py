@@ -129,6 +129,7 @@ class MemoryLock:
 def key_of(tenant: str, resource: str) -> str:
     if not tenant or not resource or "/" in tenant:
         raise UsageError("a lock needs a tenant, without a slash, and a resource")
+    validation.check_text("locks.key", f"{tenant}/{resource}")
     return f"{tenant}/{resource}"
 
 

@@ -12,6 +12,7 @@ from migrator import states
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, RunSummary, Schedule, Trigger
 from migrator.store import transitions, validation
+from migrator.store.left_rows import is_of_one_row
 from migrator.store.queue import SCRATCH, Claim, Finish, FirePlan, HandlerFilter
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MAY_RUN
@@ -56,17 +57,28 @@ class MemoryQueue:
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             fired: list[Run] = []
-            for trigger in rows.due(tenants, queues, handlers)[:limit]:
+            failed: Exception | None = None
+            succeeded = 0
+            for tried, trigger in enumerate(rows.due(tenants, queues, handlers)):
+                if tried % limit == 0 and tried and (succeeded or failed is None):
+                    break
                 schedule: Schedule = tables[Schedule][trigger.schedule_id]
                 if schedule.status not in MAY_RUN:
                     continue  # a trigger before this one ended it
-                fire = plan(schedule, trigger, rows.count(schedule.id, "queued", "running"), moment)
-                if fire.trigger.id != trigger.id:
-                    raise UsageError("a plan answers for the trigger that it was given")
-                fired += [made for run in fire.runs if (made := rows.insert(run, schedule.tenant_id)) is not None]
-                rows.write(fire.trigger, trigger)
-                if fire.schedule_status is not None and reachable(schedule.status, fire.schedule_status):
-                    rows.status(schedule, fire.schedule_status)
+                before = {kind: dict(kept) for kind, kept in tables.items()}
+                try:
+                    fired += rows.fire(plan, schedule, trigger)
+                except Exception as error:
+                    if not is_of_one_row(error):
+                        raise
+                    failed = failed or error
+                    for kind, kept in before.items():
+                        tables[kind].clear()
+                        tables[kind].update(kept)
+                else:
+                    succeeded += 1
+            if failed is not None and not succeeded:
+                raise failed
             return fired
 
     def claim(
@@ -158,6 +170,7 @@ class MemoryQueue:
     @staticmethod
     def _end(rows: "Rows", ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
         for end in ends:
+            validation.check_outcome(end)
             validation.check_transition("run", "running", end.state)
             if end.schedule_status is not None:
                 validation.check_transition("schedule", "running", end.schedule_status)
@@ -267,9 +280,21 @@ class Rows:
         number = None
         of = self.schedule(run)
         if of is not None and of.tenant_id == tenant != validation.GLOBAL:
-            number = MemoryRunSummaries(RunSummary, self._tables, tenant, self.now).take_number(of.id)
+            summaries = MemoryRunSummaries(RunSummary, self._tables, tenant, self.now)
+            number = transitions.run_number(summaries.take_number(of.id))
         made = replace(run, run_number=number, updated_at=run.updated_at or self.now, source=None, source_id=None)
         self._tables[Run][made.id] = made
+        return made
+
+    def fire(self, plan: FirePlan, schedule: Schedule, trigger: Trigger) -> list[Run]:
+        """Fire a trigger; return the runs inserted."""
+        fire = plan(schedule, trigger, self.count(schedule.id, "queued", "running"), self.now)
+        if fire.trigger.id != trigger.id:
+            raise UsageError("a plan answers for the trigger that it was given")
+        made = [run for one in fire.runs if (run := self.insert(one, schedule.tenant_id)) is not None]
+        self.write(fire.trigger, trigger)
+        if fire.schedule_status is not None and reachable(schedule.status, fire.schedule_status):
+            self.status(schedule, fire.schedule_status)
         return made
 
     def write(self, row: Any, stored: Any) -> Any:  # noqa: ANN401 - runs and triggers

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
+from migrator.constraints import most_of
 from migrator.errors import ConflictError
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule
 from migrator.store import transitions, validation
@@ -63,7 +64,8 @@ class MemoryRunSummaries(Table[RunSummary]):
         numbers = [run.run_number or 0 for run in self._tables[Run].values() if run.schedule_id == schedule_id]
         stored = self.get(schedule_id)
         counters: Any = {} if stored is None or stored.counters is None else jsonb.decode(stored.counters)
-        number = max(int(counters.get(transitions.LAST_NUMBER) or 0), *numbers, 0) + count
+        last = min(transitions.whole_number(counters.get(transitions.LAST_NUMBER)), most_of("runs.run_number"))
+        number = max(last, *numbers, 0) + count
         counted = jsonb.encode(counters | {transitions.LAST_NUMBER: number})
         if stored is None:
             identity = transitions.summary_id(self._tenant, schedule_id)
@@ -107,7 +109,7 @@ class MemoryRuns(Table[Run]):
         number = None
         if run.schedule_id is not None and owner == self._tenant:
             summaries = MemoryRunSummaries(RunSummary, self._tables, self._tenant, self._now)
-            number = summaries.take_number(run.schedule_id)
+            number = transitions.run_number(summaries.take_number(run.schedule_id))
         return self._insert(
             msgspec.structs.replace(run, run_number=number, updated_at=run.updated_at or self._now),
         )

@@ -82,8 +82,7 @@ class MemoryStore:
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MemorySession]:
-        if not tenant or "\0" in tenant:
-            raise UsageError("a session needs a tenant")
+        validation.check_tenant(tenant)
         with self.transaction(now) as (tables, moment):
             yield MemorySession(tables, tenant, moment)
 

@@ -124,6 +124,7 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
     process.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("timeout", "timeout: ran for longer than 30000 ms")
+    assert [line.message for line in process.logs(row.id)][-1] == found.error, "the state is said once"
     assert executor.cancelled == [row.id]
     executor.end(Outcome(state="completed", result=b'"late"'))
     process.after(SECOND)
@@ -435,6 +436,21 @@ def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_ot
     assert sorted(process.states()) == ["completed", "completed", "error"]
 
 
+def test_a_line_that_no_column_can_hold_is_kept_without_what_cannot_be_stored(
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
+) -> None:
+    of = schedule(tenant)
+    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
+    process.turn()
+    [taken] = executor.taken
+    for line in ("before", "a\0b", "a lone \ud800 surrogate", "after"):
+        executor.listener(taken).said(taken, "info", line)
+    executor.end(claim=taken)
+    process.turn()
+    lines = [line.message for line in process.logs(row.id)]
+    assert lines[1:] == ["before", "a\ufffdb", "a lone ? surrogate", "after", "completed"]
+
+
 @pytest.mark.proves("3-E1")
 def test_an_edit_is_seen_at_the_next_tick_without_a_reload(process: Process, at_work: Store, tenant: str) -> None:
     of = schedule(tenant)
@@ -445,3 +461,52 @@ def test_an_edit_is_seen_at_the_next_tick_without_a_reload(process: Process, at_
     put(at_work, changed(made, next_fire_at=moment(60)))
     process.after(MINUTE)
     assert [each.scheduled_at for each in process.all_runs()] == [moment(60)]
+
+
+POISON: dict[str, Any] = {
+    "65 bits": {"state": "completed", "result": b"10000000000000000001"},
+    "NUL": {"state": "completed", "result": b'"\\u0000"'},
+    "too large": {"state": "completed", "result": b'"' + b"x" * 17_000_000 + b'"'},
+    "half a pair": {"state": "error", "error": "\ud83d", "error_detail": "\ud83d"},
+    "nothing but an error": {"state": "error", "error": "\0"},
+}
+
+
+@pytest.mark.parametrize("what", POISON)
+def test_an_outcome_that_cannot_be_stored_ends_its_run_and_no_other(
+    what: str, process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
+) -> None:
+    for _ in range(5):
+        of = schedule(tenant, handler_name="mail", max_retries=0)
+        put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
+    process.turn()
+    claims = list(executor.taken)
+    assert len(claims) == 5
+    for number, claim in enumerate(claims):
+        outcome = Outcome(**POISON[what]) if number == 2 else Outcome(state="completed", result=b"1e19")
+        executor.listener(claim).ended(claim, outcome)
+    process.after(SECOND)
+    assert not process.worker.active
+    process.after(MINUTE)
+    assert len(executor.taken) == 5, "a run was executed again"
+    ended = {run.id: run for run in process.all_runs()}
+    assert [ended[claim.run.id].state for claim in claims] == [
+        "completed",
+        "completed",
+        "error",
+        "completed",
+        "completed",
+    ]
+    assert "the outcome cannot be stored: " in (ended[claims[2].run.id].error or "")
+    assert {jsonb.decode(run.result) for run in ended.values() if run.result is not None} == {10**19}
+
+
+def test_a_retry_comes_after_an_outcome_that_cannot_be_stored(
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
+) -> None:
+    of = schedule(tenant, handler_name="mail", **RETRYING)
+    put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
+    process.turn()
+    executor.end(Outcome(state="error", error="\0"))
+    process.after(SECOND)
+    assert process.states() == ["error", "queued"]

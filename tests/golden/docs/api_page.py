@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import migrator
-from migrator import config, errors
+from migrator import config
 from migrator.records import Record
 from migrator.scheduler import client, models
 from migrator.store import locks, protocols, queue
@@ -87,18 +87,13 @@ def api_page(notice: str) -> str:
 
 
 def _errors(module: str) -> Iterator[str]:
-    """Yield the table of public errors; a subclass that is not public stands with the error that a caller catches."""
+    """Yield the table of public errors, each with the errors that it is too, the nearest first."""
     public = [getattr(migrator, name) for name in migrator._MODULES[module].split()]
-    kinds: dict[type, list[str]] = {error: [] for error in public}
-    for error in vars(errors).values():
-        if isinstance(error, type) and error not in public:
-            caught = next((base for base in error.__mro__ if base in public), None)
-            if caught not in (None, migrator.MigratorError):
-                kinds[caught].append(f"`{error.__name__}`: {_prose(error.__doc__)[0]}")
-    yield "| error | meaning | some are, more precisely |"
+    yield "| error | meaning | is caught as well by |"
     yield "|---|---|---|"
     for error in public:
-        yield f"| `{error.__name__}` | {_prose(error.__doc__)[0]} | {' '.join(kinds[error])} |"
+        bases = ", ".join(f"`{base.__name__}`" for base in error.__mro__[1:] if base in public)
+        yield f"| `{error.__name__}` | {_prose(error.__doc__)[0]} | {bases} |"
 
 
 def _entry(thing: object) -> Iterator[str]:
@@ -198,7 +193,7 @@ def _classes(path: str) -> dict[str, ast.ClassDef | ast.FunctionDef]:
 
 def _node(thing: object) -> "ast.ClassDef":
     """Return the source of a class or function."""
-    source = inspect.getsourcefile(thing)  # type: ignore[arg-type]  # classes and functions have one
+    source = inspect.getsourcefile(inspect.unwrap(thing))  # type: ignore[arg-type]  # classes and functions have one
     assert source is not None
     return _classes(source)[thing.__name__]  # type: ignore[attr-defined, return-value]  # as above
 

@@ -18,7 +18,7 @@ copy itself follows ([mapping language](mapping.md)). A field that is not listed
 [remainder](glossary.md#remainder). A field that is absent or null gives a null column, unless its rules say otherwise.
 `column` means: the value in the type of the column, as the tool's own store writes it. A field without a column is read
 by a function of the source, because no rule of the language says what it means. The page of the source describes it.
-`migrator source show NAME --mapping` prints the file of a source that is one.
+`migrator source show NAME` prints the mapping of a source.
 
 Not on this page: the two collections of graph jobs of `stellaops` ([page](sources-stellaops.md)), `apscheduler`
 ([page](sources-apscheduler.md)), and the sources in tables ([page](sources-other.md)).

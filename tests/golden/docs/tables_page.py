@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from migrator.schema.revisions import known_revisions
-from migrator.schema.security import APPEND_ONLY, DELETED_BY_DISPATCHER, DELETED_BY_SERVICE
+from migrator.schema.security import APPEND_ONLY, DELETED_BY_DISPATCHER, DELETED_BY_SERVICE, WRITTEN_BY_DISPATCHER
 from tests.schema_dump import Column, read_tables
 
 HEAD = Path(__file__).with_name("tables_head.md")
@@ -32,7 +32,8 @@ def _rights(table: str) -> str:
         )
         if table in tables
     ]
-    return f" {' and '.join(who)} may delete rows." if who else " Rows may not be deleted."
+    written = " `scheduler_dispatcher` alone may insert and change rows." if table in WRITTEN_BY_DISPATCHER else ""
+    return written + (f" {' and '.join(who)} may delete rows." if who else " Rows may not be deleted.")
 
 
 def _row(column: Column) -> str:

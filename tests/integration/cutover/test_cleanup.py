@@ -5,33 +5,39 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import SourceSettings, load_settings
-from migrator.connections.postgres import open_target
+from migrator.connections.postgres import fetch_value, open_target
 from migrator.cutover import completion, fence
-from migrator.cutover.rollback_gaps import find_gaps, gap_lines
+from migrator.cutover.rollback_gaps import gap_lines, gaps_of, unstated_schedules
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import UnreachableError
 from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.lookups import drop_indexes
+from migrator.scheduler import process
+from migrator.scheduler.process import retain
 from migrator.schema.revisions import upgrade
 from migrator.sources import profile_of
 from migrator.store import open_scheduler_store
+from migrator.store.postgres.store import PostgresStore
 from migrator.store.queue import SCRATCH
 from tests.conftest import fresh_name
 from tests.consent import consenting
-from tests.copying import run_of
-from tests.cutting_over import Scene, scene
+from tests.copying import run, run_of
+from tests.cutting_over import Scene, own_scene, scene
 from tests.integration.cutover.test_rounds import OLD, work_on_postgres
 from tests.integration.cutover.test_rounds import said as of_document
 from tests.store_postgres import schedule
+from tests.store_postgres import settings as settings_of
 
 RELATIONS = (
     "SELECT CASE relkind WHEN 'i' THEN 'index' WHEN 'r' THEN 'table' ELSE 'relation' END || ' ' || nspname || '.'"
@@ -109,6 +115,7 @@ COMMON = {
 """What may be left (a pattern of names) and why: a reason that ends up as a line of the command is looked up there."""
 FINISHED = COMMON | {
     TOOLS: "PostgreSQL: schema migration: the ledger",
+    r"MongoDB: write block": "MongoDB: it refuses writes, until migrator cutover release-source",
 }
 ROLLED_BACK = COMMON | {
     TOOLS: "PostgreSQL: the copy, in the schemas",
@@ -242,14 +249,16 @@ def test_a_trigger_with_a_document_of_its_own_that_became_a_cron_line_is_listed(
     words = "would not fire for a cron line whose trigger has a document of its own"
     with open_target(made.settings, autocommit=True) as target:
         profile = profile_of(made.settings.source)
-        assert not any(words in line for line in gap_lines(find_gaps(target, profile, SourceSettings())))
+        assert not any(
+            words in line for line in gap_lines(gaps_of(unstated_schedules(target, profile, SourceSettings())))
+        )
         changed = target.execute(
             "UPDATE scheduler.triggers SET kind = 'cron', interval_ms = NULL, anchor = NULL, cron_dialect = 'cronos',"
             " cron_expression = '5 5 * * *', timezone = 'UTC', next_fire_at = NULL WHERE source = 'stellaops/triggers'"
             " AND schedule_id IN (SELECT id FROM scheduler.schedules WHERE name = 'interval 1')"
         )
         assert changed.rowcount == 1
-        assert any(words in line for line in gap_lines(find_gaps(target, profile, SourceSettings())))
+        assert any(words in line for line in gap_lines(gaps_of(unstated_schedules(target, profile, SourceSettings()))))
 
 
 def test_a_table_that_a_transaction_uses_is_not_waited_for_without_end(
@@ -269,3 +278,52 @@ def test_a_table_that_a_transaction_uses_is_not_waited_for_without_end(
     assert "next: migrator cutover finish --config" in status.output
     call(made, "migrator cutover finish")
     assert tail_indexes(made) == 0
+
+
+def test_retention_waits_until_the_cutover_is_finished(server: MongoServer, scheduler_dsn: str) -> None:
+    """What it removes in the window would be removed from MongoDB too, and a rollback could not bring it back."""
+    asked = ["scheduler", "retention", "--keep", "0", "--age", "0s"]
+    why = "a rollback is still possible, and the reverse sync would remove them from MongoDB too"
+    with own_scene(server, scheduler_dsn) as ready:
+        ready.switch()
+        before = ready.database["runs"].count_documents({})
+        assert before > 0
+        settings = load_settings(str(ready.config))
+
+        def runs() -> int:
+            with psycopg.connect(ready.dsn) as connection:
+                return int(fetch_value(connection, "SELECT count(*) FROM scheduler.runs WHERE source IS NOT NULL"))
+
+        stored = runs()
+        status, _, words = run(*asked, "--yes", "--config", str(ready.config))
+        assert (status, words) == (
+            2,
+            f"migrator: no run is removed: {why}: call migrator cutover finish first\n",
+        )
+        status, out, words = run(*asked, "--dry-run", "--config", str(ready.config))
+        assert (status, f"no run can be removed: {why}" in words) == (0, True)
+        assert out.endswith("runs in total\n")
+        with closing(open_scheduler_store(settings)) as store:
+            rule = msgspec.structs.replace(
+                settings.scheduler, retention_from=date(2026, 1, 1), retention_keep=0, retention_age=timedelta(0)
+            )
+            leading = msgspec.structs.replace(settings, scheduler=rule)
+            assert retain(leading, store).startswith(f"retention removed no run: {why}")
+        assert (runs(), ready.database["runs"].count_documents({})) == (stored, before)
+        completion.finish(settings, now=datetime(2099, 1, 1, tzinfo=UTC))
+        status, out, words = run(*asked, "--yes", "--config", str(ready.config))
+        assert status == 0, words
+        assert runs() < stored
+        assert ready.database["runs"].count_documents({}) == before
+
+
+def test_the_leader_says_once_why_runs_stay(scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(process, "say", lines.append)
+    done = iter(["retention removed no run: a", "retention removed no run: a", "retention removed 0 runs"] * 2)
+    monkeypatch.setattr(process, "retain", lambda *_: next(done))
+    with closing(PostgresStore(settings_of(scheduler_dsn))) as store:
+        leader = process._Retention(store.settings)
+        for _ in range(6):
+            leader(store)
+    assert lines == ["run: retention removed no run: a", "run: retention removed 0 runs"] * 2

@@ -9,18 +9,22 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from bson.datetime_ms import DatetimeMS
+from bson.objectid import ObjectId
 
 from migrator.config import Settings, load_settings
 from migrator.cutover import overdue
 from migrator.cutover.plan import cutover_plan
 from migrator.embedded.mongo import MongoServer
+from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.firing import MAX_SLOTS
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.queue import Fire
 from tests.conftest import fresh_name
 from tests.copying import run
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene, gate, red, scene
 from tests.store_postgres import schedule, settings, trigger
 
 MINUTE = 60_000
@@ -116,6 +120,18 @@ def test_what_cannot_be_moved_does_not_hold_up_the_switch(store: PostgresStore) 
     assert rows(store, "SELECT count(*) FROM scheduler.triggers WHERE enabled") == [(1,)]
 
 
+@pytest.mark.parametrize("policy", ["fire_once", "skip"])
+def test_a_next_fire_at_the_first_instant_and_a_grace_that_is_longer_than_time(
+    policy: str, store: PostgresStore
+) -> None:
+    planted(store, next_fire_at=datetime.min.replace(tzinfo=UTC))
+    planted(store, next_fire_at=datetime.min.replace(tzinfo=UTC), start_at=datetime.min.replace(tzinfo=UTC))
+    planted(store, misfire_grace_ms=2**63 - 1)
+    planted(store)
+    assert settled(store, policy) == 3
+    assert sum(states(store).values()) == 3
+
+
 def test_what_is_said_of_them() -> None:
     assert overdue.describe(0, "keep") == "no trigger is overdue"
     assert overdue.describe(1_200, "skip").startswith("1,200 triggers are overdue; each continues with its next slot")
@@ -167,3 +183,52 @@ def late_in_mongo(ready: Scene) -> None:
 
 def with_policy(found: Settings, policy: str) -> Settings:
     return msgspec.structs.replace(found, cutover=msgspec.structs.replace(found.cutover, overdue=policy))
+
+
+def test_a_document_that_states_the_first_instant_does_not_trap_the_cutover(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    """What .NET writes for "none" is a date that every part of the cutover computes with."""
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "dotnet", "agenda") as ready:
+        jobs = ready.database["agendaJobs"]
+        shape = jobs.find_one({"repeatInterval": {"$type": "string"}, "disabled": {"$ne": True}})
+        assert shape is not None
+        for number, zone in enumerate(["UTC", "Pacific/Kiritimati", "Pacific/Niue"]):
+            named = {"_id": ObjectId(), "name": f"none {number}", "repeatInterval": "0 3 * * *", "repeatTimezone": zone}
+            jobs.insert_one({**shape, **named, "nextRunAt": DatetimeMS(-62135596800000)})
+        ready.ready()
+        done = ready.switch()
+        assert (done.cutover.state, done.overdue) == ("cut-over", 3)
+        with psycopg.connect(ready.dsn) as target:
+            found = target.execute(
+                "SELECT count(*), bool_and(t.next_fire_at > now()), bool_and(t.last_fire_at > now() - '2 d'::interval)"
+                " FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id"
+                " AND s.tenant_id = t.tenant_id WHERE t.enabled AND s.name LIKE 'none %'"
+            ).fetchone()
+        assert found == (3, True, True)
+
+
+def test_a_fire_that_cannot_be_computed_is_named_before_the_fence(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "traps") as ready:
+        late_in_mongo(ready)
+        ready.ready()
+        passed, words = gate(ready.settings, ready.conditions, "overdue triggers")
+        assert (passed, words) == (True, "2 triggers are overdue; each makes one run for all missed slots")
+        real = firing.plan
+
+        def fails(of: Schedule, cause: Trigger, live: int, now: datetime) -> Fire:
+            if cause.id == min(ids):
+                raise OverflowError("date value out of range")
+            return real(of, cause, live, now)
+
+        with psycopg.connect(ready.dsn) as target:
+            ids = [
+                identity for (identity,) in target.execute("SELECT id FROM scheduler.triggers WHERE tenant_id = 'a'")
+            ]
+        monkeypatch.setattr(firing, "plan", fails)
+        words = red(ready.settings, ready.conditions)["overdue triggers"]
+        assert words.startswith(
+            f"1 overdue triggers have a next fire that cannot be computed ({min(ids)} of tenant a): "
+        )

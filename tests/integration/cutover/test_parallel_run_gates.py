@@ -130,7 +130,7 @@ def test_a_schedule_that_does_not_fire_holds_the_gate_until_it_is_waived(
     assert gate_of(sessions, gate) == (False, "3 of 3 schedules have no completed run of the new side")
     with pytest.raises(UsageError, match="no schedule has the id or the name never"):
         waivers.waive(target, ["rare", "never"], by)
-    with pytest.raises(UsageError, match="several schedules are called twin: name one by its id"):
+    with pytest.raises(UsageError, match="several schedules are called twin: name one by its tenant and id"):
         waivers.waive(target, ["twin"], by)
     assert waivers.waivers(target) == ()
     waivers.waive(target, ["rare", *(str(row[0]) for row in ids[1:] if row)], by)

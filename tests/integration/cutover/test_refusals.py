@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback
+from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback, write_pause
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import evaluate
 from migrator.cutover.plan import cutover_plan
@@ -27,6 +27,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
+from migrator.schema.decisions import Approval
 from migrator.store import open_scheduler_store
 from migrator.values import remainder
 from tests.conftest import fresh_name
@@ -163,7 +164,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
 
 
 def test_a_pause_that_would_be_too_long_is_taken_back(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cutover._WritePause, "left", lambda _: -1.0)
+    monkeypatch.setattr(write_pause.WritePause, "left", lambda _: -1.0)
     with pytest.raises(RefusedError, match="the write pause would exceed its limit"):
         ready.switch()
     assert_as_before(ready)
@@ -225,6 +226,8 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     assert completion.finish(ready.settings).cleanup == done.cleanup
     said = "\n".join(done.cleanup)
     assert all(what in said for what in ("file", "imports", "dependency", done.cutover.backup_path))
+    assert fence.is_source_fenced(ready.database, "write-block", ())
+    completion.release_source(ready.settings, Approval("op", "test"))
     assert not fence.is_source_fenced(ready.database, "write-block", ())
     with pytest.raises(RefusedError, match="the window was closed by cutover finish"):
         rollback.run(ready.settings, ready.config, 1)
@@ -241,7 +244,7 @@ def test_level_two_takes_the_schema_away_with_its_rows_exported(ready: Scene) ->
     store.close()
     done = rollback.run(ready.settings, ready.config, 2)
     assert done.lost["scheduler.schedules"] >= 2
-    lines = (Path(done.folder) / "scheduler.schedules.jsonl").read_text().splitlines()
+    lines = (Path(done.tables) / "scheduler.schedules.jsonl").read_text().splitlines()
     assert len(lines) == done.lost["scheduler.schedules"]
     assert any(str(written.id) in line for line in lines)
     with psycopg.connect(ready.dsn) as connection:

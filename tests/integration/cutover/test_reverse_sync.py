@@ -27,6 +27,8 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, run_with_sessions
 from migrator.records import ALL, Lock, WorkerRecord
+from migrator.store.epoch import Epoch
+from migrator.store.postgres import epoch
 from migrator.store.protocols import RunQuery
 from migrator.values.identity import source_id_of
 from tests import store_mongo, store_postgres
@@ -90,6 +92,7 @@ def copied(source: Database[Any], dsn: str) -> Iterator[Settings]:
         assert backfill(settings, Scope()).complete
         with open_target(settings, autocommit=True) as target:
             outbox.open_outbox(target)
+            epoch.write(target, Epoch(1, "postgres"))
         yield settings
     finally:
         close_cached()

@@ -32,6 +32,7 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
+from migrator.verify.checks.contradictions import contradictions
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import Scene, scene
@@ -71,12 +72,25 @@ def server() -> Iterator[MongoServer]:
         yield started
 
 
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
-    with ordinary_folder() as folder, scene(server, fresh_name(), scheduler_dsn, folder, "rounds") as made:
+@contextmanager
+def old_application(server: MongoServer, dsn: str) -> Iterator[Scene]:
+    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "rounds") as made:
         hand_over(made.config)
         with made.foreign() as old:
             old.schedules.insert_many([dict(one) for one in OLD])
+        yield made
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+    with old_application(server, scheduler_dsn) as made:
+        yield made
+
+
+@pytest.fixture
+def ready_on_any(server: MongoServer, any_scheduler_dsn: str) -> Iterator[Scene]:
+    """Every PostgreSQL that the tool accepts as a target and that can be started here."""
+    with old_application(server, any_scheduler_dsn) as made:
         yield made
 
 
@@ -84,6 +98,8 @@ def called(scene: Scene, *arguments: str, besides: int = 0) -> str:
     """Call a command, which must end well (or with the status ``besides``); return what it said."""
     done = CliRunner().invoke(cli, consenting([*arguments, "--config", str(scene.config)]))
     assert done.exit_code in {0, besides}, (arguments, done.exit_code, done.output)
+    with psycopg.connect(scene.dsn) as connection:
+        assert [(one.title, row) for one, row in contradictions(connection)] == [], arguments
     return done.output
 
 
@@ -280,7 +296,13 @@ def _back(scene: Scene, number: int) -> None:
 @pytest.mark.proves("4-B1", "1-B1")
 def test_three_times_round(ready: Scene) -> None:
     called(ready, "backfill")
-    _three_times(Quiet(ready))
+    _times(3, Quiet(ready))
+
+
+def test_round_and_the_end_on_every_version_of_the_target(ready_on_any: Scene) -> None:
+    """Copy, tail, cutover, rollback, cutover again, and its end; statements of a newer server do not stand in it."""
+    called(ready_on_any, "backfill")
+    _times(1, Quiet(ready_on_any))
 
 
 @pytest.mark.proves("4-B1", "1-B1")
@@ -290,7 +312,7 @@ def test_three_times_round_while_somebody_writes(ready: Scene) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tail:
         try:
             with Writer(ready) as writer:
-                _three_times(Busy(ready))
+                _times(3, Busy(ready))
             assert writer.written
             assert (tail.wait(PATIENCE_S), tail.stderr and tail.stderr.read()) == (0, ANY)
         finally:
@@ -307,8 +329,8 @@ def linked(scene: Scene) -> None:
     assert fired == named > 0
 
 
-def _three_times(day: Quiet) -> None:
-    for number in (1, 2, 3):
+def _times(rounds: int, day: Quiet) -> None:
+    for number in range(1, rounds + 1):
         day.follow()
         day.cut_over()
         _back(day.scene, number)
@@ -321,7 +343,7 @@ def _three_times(day: Quiet) -> None:
         linked(day.scene)
     day.cut_over()
     agree(day.scene)
-    called(day.scene, "cutover", "finish", "--now", "--who", "me", "--reason", "the third time is the last")
+    called(day.scene, "cutover", "finish", "--now", "--who", "me", "--reason", "the last time")
     agree(day.scene)
     with psycopg.connect(day.scene.dsn) as connection:
         assert connection.execute("SELECT count(*) FROM migration.quarantine WHERE state = 'open'").fetchone() == (0,)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,10 @@ from psycopg import errors
 from migrator.config import PostgresSettings, Settings
 from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import fence
+from migrator.embedded.postgres import PostgresServer
+from migrator.errors import RefusedError
 from migrator.schema import catalogue, revisions
+from tests.conftest import fresh_name
 
 LIMIT = timedelta(minutes=4)
 SOON = timedelta(milliseconds=200)
@@ -108,6 +111,42 @@ def test_a_transaction_that_does_not_end_is_ended(
         with pytest.raises(psycopg.OperationalError):
             application.execute("SELECT 1")
     assert names(scheduler_dsn) == set()
+
+
+@pytest.fixture(scope="module")
+def two_phase_dsn() -> Iterator[str]:
+    """A server that admits prepared transactions: none does unless it is told to."""
+    with PostgresServer(fast=True, settings={"max_prepared_transactions": "4"}) as server:
+        dsn = server.create_database(fresh_name())
+        revisions.upgrade(dsn)
+        yield dsn
+
+
+def test_a_prepared_transaction_is_waited_for_and_named(two_phase_dsn: str) -> None:
+    """No session holds it: it would be committed after the outbox was read, and nobody would carry its rows."""
+    roles = PostgresSettings(dsn=two_phase_dsn)
+    with (
+        open_target(Settings(postgres=roles), autocommit=True) as tool,
+        psycopg.connect(two_phase_dsn, autocommit=True) as administrator,
+        ThreadPoolExecutor() as pool,
+    ):
+        administrator.execute("CREATE TABLE public.of_others (id int)")
+        administrator.execute("BEGIN; INSERT INTO of_others VALUES (1); PREPARE TRANSACTION 'elsewhere'")
+        with writer(two_phase_dsn, ROLES[0]) as application:
+            application.autocommit = False
+            application.execute(INSERT, (uuid4(), "inside"))
+            application.execute("PREPARE TRANSACTION 'it''s open'")
+        with pytest.raises(RefusedError, match=r"do not end: 'it''s open'; whoever .* with COMMIT PREPARED"):
+            fence.engage_target(tool, roles, SOON)
+        closing = pool.submit(fence.engage_target, tool, roles, LIMIT)
+        with suppress(TimeoutError):
+            closing.result(SOON.total_seconds())
+        assert not closing.done()
+        administrator.execute("COMMIT PREPARED 'it''s open'")
+        closing.result()
+        assert fence.is_target_fenced(tool, roles)
+        administrator.execute("ROLLBACK PREPARED 'elsewhere'")
+    assert names(two_phase_dsn) == {"inside"}
 
 
 def test_a_statement_in_the_middle_of_its_work_is_waited_for(

@@ -13,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
-from migrator.parity import repair
+from migrator.parity import check, repair
 from migrator.parity.check import check_parity
 from migrator.parity.equal import is_equal
 from migrator.parity.extra_rows import ExtraRows
@@ -52,8 +52,8 @@ def settings(source: Source, scheduler_dsn: str) -> Settings:
 
 
 @contextmanager
-def following(settings: Settings) -> Iterator[None]:
-    """Let a tail follow in a thread for the length of the block."""
+def following(settings: Settings) -> Iterator[Callable[[], None]]:
+    """Let a tail follow in a thread for the length of the block; yield what ends it before."""
     stop, follows = threading.Event(), threading.Event()
 
     def follow() -> None:
@@ -63,13 +63,17 @@ def following(settings: Settings) -> Iterator[None]:
             tail.run(None, stop)
 
     thread = threading.Thread(target=follow)
+
+    def end() -> None:
+        stop.set()
+        thread.join()
+
     thread.start()
     follows.wait()
     try:
-        yield
+        yield end
     finally:
-        stop.set()
-        thread.join()
+        end()
 
 
 @contextmanager
@@ -88,6 +92,36 @@ def writing(source: Source, seed: int) -> Iterator[Workload]:
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize("moment", ["before the documents", "after the documents"])
+def test_a_tail_that_ends_during_a_check_leaves_changes_and_no_differences(
+    moment: str, source: Source, settings: Settings, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the source changed after the tail's end is not in the rows; only a row that is wrong is a difference."""
+    run_jobs = check._run
+
+    with following(settings) as end_tail:
+        caught_up_with = wait_until_comparable
+        sessions = Sessions(settings)
+        assert caught_up_with(sessions)
+        sessions.close()
+        with psycopg.connect(scheduler_dsn) as connection:
+            connection.execute("UPDATE scheduler.runs SET state = 'timeout' WHERE source_id = 'r99'")
+
+        def interrupted(*arguments: Any) -> Any:  # noqa: ANN401 - as the function in its place
+            done = run_jobs(*arguments) if moment == "after the documents" else None
+            end_tail()
+            source["runs"].update_one({"_id": "r5"}, {"$set": {"state": "error"}})
+            source["runs"].delete_one({"_id": "r6"})
+            source["graph_jobs"].delete_one({"_id": "g7"})
+            return run_jobs(*arguments) if done is None else done
+
+        monkeypatch.setattr(check, "_run", interrupted)
+        outcome = check_parity(settings, Scope())
+    found = {difference.source_id for one in outcome.collections for difference in one.differences}
+    assert found == {"r99"}
+    assert [one for one in outcome.aggregates if one.differing_total] == []
 
 
 def spoil(dsn: str) -> None:

@@ -214,6 +214,7 @@ def test_a_worker_that_dies_is_replaced(
     answers: list[PlainResult],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("MIGRATOR_FAULT_POINTS", "worker_listener:passed")
     monkeypatch.syspath_prepend(FAULTS)
@@ -226,6 +227,7 @@ def test_a_worker_that_dies_is_replaced(
             tail.run("caught-up")
     assert (tmp_path / "tally").exists()
     assert sum(one.applied for one in answers[-1:]) > 0
+    assert "tail: a worker applied nothing: its process ended" in capsys.readouterr().err
     assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 
@@ -269,6 +271,38 @@ def task(sessions: Sessions, source_ids: list[str], holder: int) -> PlainTask:
         not_before=committed_time(sessions.source),
         holder=holder,
     )
+
+
+def test_why_a_worker_leaves_everything_is_said_once_a_while(
+    source: Source,
+    settings: Settings,
+    answers: list[PlainResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each transaction of a worker fails; the tail applies everything by itself, and says so."""
+    failing = (
+        f"def passed(point):\n    if point == {points.WORKER_BEFORE_COMMIT!r}:\n        raise ValueError('a value')\n"
+    )
+    (tmp_path / "failing_listener.py").write_text(failing)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("MIGRATOR_FAULT_POINTS", "failing_listener:passed")
+    with Tail(settings) as tail:
+        tail.run("caught-up")
+        for number in range(3):
+            source["runs"].update_many({}, {"$set": {"note": number}})
+            tail.run("caught-up")
+    assert answers
+    assert not any(one.applied for one in answers)
+    said = [line for line in capsys.readouterr().err.splitlines() if "a worker applied nothing" in line]
+    assert len(said) == 1, "a failure may stay for hours"
+    assert said[0].endswith("unforeseen: ValueError; the tail applies its share by itself")
+    assert compared(settings) == []
+
+
+def test_a_failure_of_a_worker_holds_no_value() -> None:
+    assert module._failure(ValueError("a value of a document")) == "unforeseen: ValueError"
 
 
 def test_a_worker_of_a_tail_that_is_gone_writes_nothing(source: Source, settings: Settings) -> None:

@@ -28,6 +28,7 @@ def test_a_command_that_does_not_exist_is_answered_with_the_nearest(word: str, s
 @pytest.mark.parametrize("options", [[], ["--load"]])
 def test_the_plan_of_a_verification_has_the_load_where_it_is_asked_for(options: list[str], tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.touch()
+    config.write_text('[mongo]\nuri = "mongodb://127.0.0.1:9/x"\n')
+    config.chmod(0o600)
     found = CliRunner().invoke(cli, ["verify", "--dry-run", "--json", "--config", str(config), *options])
     assert ("performance.load" in json.loads(found.stdout)["would_check"]) == bool(options)

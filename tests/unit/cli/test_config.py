@@ -50,6 +50,47 @@ def test_every_setting_is_shown_with_its_origin_and_without_credentials(file: Pa
     assert SECRET not in shown.output
 
 
+MONGODB = (
+    f"mongodb://me:{SECRET}@host/db?tls=true&tlsCertificateKeyFilePassword={SECRET}"
+    f"&authMechanismProperties=AWS_SESSION_TOKEN:{SECRET}&proxyPassword={SECRET}&replicaSet=rs0&unheard={SECRET}"
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        (
+            "mongo.uri",
+            MONGODB,
+            (
+                "mongodb://***@host/db?tls=true&tlsCertificateKeyFilePassword=***"
+                "&authMechanismProperties=***&proxyPassword=***&replicaSet=rs0&***"
+            ),
+        ),
+        ("postgres.dsn", f"host=h password='{SECRET} and {SECRET}' dbname=d", "host=h password=*** dbname=d"),
+        ("postgres.dsn", f"host=h password='{SECRET}\\' {SECRET}' dbname=d", "host=h password=*** dbname=d"),
+        ("postgres.dsn", f"host=h password={SECRET} {SECRET}", "***"),
+        (
+            "postgres.dsn",
+            f"postgresql://h/d?sslmode=require&password={SECRET}",
+            "postgresql://h/d?sslmode=require&password=***",
+        ),
+        ("postgres.dsn_env", f"postgresql://me:{SECRET}@h", "***"),
+        ("mongo.uri_file", f"mongodb://me:{SECRET}@h", "***"),
+        ("copy.dask_scheduler", f"tls://me:{SECRET}@h:8786", "tls://***@h:8786"),
+        ("hooks.parity_ended", ["/opt/notify", "--token", SECRET], ["/opt/notify", "***"]),
+        ("hooks.parity_ended", ["/opt/notify"], ["/opt/notify"]),
+    ],
+)
+def test_a_setting_is_shown_without_its_secrets(key: str, value: object, shown: object, file: Path) -> None:
+    section, _, name = key.partition(".")
+    file.write_text(f"[{section}]\n{name} = {json.dumps(value)}\n")
+    found = call(file, "show", "--json")
+    assert {one["key"]: one["value"] for one in json.loads(found.stdout)}[key] == shown
+    assert f"{key} = {json.dumps(shown)}  # {file}" in call(file, "show").stdout.splitlines()
+    assert SECRET not in found.output
+
+
 def test_only_what_is_not_a_default_is_shown_on_request_also_as_json(file: Path) -> None:
     found = json.loads(call(file, "show", "--changed", "--json").stdout)
     assert {(one["key"], one["origin"]) for one in found} == {

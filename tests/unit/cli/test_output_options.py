@@ -12,6 +12,7 @@ import pytest
 
 from migrator import telemetry
 from migrator.cli import COMMANDS, cli
+from migrator.cli.options import print_progress
 from migrator.pipeline import executors
 
 
@@ -90,3 +91,15 @@ def test_the_reasons_of_workers_reach_the_bars_of_their_parent() -> None:
         telemetry.set_display(None)
     assert shown.reasons == ["the target went away", "x" * executors.REASON_BYTES]
     channel.waiting("nobody listens")  # and nobody is disturbed
+
+
+@pytest.mark.parametrize("silent", [{"progress": False}, {"verbosity": -1}])
+def test_no_progress_is_printed_where_none_is_wanted(
+    silent: dict[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "_output", telemetry.OutputSettings())
+    print_progress("verify: 1/7 schema.revision: passed")
+    assert capsys.readouterr().err == "verify: 1/7 schema.revision: passed\n"
+    telemetry.set_output(**silent)
+    print_progress("verify: 1/7 schema.revision: passed")
+    assert capsys.readouterr().err == ""

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from migrator.cli import cli, parity
+from migrator.cli.cutover import WIDTH, _loss_lines
 from migrator.cli.parity import parity_lines, parity_total
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.parity import recorded_check
@@ -54,6 +55,7 @@ def test_a_difference_names_as_much_of_its_place_as_there_is() -> None:
     )
     assert list(parity_lines(outcome(runs)))[2:-1] == [
         "runs: 1 x row runs.state: text",
+        "  likely fix: run backfill again: it writes only the rows that differ",  # once for each cause
         "runs: 1 x row runs: text",
         "runs: 1 x row document: text",
         "  row runs.state of r1: text",
@@ -93,3 +95,13 @@ def test_the_status_the_lines_and_the_json_say_the_same(
     assert ("that differ" in called.stdout) == (status == DIFFERENT)
     assert ("not compared" in called.stdout) == (status == UNVERIFIED)
     assert recorded_check.is_clean(found) == (status != DIFFERENT)
+
+
+def test_what_has_no_place_after_a_rollback_is_a_list_of_short_lines() -> None:
+    losses = [f"{'column ' * 30}{number}" for number in range(8)]
+    lines = list(_loss_lines("; ".join(["after a rollback these have no place in MongoDB", *losses])))
+    assert lines[0] == "after a rollback these have no place in MongoDB:"
+    assert max(map(len, lines)) <= WIDTH
+    assert [line for line in lines if line.startswith("  - ")] == [line for line in lines if "- column" in line]
+    assert len([line for line in lines if line.startswith("  - ")]) == len(losses)
+    assert list(_loss_lines("")) == []

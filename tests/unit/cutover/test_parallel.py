@@ -23,7 +23,7 @@ def test_an_error_begins_the_window_anew() -> None:
 
 
 def decision(kind: str, schedule: UUID | None = None, who: str = "ann") -> RecordedDecision:
-    detail = {} if schedule is None else {"schedule": str(schedule), "name": f"job {schedule.int}"}
+    detail = {} if schedule is None else {"schedule": str(schedule), "tenant": "a", "name": f"job {schedule.int}"}
     return RecordedDecision(kind=kind, who=who, reason="yearly", at=NOON, tool_version="1", detail=detail)
 
 

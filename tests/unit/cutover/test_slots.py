@@ -14,11 +14,11 @@ from migrator.scheduler import firing
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-ONE, OTHER = UUID(int=1), UUID(int=2)
+ONE, OTHER = ("a", UUID(int=1)), ("a", UUID(int=2))
 
 
 def trigger(**columns: Any) -> Trigger:  # noqa: ANN401 - columns have all types
-    return Trigger(id=UUID(int=9), tenant_id="a", schedule_id=ONE, **columns)
+    return Trigger(id=UUID(int=9), tenant_id="a", schedule_id=ONE[1], **columns)
 
 
 def cron(line: str, **columns: Any) -> Trigger:  # noqa: ANN401 - columns have all types

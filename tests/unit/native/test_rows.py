@@ -16,6 +16,8 @@ from bson.objectid import ObjectId
 from migrator.embedded.demo import COLLECTIONS as GENERATORS
 from migrator.embedded.demo import Plan
 from migrator.embedded.demo.plan import Counts
+from migrator.pipeline.references import UncheckedResolver
+from migrator.pipeline.transform import transform_documents
 from migrator.sources import load_profile
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Case, Field, Mapped, SourceMapping
@@ -52,6 +54,32 @@ def test_what_an_ordinary_database_holds_is_plain(name: str) -> None:
     found = compare(STELLAOPS[name], CONTEXT, list(GENERATORS[name](plan)))
     assert found.plain == found.clean
     assert len(found.plain) > 0.8 * (len(found.plain) + len(found.handed))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "largest"),
+    [
+        ("runs", "attempt", 2**31 - 1),
+        ("runs", "runNumber", 2**31 - 1),
+        ("runs", "fence", Int64(2**63 - 1)),
+        ("policy_runs", "attempts", 2**31 - 1),
+        ("policy_jobs", "attemptCount", 2**31 - 1),
+        ("triggers", "fireCount", Int64(2**63 - 1)),
+        ("locks", "fence", Int64(2**63 - 1)),
+        ("schedules", "retryCount", 2**31 - 1),
+    ],
+)
+def test_a_counter_to_which_one_cannot_be_added_is_quarantined_by_both_codecs(
+    name: str, field: str, largest: int
+) -> None:
+    collection = STELLAOPS[name]
+    base = {"_id": "trig_1", "tenantId": "t", "scheduleId": "sch_1", "kind": "interval", "intervalMs": Int64(1)}
+    made = base | {"anchor": "fixed_rate", "enabled": True} if name == "triggers" else fresh(name)
+    raws = [documents.encode({**made, field: type(largest)(value)}) for value in (largest - 1, largest)]
+    fits, too_large = transform_documents(collection, CONTEXT, UncheckedResolver(), b"".join(raws))
+    assert (fits.rejected, too_large.rejected and too_large.rejected.reason) == (None, "out-of-range")
+    if collection.native is not None and collection.native(CONTEXT) is not None:
+        assert 1 not in compare(collection, CONTEXT, raws).plain
 
 
 CHANGES: Final[dict[str, Callable[[Document], Any]]] = {

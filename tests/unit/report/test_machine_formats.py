@@ -12,7 +12,20 @@ import pytest
 from migrator.report import wording
 from migrator.report.junit import junit
 from migrator.report.sarif import FINGERPRINT, LISTED_RESULTS, sarif
-from migrator.result import FAILED, PASSED, Check, Evidence, Finding, Policy, Result, Run, Tally, build, unverified
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Check,
+    Evidence,
+    Finding,
+    Measurement,
+    Policy,
+    Result,
+    Run,
+    Tally,
+    build,
+    unverified,
+)
 from tests.fabricated_results import HOSTILE, clean, troubled
 from tests.unit.test_exit_status import ACCEPTED, CIRCUMSTANCES, FLAGS, result_of
 
@@ -88,11 +101,34 @@ def test_what_could_not_be_told_is_an_error_and_not_skipped() -> None:
         assert error is not None
         assert error.attrib["type"] == kind
         assert error.attrib["message"]
-    skipped = found["execution"].find("skipped")
-    assert skipped is not None
-    assert skipped.attrib["message"] == "not checked by this version of the tool"
     assert found["quarantine.empty"].find("failure") is not None
-    assert cases(clean())["quarantine.empty"].find("failure") is None
+
+
+def test_there_is_a_case_for_each_check_and_another_only_for_a_fault() -> None:
+    assert set(cases(clean())) == {check.id for check in clean().evidence.checks}
+    beyond = set(cases(troubled())) - {check.id for check in troubled().evidence.checks}
+    assert beyond == {"quarantine.empty", "transitions", "workers"}
+    suites = {suite.attrib["name"]: suite for suite in read(troubled()).iter("testsuite")}
+    reason = suites["execution"].find("properties/property[@name='not-made']")
+    assert reason is not None
+    assert reason.attrib["value"] == "not checked by this version of the tool"
+    assert suites["execution"].attrib["tests"] == "0"
+
+
+def test_a_measurement_above_its_ceiling_is_told_and_fails_where_warnings_do() -> None:
+    check = Check(id="performance.claims", area="performance", title="claims are quick", outcome=PASSED)
+    slow = Measurement(check=check.id, name="p95", unit="ms", value=12.5, ceiling=10)
+    quick = Measurement(check=check.id, name="p50", unit="ms", value=1, ceiling=10)
+    words = "p95: 12.5 ms, above its ceiling of 10.0 ms"
+    for fail_on, failures in (((), 0), (("performance",), 1)):
+        evidence = Evidence(checks=(check,), policy=Policy(fail_on=fail_on))
+        result = build(evidence, Run(name="r", measurements=(slow, quick)))
+        case = cases(result)[check.id]
+        assert case.findtext("system-out") == words
+        assert [failure.attrib["message"] for failure in case.iter("failure")] == [words] * failures
+        (found,) = log_of(result)["runs"][0]["results"]
+        assert (found["level"], found["properties"]["cause"]) == ("warning", "above-ceiling")
+        assert words in found["message"]["text"]
 
 
 def test_the_file_is_without_failure_exactly_when_the_exit_status_is_0() -> None:

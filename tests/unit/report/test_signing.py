@@ -285,3 +285,16 @@ def test_a_result_is_replaced_in_one_step(tmp_path: Path) -> None:
     assert (tmp_path / "result.json").read_bytes() == encode(clean())
     with pytest.raises(UsageError, match="cannot write"):
         renderer.write_result(clean(), tmp_path)
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_another_spelling_of_the_same_bytes_is_no_signature(folder: Path, field: str) -> None:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    result = integrity.read_result(folder / "result.json")
+    assert result.signature is not None
+    text = getattr(result.signature, field)
+    at = len(text.rstrip("=")) - 1
+    other = text[:at] + alphabet[alphabet.index(text[at]) + 1] + text[at + 1 :]
+    assert base64.b64decode(other) == base64.b64decode(text)
+    changed = msgspec.structs.replace(result.signature, **{field: other})
+    assert integrity.signature_state(msgspec.structs.replace(result, signature=changed)) == "bad"

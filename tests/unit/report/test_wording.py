@@ -61,6 +61,14 @@ def result(
             "No difference was found, but parity was left out on request.",
         ),
         (result(), "Nothing was verified: no check was made."),
+        (
+            result(("schema", PASSED), ("parity", unverified("x")), quarantined=1),
+            "No difference was found, but 1 of 2 checks could not be made; 1 document is in quarantine.",
+        ),
+        (
+            result(("schema", FAILED), ("parity", PASSED), quarantined=2),
+            "The two sides are not equal: 1 of 2 checks failed; 2 documents are in quarantine.",
+        ),
     ],
 )
 def test_the_verdict_in_one_sentence(given: Result, sentence: str) -> None:
@@ -74,12 +82,17 @@ def test_equality_is_never_claimed_without_a_comparison() -> None:
 
 def test_what_the_verdict_rests_on_adds_the_documents_up() -> None:
     counts = CollectionCounts(
-        collection="runs", tables=("runs",), documents=1_234, matched=1_200, quarantined=1, skipped={"e": 33}
+        collection="runs",
+        tables=("runs",),
+        documents=1_234,
+        matched=1_200,
+        quarantined=1,
+        skipped={"expired": 30, "a": 3},
     )
     evidence = Evidence(checks=result(("parity", PASSED)).evidence.checks, collections=(counts,))
     assert wording.basis(build(evidence, Run(name="r")))[0] == (
         "1\u202f234 documents of 1 collection were read, and 1\u202f200 of them can be rebuilt from PostgreSQL, typed "
-        "and complete; 1 is in quarantine; 33 were not copied, by a stated rule."
+        "and complete; 1 is in quarantine; 33 were not copied, by rule (a 3, expired 30)."
     )
 
 

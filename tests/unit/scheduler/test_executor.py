@@ -7,7 +7,13 @@ import pytest
 
 from migrator.records import Handler, Run, Schedule
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import DRY_RUN, ParallelRunExecutor, RunListener, RunReleasedError
+from migrator.scheduler.executor import (
+    DRY_RUN,
+    ParallelRunExecutor,
+    RunListener,
+    RunReleasedError,
+    completed_outcome,
+)
 from migrator.scheduler.parallel_run import ParallelRunStore
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.queue import Claim
@@ -136,3 +142,18 @@ def test_a_worker_gives_back_a_run_that_its_executor_does_not_take_now() -> None
         given = session.runs.get(run.id)
     assert given is not None
     assert (given.state, given.worker_id) == ("queued", None)
+
+
+def deep(levels: int) -> object:
+    value: object = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [10**30, -(2**64), {"a": [10**25]}, deep(100_000), float("nan"), {1: object()}])
+def test_a_result_of_any_kind_is_an_outcome(value: object) -> None:
+    """A thread that ends without an outcome would leave its run running, since its lease is renewed."""
+    outcome = completed_outcome(value)
+    assert outcome.state in ("completed", "error")
+    assert (outcome.error is None) == (outcome.state == "completed")

@@ -10,8 +10,8 @@ import pytest
 
 from migrator.errors import UsageError
 from migrator.records import Run
-from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import InProcessExecutor, failure_outcome, storable_text
+from migrator.scheduler.completion import Outcome, storable_text
+from migrator.scheduler.executor import InProcessExecutor, failure_outcome
 from migrator.scheduler.handlers import Context, ExternalSystem, Registry, load_registry
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb

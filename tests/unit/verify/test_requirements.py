@@ -1,13 +1,11 @@
 """Requirements in the report: their words are those of the list, and only what can fail shows one."""
 
 import re
-from html import unescape
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from migrator.report import renderer
 from migrator.result import (
     FAILED,
     PASSED,
@@ -129,16 +127,3 @@ def test_every_row_outside_of_the_tool_is_recorded_with_its_words() -> None:
     for row in ROWS_OUT_OF_SCOPE:
         for single in expand(row.id):
             assert all(word.strip(":,") in row.capability for word in RECORDED[single].text.split()[-1:]), single
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.proves(name)) for name in sorted(RECORDED)])
-def test_the_report_records_what_is_outside_of_the_tool(name: str) -> None:
-    one = RECORDED[name]
-    for text in rendered():
-        assert one.text in text
-        assert one.note in text
-
-
-def rendered() -> tuple[str, str]:
-    result = build(Evidence(out_of_scope=OUT_OF_SCOPE), Run(name="r"))
-    return unescape(renderer.html(result).decode()), unescape(renderer.markdown(result).decode())

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from migrator.cli import cli
 from migrator.config import MongoSettings, Settings
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
+from migrator.exit_status import UNVERIFIED
 from migrator.report import run_folder
 from migrator.result import (
     FAILED,
@@ -21,7 +24,7 @@ from migrator.result import (
 from migrator.verify.areas import AREAS
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.registry import EVERY_CHECK
-from migrator.verify.runner import Request, verify
+from migrator.verify.runner import Request, planned_checks, verify
 
 NOWHERE = Settings(mongo=MongoSettings())
 
@@ -92,6 +95,51 @@ def test_areas_that_were_left_out_are_skipped_never_passed(
     assert {name for name, one in standing.items() if one == "skipped"} == skipped
     assert result.exit_status() == (4 if skipped else 0)
     assert result.evidence.policy.only == request_.only
+
+
+def test_a_single_check_is_made_and_the_rest_of_its_area_is_left_out() -> None:
+    chosen, other = EVERY_CHECK[0].id, EVERY_CHECK[1].id
+    assert chosen.partition(".")[0] == other.partition(".")[0]
+    request = Request(only=(chosen,))
+    assert [one.id for one in planned_checks(request)] == [chosen]
+    found = run(spec(chosen), spec(other), request=request)
+    assert [check.id for check in found.evidence.checks] == [chosen]
+    [area] = [one for one in found.evidence.areas if one.name == chosen.partition(".")[0]]
+    assert (area.status, area.reason) == ("skipped", f"left out by --only, but for {chosen}")
+    assert found.evidence.policy.only == (chosen,)
+    assert found.exit_status() == UNVERIFIED
+
+
+def test_the_load_test_belongs_to_what_is_chosen() -> None:
+    for only in (("performance",), ("performance.load",), ()):
+        assert "performance.load" in {one.id for one in planned_checks(Request(only=only, load=True))}
+    for only in (("schema",), ("performance.connections",)):
+        with pytest.raises(UsageError, match="--load is a test of the area performance"):
+            planned_checks(Request(only=only, load=True))
+
+
+def test_a_check_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--only schema\.no: no such check; --only schema --dry-run lists those"):
+        planned_checks(Request(only=("schema.no",)))
+    with pytest.raises(UsageError, match=r"^--only skema\.no: no such area"):
+        planned_checks(Request(only=("skema.no",)))
+
+
+def test_without_a_source_the_fresh_start_is_named_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", "postgresql://127.0.0.1:1/none")
+    for options in ([], ["--dry-run"], ["--only", "parity"]):
+        with pytest.raises(ConfigurationError, match="say so: migrator verify --fresh-start --who NAME --reason WHY"):
+            CliRunner().invoke(cli, ["verify", *options], catch_exceptions=False)
+    planned = CliRunner().invoke(cli, ["verify", "--only", "schema", "--dry-run"])
+    assert planned.exit_code == 0, "it compares with no source"
+
+
+def test_the_help_names_every_area() -> None:
+    told = " ".join(CliRunner().invoke(cli, ["verify", "--help"]).output.split())
+    assert f"The areas: {', '.join(AREAS)}." in told
 
 
 def test_areas_without_checks_are_absent_and_set_no_bit() -> None:

@@ -198,6 +198,7 @@ FIRING = [key for key in real(PICKLES) if FINDINGS.get(key, []) not in (None, ["
 
 
 @pytest.mark.parametrize("key", [key for key in FIRING if key not in ("interval-micros", "nested")])
+@pytest.mark.proves("5-S2")
 def test_it_fires_when_the_library_would(key: str) -> None:
     found = real(PICKLES)[key]
     theirs = without_jitter(pickle.loads(found["job_state"])["trigger"])

@@ -148,6 +148,7 @@ def test_the_canary_sings_where_pickles_are_executed(canary: Path) -> None:
     canary.unlink()
 
 
+@pytest.mark.proves("5-S3")
 def test_nothing_is_executed(canary: Path) -> None:
     for name, data in hostile(canary).items():
         with pytest.raises(ImportRefusedError) as refused:

@@ -96,6 +96,7 @@ def test_an_interval_that_is_none_is_set_aside(config: dict[str, Any], fault: st
     assert refused("scheduled_jobs", schedule_config=config) == fault
 
 
+@pytest.mark.proves("4-D6")
 @pytest.mark.parametrize(
     "config",
     [

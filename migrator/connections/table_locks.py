@@ -1,11 +1,17 @@
 """Sessions that hold locks on the target's tables: what to report when a lock was not obtained."""
 
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
 
-from migrator.connections.postgres import Connection
+from migrator.errors import LockedError
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMAS: Final = ("scheduler", "migration")
 STRONG: Final = ("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
@@ -56,7 +62,12 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 def lock_holders(connection: Connection, *, weak: bool) -> list[LockHolder]:
     """Return the holders of locks on tables, the strongest first, at most ``MOST``; ``weak``: also those of readers."""
-    rows = connection.execute(_HOLDERS, ([*SCHEMAS], weak, [*STRONG], [*STRONG], MOST)).fetchall()
+    with connection.transaction():
+        connection.execute(
+            "SET LOCAL ROLE NONE"
+        )  # the user of the DSN may see more of its other sessions than the role
+        cursor = psycopg.ClientCursor(connection)  # the connection's own may take other placeholders
+        rows = cursor.execute(_HOLDERS, ([*SCHEMAS], weak, [*STRONG], [*STRONG], MOST)).fetchall()
     return [LockHolder(*row) for row in rows]
 
 
@@ -68,3 +79,17 @@ def describe_holders(connection: Connection, *, weak: bool = False) -> str:
         found = []
     named = "; ".join(one.words() for one in found) or "its holder has gone, or holds a row or a lock of the tool"
     return f"the target: a lock on a table was not granted in time: {named}"
+
+
+@contextmanager
+def holders_named(connection: Connection) -> Iterator[None]:
+    """Name the session for which a statement of this one waited in vain; raises ``LockedError``.
+
+    What the connection's transaction has done is rolled back then.
+    """
+    try:
+        yield
+    except errors.LockNotAvailable as error:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.rollback()
+        raise LockedError(describe_holders(connection)) from error

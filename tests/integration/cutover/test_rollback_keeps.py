@@ -1,0 +1,293 @@
+"""A rollback keeps what no document can state: in its files, named before anything happens; documents keep their rule.
+
+Each schedule is written by the public client, on Agenda, celerybeat and a mapping file. The documents are read by hand.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from migrator.config import load_settings
+from migrator.cutover.evidence import cutover_result
+from migrator.embedded.mongo import MongoServer
+from migrator.exit_status import DIFFERENT, UNVERIFIED
+from migrator.records import Schedule
+from migrator.result import FAILED, PASSED, Run
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import ScheduleRequest
+from migrator.store import open_scheduler_store
+from migrator.values import identity
+from tests.conftest import fresh_name
+from tests.copying import TENANT, run
+from tests.cutting_over import ACME, Scene, scene
+from tests.integration.cutover.test_other_sources import again, changed, documents, keys_of
+from tests.ordinary_user import hand_over, ordinary_folder
+
+LINE, ZONE = "30 2 * * *", "Europe/Berlin"
+UNSTATED: Final = {"agenda": "debian", "celerybeat": "debian", "acme": "celery"}
+"""Source → a dialect in which its documents cannot state that line."""
+OFF: Final[dict[str, dict[str, Any]]] = {
+    "agenda": {"disabled": True},
+    "celerybeat": {"enabled": False},
+    "acme": {"active": False},
+}
+BY_WHOM: Final = ("lastModifiedBy", "date_changed")
+"""Fields that say who changed a schedule, and when."""
+TENANTS: Final = {"acme": "north"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(request: pytest.FixtureRequest, server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+    with (
+        ordinary_folder() as folder,
+        scene(server, fresh_name(), scheduler_dsn, folder, "keeping", profile=request.param) as made,
+    ):
+        hand_over(made.config)
+        made.ready()
+        yield made
+
+
+def crons(scene: Scene) -> list[dict[str, Any]]:
+    """Return the enabled schedules with a cron line whose next fire is far, by name."""
+    with psycopg.connect(scene.dsn, row_factory=dict_row) as connection:
+        return connection.execute(
+            "SELECT s.id, s.source, s.source_id, t.cron_expression FROM scheduler.schedules AS s JOIN"
+            " scheduler.triggers AS t ON t.schedule_id = s.id WHERE t.kind = 'cron' AND s.enabled AND t.enabled"
+            " AND s.status = 'scheduled' AND t.end_at IS NULL ORDER BY s.name, s.source_id"
+        ).fetchall()
+
+
+def rows(scene: Scene, table: str) -> dict[str, dict[str, Any]]:
+    with psycopg.connect(scene.dsn, row_factory=dict_row) as connection:
+        found = connection.execute(f"SELECT row_to_json(t) AS row FROM scheduler.{table} AS t".encode()).fetchall()
+    return {one["row"]["id"]: one["row"] for one in found}
+
+
+def called(scene: Scene, *arguments: str) -> str:
+    status, out, said = run(*arguments, "--config", str(scene.config))
+    assert status == 0, (arguments, status, out, said[-2000:])
+    return out
+
+
+def exported(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the lines of each file of an export, whose digests are those of its manifest."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    found = {}
+    for one in manifest["files"]:
+        content = (folder / one["name"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == one["sha256"]
+        found[one["name"]] = [json.loads(line) for line in content.splitlines()]
+        assert len(found[one["name"]]) == one["lines"]
+    assert {one.name for one in folder.iterdir()} == {*found, "manifest.json"}
+    return found
+
+
+def reschedule_beyond_documents(scene: Scene) -> tuple[list[dict[str, Any]], dict[str, Schedule]]:
+    """Change and make schedules by the public client; return two rows that were changed, and those made, by name."""
+    dialect = UNSTATED[scene.profile]
+    changed_rows = crons(scene)[:2]
+    request: dict[str, Any] = {"handler_name": "report", "created_by": "ops"}
+    with open_scheduler_store(load_settings(str(scene.config))) as store:
+        client = Scheduler(store, TENANTS.get(scene.profile, TENANT))
+        for row in changed_rows:
+            client.reschedule(row["id"], cron=LINE, timezone=ZONE, dialect=dialect)
+        client.pause(changed_rows[1]["id"])
+        line: dict[str, Any] = request | {"cron": LINE, "timezone": ZONE, "dialect": dialect}
+        made = (
+            client.schedule(ScheduleRequest(name="born", **line)),
+            client.schedule(ScheduleRequest(name="off", enabled=False, **line)),
+            client.on_event("rain", "report", name="heard", by="ops"),
+            client.schedule(ScheduleRequest(name="said", interval=timedelta(hours=1), **request)),
+        )
+    return changed_rows, {job.schedule.name: job.schedule for job in made}
+
+
+def key_of(scene: Scene, row: Schedule | dict[str, Any]) -> str:
+    """Return the ``_id`` of the document that a schedule has, or would have."""
+    if isinstance(row, dict):
+        return str(identity.parse_source_id(row["source_id"]))
+    return str(row.id) if scene.profile == "acme" else keys_of(row)
+
+
+def lost_by_a_rollback(scene: Scene) -> tuple[str, ...]:
+    """Return what the criterion of the cutover's report says that a rollback would lose."""
+    report = cutover_result(scene.settings, Run(name="report"), {})
+    (found,) = (one for one in report.evidence.checks if one.id == "success.rollback")
+    assert (found.outcome == FAILED) == bool(found.findings_total)
+    return tuple(words for one in found.findings for words in one.details)
+
+
+@pytest.mark.proves("4-B1")
+@pytest.mark.parametrize("ready", ["agenda", "celerybeat", "acme"], indirect=True)
+def test_a_rule_that_no_document_states_is_exported_and_named_and_the_document_keeps_its_own(ready: Scene) -> None:
+    ready.switch()
+    assert lost_by_a_rollback(ready) == ()
+    before = documents(ready)
+    (nightly, held), made = reschedule_beyond_documents(ready)
+    stored = {"schedules": rows(ready, "schedules"), "triggers": rows(ready, "triggers")}
+    line = f"would not fire for a cron line of the dialect {UNSTATED[ready.profile]}"
+    assert lost_by_a_rollback(ready), "the criterion says so while it can be helped"
+    planned = called(ready, "rollback", "plan")
+    assert planned.count(line) == 4
+    assert changed(before, documents(ready)) == {}, "a plan writes nothing"
+    done = json.loads(called(ready, "rollback", "run", "--yes", "--json"))
+    unsaid = {key_of(ready, row) for row in (nightly, held)}
+    unsaid |= {key_of(ready, made[name]) for name in ("born", "off", "heard")}
+    for key in unsaid:
+        assert key in planned
+    assert {key for gap in done["gaps"] for key in gap["ids"]} == unsaid
+    assert done["unlike"] == []
+
+    found = changed(before, documents(ready))
+    for row in (nightly, held):
+        fields = found.pop(key_in(row)) or {}
+        assert {name: value for name, value in fields.items() if name not in BY_WHOM} == OFF[ready.profile] | (
+            {"state": "off"} if row is held and ready.profile == "acme" else {}
+        )
+    assert {key[1] for key in found} == {key_of(ready, made["said"])}, "no half document was made"
+    for row in (nightly, held):
+        assert len(documents(ready)[key_in(row)]) >= len(before[key_in(row)]), "nothing is stripped"
+
+    files = exported(Path(done["folder"]))
+    manifest = (Path(done["folder"]) / "manifest.json").read_bytes()
+    assert hashlib.sha256(manifest).hexdigest() == done["digest"]
+    of = {line["schedule"]["id"]: line for line in files["schedules.jsonl"]}
+    assert of.keys() == {
+        str(one) for one in (nightly["id"], held["id"], *(made[n].id for n in ("born", "off", "heard")))
+    }
+    for schedule_id, exported_line in of.items():
+        assert exported_line["schedule"] == stored["schedules"][schedule_id]
+        triggers = [row for row in stored["triggers"].values() if row["schedule_id"] == schedule_id]
+        assert exported_line["triggers"] == triggers
+        assert exported_line["document"] == (
+            "disabled" if schedule_id in map(str, (nightly["id"], held["id"])) else "absent"
+        )
+    assert_nothing_was_taken(ready, stored, files, {str(row.id): key_of(ready, row) for row in made.values()})
+    with psycopg.connect(ready.dsn) as connection:
+        note = connection.execute("SELECT detail -> 'rollback_export' FROM migration.cutovers").fetchone()
+    assert note is not None
+    assert (note[0]["folder"], note[0]["digest"]) == (done["folder"], done["digest"])
+    report = cutover_result(ready.settings, Run(name="report"), {})
+    assert report.evidence.cutover
+    assert (report.evidence.cutover.export, report.evidence.cutover.export_digest) == (done["folder"], done["digest"])
+    (fires,) = (one for one in report.evidence.checks if one.id == "success.fires")
+    assert (fires.outcome, fires.findings_total) == (PASSED, 0)
+    assert fires.counts["schedules"]
+    again(ready)
+
+
+def key_in(row: dict[str, Any]) -> tuple[str, Any]:
+    return row["source"].rpartition("/")[2], str(identity.parse_source_id(row["source_id"]))
+
+
+FOLLOWS: Final = frozenset({"updated_at", "id", "source", "source_id", "source_spec", "schedule_id", "priority"})
+"""Columns that follow from the document, or from others."""
+
+
+def assert_nothing_was_taken(
+    scene: Scene, stored: dict[str, dict[str, Any]], files: dict[str, Any], keys: dict[str, str]
+) -> None:
+    """Each row of before is in the files as it was, or a stored row holds all that it held.
+
+    ``keys``: id of a schedule that was made → ``_id`` of its document.
+    """
+    for table, before in stored.items():
+        now = rows(scene, table)
+        of_document = {str(identity.parse_source_id(row["source_id"])): row for row in now.values()}
+        saved = {line["row"]["id"]: line["row"] for line in files.get(f"lost.{table}.jsonl", ())}
+        for row_id, row in before.items():
+            if row_id in saved:
+                assert saved[row_id] == row
+                continue
+            kept = now.get(row_id) or of_document[keys[row.get("schedule_id", row_id)]]
+            empty = {name for name, value in row.items() if value is None or value == []}
+            assert {name for name in row if row[name] != kept[name]} <= FOLLOWS | empty
+
+
+@pytest.mark.parametrize("ready", ["celerybeat"], indirect=True)
+def test_level_two_keeps_what_level_one_has_exported(ready: Scene) -> None:
+    """The rows of the removed schema are in another folder: they are exported when documents have replaced rows."""
+    ready.switch()
+    (nightly, _), made = reschedule_beyond_documents(ready)
+    done = json.loads(called(ready, "rollback", "run", "--level", "2", "--yes", "--json"))
+    of = {line["schedule"]["id"] for line in exported(Path(done["folder"]))["schedules.jsonl"]}
+    assert {str(nightly["id"]), str(made["born"].id)} <= of
+    assert len(exported(Path(done["tables"]))["scheduler.schedules.jsonl"]) == done["lost"]["scheduler.schedules"]
+
+
+@pytest.mark.parametrize("ready", ["acme"], indirect=True)
+def test_what_fires_otherwise_without_having_been_named_fails_the_rollback_that_is_finished(ready: Scene) -> None:
+    """Somebody whom the fence does not stop changes a document, so that it fires by another line."""
+    ready.switch()
+    (changed_job, removed_job) = crons(ready)[:2]
+    for row, change in ((changed_job, {"$set": {"cron": "1 1 * * *"}}), (removed_job, {"$set": {"active": False}})):
+        key = identity.parse_source_id(row["source_id"])
+        assert ready.database["jobs"].update_one({"_id": key}, change).modified_count == 1
+    status, out, said = run("rollback", "run", "--yes", "--json", "--config", str(ready.config))
+    assert status == DIFFERENT, (out, said[-2000:])
+    done = json.loads(out)
+    assert {one["words"]: one["ids"] for one in done["unlike"]} == {
+        "fire by their documents at other times than in PostgreSQL": [key_of(ready, changed_job)],
+        "fired in PostgreSQL, and do not fire by their documents": [key_of(ready, removed_job)],
+    }
+    report = cutover_result(ready.settings, Run(name="report"), {})
+    (fires,) = (one for one in report.evidence.checks if one.id == "success.fires")
+    assert (fires.outcome, fires.findings_total) == (FAILED, 2)
+    assert report.evidence.cutover
+    assert report.evidence.cutover.state == "rolled-back"
+    assert len(report.evidence.cutover.unlike) == 2
+
+
+@pytest.mark.parametrize("ready", ["acme"], indirect=True)
+def test_rows_that_nothing_carries_are_told_while_the_window_is_open(ready: Scene) -> None:
+    """Such as rows that are older than the outbox: a rollback would be refused."""
+    ready.switch()
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("ALTER TABLE scheduler.schedules DISABLE TRIGGER migrator_outbox")
+        connection.execute(
+            "INSERT INTO scheduler.schedules (id, tenant_id, name, handler_name, status) VALUES"
+            " (gen_random_uuid(), 'north', 'older', 'report', 'completed')"
+        )
+        connection.execute("ALTER TABLE scheduler.schedules ENABLE TRIGGER migrator_outbox")
+    (words,) = lost_by_a_rollback(ready)
+    assert words.startswith("1 documents are not equal to their rows: jobs ")
+    status, out, said = run("rollback", "plan", "--config", str(ready.config))
+    assert status == UNVERIFIED, said
+    assert f"NO  written back: {words}" in out
+
+
+def test_a_source_without_a_field_of_its_own_for_disabled_pauses(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    """No field holds ``schedules.enabled``, so the word for a paused schedule stops the document."""
+    mapping = tmp_path / "stateful.toml"
+    field = 'active = { to = ["schedules.enabled", "triggers.enabled"] }\n'
+    text = ACME.read_text(encoding="utf-8")
+    assert field in text
+    mapping.write_text(text.replace(field, "").replace('name = "acme"', 'name = "stateful"'), encoding="utf-8")
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "stateful", profile=str(mapping)) as made:
+        made.ready()
+        made.switch()
+        before = documents(made)
+        (nightly,) = crons(made)[:1]
+        with open_scheduler_store(load_settings(str(made.config))) as store:
+            Scheduler(store, "north").reschedule(nightly["id"], cron=LINE, timezone=ZONE, dialect="celery")
+        done = json.loads(called(made, "rollback", "run", "--yes", "--json"))
+        assert changed(before, documents(made)) == {key_in(nightly): {"state": "off"}}
+        assert [(len(gap["ids"]), gap["words"].rpartition("; ")[2]) for gap in done["gaps"]] == [
+            (1, "its document keeps its former rule, and is disabled")
+        ]
+        assert done["unlike"] == []
