@@ -53,8 +53,8 @@ def _main() -> int:
 def _profile(schedules: int, backlog: int, calls: int) -> str:
     from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path above
     from migrator.config import MongoSettings, PersistenceSettings, Settings, SourceSettings  # noqa: PLC0415 - as above
-    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
+    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.verify.timing import RowCounts  # noqa: PLC0415 - as above
 
     commands = _Commands()

@@ -46,13 +46,13 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
     from migrator.config import MongoSettings, PostgresSettings, Settings  # noqa: PLC0415 - as above
     from migrator.cutover import cutover  # noqa: PLC0415 - as above
     from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
-    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
-    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
     from migrator.pipeline.tail.loop import Tail  # noqa: PLC0415 - as above
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
+    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415 - as above
 
     with (
         tempfile.TemporaryDirectory() as folder,

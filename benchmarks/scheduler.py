@@ -157,9 +157,9 @@ def measure(
 ) -> dict[str, Any]:
     """Measure every size on every backend with every number of instances."""
     from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415 - needs the path above
-    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
-    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
+    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415 - as above
 
     began = os.getloadavg()[0]
     found: dict[str, Any] = {"lines": [], "throughput": [], "migration": [], "filled": []}

@@ -80,7 +80,7 @@ def measure(jobs: int, rounds: int) -> list[dict[str, float]]:
     """Fill the tables, then copy and compare them in each round; return the seconds of each."""
     import psycopg  # noqa: PLC0415 - only where it is measured
 
-    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - needs the path above
+    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415 - needs the path above
 
     with tempfile.TemporaryDirectory() as folder, PostgresServer() as postgres:
         source = postgres.create_database("source")

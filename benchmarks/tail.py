@@ -62,12 +62,12 @@ def measure(documents: int, events: int, rates: list[int], seconds: float, worke
         SourceSettings,
         TailSettings,
     )
-    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
-    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
     from migrator.pipeline.tail.loop import Tail  # noqa: PLC0415 - as above
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
+    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415 - as above
 
     results: list[dict[str, Any]] = []
     with MongoServer() as mongo, PostgresServer() as postgres, MongoClient[Any](mongo.uri) as client:

@@ -1,8 +1,8 @@
 """Real servers for the tests: one of each kind per session, a fresh database per test.
 
-The servers belong to this process and end with it, however it ends (`migrator.embedded`). A database with both schemas
-at head is made once per server and copied for each test that wants one. Where memory can hold them, the servers' files
-lie there: a database is some three hundred files, which a disk takes ten times as long to make.
+The servers belong to this process and end with it, however it ends (`migrator.testing.servers`). A database with both
+schemas at head is made once per server and copied for each test that wants one. Where memory can hold them, the
+servers' files lie there: a database is some three hundred files, which a disk takes ten times as long to make.
 """
 
 import gc
@@ -27,11 +27,11 @@ from pymongo.database import Database
 
 from migrator import native
 from migrator.cutover import smoke
-from migrator.embedded import binaries
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
+from migrator.testing.servers import binaries
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour import scratch_processes
 from tests import preloaded
 from tests.cron_lines import DEEP

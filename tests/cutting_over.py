@@ -16,7 +16,6 @@ from pymongo.database import Database
 from migrator.config import Settings, SourceSettings
 from migrator.cutover import cutover, fence
 from migrator.cutover.gates import GateOptions, evaluate
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
@@ -24,6 +23,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.sources import load_profile
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import document as documents
 from tests.agenda_documents import REAL, real
 from tests.conftest import fresh_name

@@ -5,9 +5,9 @@ from typing import Any
 
 from pymongo.database import Database
 
-from migrator.embedded.demo import SEED, faulty_documents
-from migrator.embedded.demo.plan import Counts, Plan
-from migrator.embedded.demo.seed import COLLECTIONS, insert
+from migrator.testing.demo import SEED, faulty_documents
+from migrator.testing.demo.plan import Counts, Plan
+from migrator.testing.demo.seed import COLLECTIONS, insert
 
 COUNTS = Counts(100, 2_500, 150, 650, 375, 250, 300, 350, 15, 3, 250, 100)
 

@@ -6,9 +6,9 @@ import signal
 from collections.abc import Sequence
 from typing import Any, cast
 
+from migrator.scratch import Delegate
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Queue
-from migrator.verify.behaviour.scratch_tenants import Delegate
 
 
 class _ClaimsTwice(Delegate[Queue]):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from migrator.embedded.directory import unprivileged
+from migrator.testing.servers.directory import unprivileged
 
 
 @contextmanager

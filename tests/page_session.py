@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from migrator.embedded import daemon
+from migrator.testing.servers import daemon
 from tests.acceptance.test_readme import is_like
 from tests.ordinary_user import ordinary_folder
 

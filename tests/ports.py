@@ -34,11 +34,11 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from migrator.embedded.demo import COLLECTIONS, Plan, faulty_documents
-from migrator.embedded.demo.plan import Counts
 from migrator.records import Record
 from migrator.sources import load_profile
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.testing.demo import COLLECTIONS, Plan, faulty_documents
+from migrator.testing.demo.plan import Counts
 from migrator.values import document as documents
 from migrator.values import jsonb, remainder
 from migrator.values.copy_format import column_types

@@ -21,11 +21,11 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from migrator.config import load_settings
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, UnreachableError
 from migrator.exit_status import QUARANTINE, TOOL_FAILED
 from migrator.pipeline import status
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.consent import consenting
 from tests.cutting_over import Scene
 from tests.owned import OWNED

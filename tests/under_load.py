@@ -10,9 +10,9 @@ from uuid import uuid4
 import msgspec
 
 from migrator.config import Settings, load_settings
-from migrator.embedded.postgres import PostgresServer
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import Store
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.values import jsonb
 from tests.acknowledged import every_run
 from tests.contract.assignment import Slot

@@ -16,8 +16,8 @@ from benchmarks.harness.measure import Measurement, measure
 from benchmarks.harness.result import Line, Part, Result, missed, versions, write
 from benchmarks.harness.source import DATASETS
 from benchmarks.harness.tools import HERE, REQUIREMENTS, TOOLS, Job, Tool, install
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 
 CACHE_GB = 2.0
 BESIDE = ("floor", "backfill")

@@ -10,8 +10,8 @@ from bson.binary import Binary
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
-from migrator.embedded.demo import Plan, insert, runs, schedules
-from migrator.embedded.demo.plan import Counts
+from migrator.testing.demo import Plan, insert, runs, schedules
+from migrator.testing.demo.plan import Counts
 
 SCHEDULES: Final = 400
 _SEED: Final = 7

@@ -13,8 +13,8 @@ from pymongo.database import Database
 
 from benchmarks.harness.source import Dataset
 from benchmarks.harness.tools import PROGRAMS, settings_of
-from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.values.identity import source_id
 
 TEMPLATE = "benchmark_template"

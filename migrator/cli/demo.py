@@ -28,9 +28,6 @@ from migrator.cli.options import (
 )
 from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
 from migrator.connections.mongo import open_source, translate_errors
-from migrator.embedded.demo import SEED, FaultyDocument, Size, faulty_documents, seed
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError, UsageError
 from migrator.exit_status import Allowance, mask
 from migrator.files import write_private
@@ -41,6 +38,9 @@ from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.report import wording
 from migrator.schema.revisions import upgrade
 from migrator.telemetry import visible
+from migrator.testing.demo import SEED, FaultyDocument, Size, faulty_documents, seed
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.values import identity
 from migrator.verify.runner import Request, verify_into
 

@@ -9,9 +9,9 @@ import click
 
 from migrator.cli.options import common_options, dry_run_option, load, show
 from migrator.config import PREFIX
-from migrator.embedded import binaries, daemon
-from migrator.embedded.daemon import State
 from migrator.telemetry import say
+from migrator.testing.servers import binaries, daemon
+from migrator.testing.servers.daemon import State
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -32,7 +32,7 @@ from migrator.result import (
     unverified,
 )
 from migrator.schema.revisions import Position, current
-from migrator.verify.behaviour.scratch_tenants import Components
+from migrator.scratch import Components
 
 if TYPE_CHECKING:
     from migrator.pipeline.sessions import SourceSessions

@@ -21,11 +21,11 @@ from migrator.records import Schedule, Trigger
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
+from migrator.scratch import Delegate
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Queue
 from migrator.verify.behaviour.scratch_processes import ScratchProcess, ScratchTask
-from migrator.verify.behaviour.scratch_tenants import Delegate
 
 HANDLER: Final = "load"
 _HOUR_MS: Final = 3_600_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.embedded.demo import faulty_documents
+from migrator.testing.demo import faulty_documents
 from migrator.verify.areas import AREAS
 
 

@@ -13,8 +13,8 @@ import pytest
 from pymongo.database import Database
 
 from migrator import fault_points as points
-from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
+from migrator.testing.servers.postgres import PostgresServer
 from tests.copying import run, run_of, settings_for, write_config
 from tests.gates import held
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from migrator.embedded.postgres import PostgresServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.acceptance.test_readme import is_like, session
 from tests.conftest import fresh_name
 

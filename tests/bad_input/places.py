@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 from pymongo import MongoClient
 
-from migrator.embedded.mongo import MongoServer
 from migrator.records import ALL
+from migrator.testing.servers.mongo import MongoServer
 from tests.bad_input.case import SECRET
 from tests.copying import run_of
 from tests.schema_rows import connect, insert

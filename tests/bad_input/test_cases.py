@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.servers.mongo import MongoServer
 from tests.bad_input.calling import Answer, call, configuration, filled, judge
 from tests.bad_input.case import QUARANTINE, SECRET, Case
 from tests.bad_input.command_line import COMMAND_LINE

@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.servers.mongo import MongoServer
 from tests.copying import EVERY_ID, contents, number, quarantine, run, run_of, settings_for, write_config
 
 USAGE = 2

@@ -10,14 +10,14 @@ from uuid import UUID
 import pytest
 
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings
-from migrator.embedded import binaries
 from migrator.records import Record
 from migrator.store import open_store, prepare
 from migrator.store.locks import Locks
 from migrator.store.protocols import SessionStore, Store
 from migrator.store.queue import Queue
 from migrator.store.workers import Workers
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
+from migrator.testing.servers import binaries
 from tests.contract.rows import NOW, fresh
 from tests.cron_lines import DEEP
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from migrator.embedded import binaries
 from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.queue import PostgresQueue
 from migrator.store.postgres.store import PostgresSession
 from migrator.store.postgres.workers import PostgresWorkers
 from migrator.store.protocols import Session
+from migrator.testing.servers import binaries
 
 HERE = Path(__file__).parent
 NEWEST = f"pg{binaries.postgres_versions()[0]}"

@@ -12,7 +12,7 @@ from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.protocols import Store
 from migrator.store.queue import SCRATCH, Fire, HandlerFilter, Queue
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 from tests.contract.rows import (
     MILLISECOND,
     NOW,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from migrator.scratch import ScopedStore, TenantScope
 from migrator.store.protocols import Store
 from migrator.verify.behaviour import crud, execution, isolation, locking, triggers, workers
 from migrator.verify.behaviour.harness import Harness
 from migrator.verify.behaviour.scenarios import Observations, Scenario, ScenarioCheck
-from migrator.verify.behaviour.scratch_tenants import ScopedStore, TenantScope
 from migrator.verify.registry import EVERY_CHECK
 from tests.contract.rows import fresh
 

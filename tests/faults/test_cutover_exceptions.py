@@ -20,7 +20,6 @@ from migrator.cutover import backup, config_file, cutover, epoch, fence, outbox,
 from migrator.cutover import completion as closing
 from migrator.cutover.journal import latest
 from migrator.cutover.smoke import SmokeError
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DONE, UNVERIFIED
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
@@ -29,6 +28,7 @@ from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
 from migrator.store.postgres import parallel_run
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cron_lines import DEEP

@@ -15,11 +15,11 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import config_file, cutover, fence, steps
 from migrator.cutover.journal import latest
 from migrator.cutover.undo import UndoError
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError
 from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import fresh_name
 from tests.copying import number, run_of
 from tests.cron_lines import DEEP

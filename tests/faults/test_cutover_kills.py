@@ -18,7 +18,6 @@ from migrator.config import load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import fence, outbox, reverse_sync, steps
 from migrator.cutover.journal import latest
-from migrator.embedded.mongo import MongoServer
 from migrator.records import Run
 from migrator.sources.agenda import variants
 from migrator.store import open_scheduler_store
@@ -26,6 +25,7 @@ from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo_epoch
 from migrator.store.postgres import epoch as postgres_epoch
 from migrator.store.protocols import Store
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity
 from tests import store_postgres
 from tests.conftest import fresh_name

@@ -14,8 +14,8 @@ from pymongo.errors import OperationFailure
 
 from migrator import fault_points
 from migrator.cutover import cutover, fence, rollback
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, UnreachableError
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene

@@ -18,9 +18,9 @@ import pytest
 
 from migrator import fault_points
 from migrator.cutover import steps
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.acknowledged import Operation, as_of, faults, seen
 from tests.acknowledged import told as told_in
 from tests.conftest import FIGURES, fresh_name

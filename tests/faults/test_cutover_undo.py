@@ -18,9 +18,9 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import cutover, fence, outbox
 from migrator.cutover.journal import latest
 from migrator.cutover.undo import UndoError
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError, UnreachableError
 from migrator.exit_status import DONE, TOOL_FAILED
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import Scene, scene

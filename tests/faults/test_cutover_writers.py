@@ -12,7 +12,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene

@@ -28,12 +28,12 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import fence
 from migrator.cutover.journal import LOCK, latest, steps
 from migrator.cutover.status import attention
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import UNVERIFIED
 from migrator.interruption import LIMIT_S
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema.revisions import LOCK_KEY
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.cutting_over import Scene, scene

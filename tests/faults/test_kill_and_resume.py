@@ -11,9 +11,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator import fault_points as points
-from migrator.embedded.demo import Size
-from migrator.embedded.demo.seed import seed
 from migrator.schema.catalogue import differences
+from migrator.testing.demo import Size
+from migrator.testing.demo.seed import seed
 from tests.conftest import Clusters
 from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
 

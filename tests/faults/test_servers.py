@@ -14,8 +14,6 @@ from pymongo.database import Database
 
 from migrator import fault_points as points
 from migrator.config import Settings
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import ledger
 from migrator.pipeline.chunk import copy_chunk
@@ -23,6 +21,8 @@ from migrator.pipeline.executors import ChunkJob
 from migrator.pipeline.ledger import ChunkResult
 from migrator.pipeline.plan import Scope, plan_context
 from migrator.schema.revisions import upgrade
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
 from tests.small_disk import room_of_its_own, small_disk

@@ -20,12 +20,12 @@ from pymongo.database import Database
 
 from migrator import fault_points as points
 from migrator.config import Settings
-from migrator.embedded.demo import Size
-from migrator.embedded.demo.seed import seed
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline.tail.loop import Tail, TailResult
 from migrator.schema.revisions import upgrade
+from migrator.testing.demo import Size
+from migrator.testing.demo.seed import seed
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.tailing import assert_as_a_fresh_copy, caught_up, compared, copied
 from tests.workload import Workload

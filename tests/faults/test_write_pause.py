@@ -22,11 +22,11 @@ from migrator.cutover import cutover, fence, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import FAILED, latest, steps
 from migrator.cutover.plan import cutover_plan
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.parity import recheck
 from migrator.pipeline import checksums
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, gate, scene, with_cutover

@@ -12,11 +12,11 @@ from psycopg.rows import TupleRow
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import BackfillResult, backfill
 from migrator.pipeline.plan import Scope
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import document as documents
 from tests.agenda_documents import (
     NOON,

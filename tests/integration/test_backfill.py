@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.embedded.demo import SEED, Size, faulty_documents
-from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline import backfill as flow
@@ -26,6 +24,8 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
 from migrator.pipeline.transform import PendingLink
 from migrator.schema.catalogue import differences
+from migrator.testing.demo import SEED, Size, faulty_documents
+from migrator.testing.demo.seed import seed
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 from tests.demo_data import seed_quarter
 from tests.stellaops_documents import fresh

@@ -19,8 +19,8 @@ from migrator.records import Run
 from migrator.scheduler.celery import HEADER, CelerySystem
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Registry, Request
+from migrator.testing.memory.store import MemoryStore
 from migrator.values import jsonb
-from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, SECOND, run, schedule
 from tests.contract.scheduling.process import Process
 from tests.contract.working import put, run_of

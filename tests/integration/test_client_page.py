@@ -30,8 +30,6 @@ from migrator import (
 )
 from migrator.config import settings_tree
 from migrator.cutover import config_file, fence
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import DeniedError, RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -39,6 +37,8 @@ from migrator.records import Handler
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as epoch_of_mongo
 from migrator.store.postgres import epoch as epoch_of_postgres
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import fresh_name
 from tests.scheduler_processes import PATIENCE
 

@@ -21,7 +21,6 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import config_file, fence, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.status import cutover_status
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import DeniedError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.parity.recorded_check import check_and_record
@@ -33,6 +32,7 @@ from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.source_load import replication_lag, source_load
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.decisions import Approval
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.cutting_over import Scene, gate, own_scene

@@ -10,12 +10,12 @@ from psycopg.rows import TupleRow
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings
-from migrator.embedded.demo import FaultyDocument, faulty_documents, insert
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.sources.stellaops import PROFILE
+from migrator.testing.demo import FaultyDocument, faulty_documents, insert
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity
 
 SEED = 5

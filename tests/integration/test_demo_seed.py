@@ -7,8 +7,8 @@ from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from migrator.embedded.demo import COLLECTIONS, Size, faulty_documents, plan_of, seed
 from migrator.errors import RefusedError
+from migrator.testing.demo import COLLECTIONS, Size, faulty_documents, plan_of, seed
 
 SEED = 5
 

@@ -8,8 +8,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.cli import cli
-from migrator.embedded.demo import faulty_documents
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.demo import faulty_documents
+from migrator.testing.servers.mongo import MongoServer
 
 
 def seed(server: MongoServer, *options: str) -> Result:

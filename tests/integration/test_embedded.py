@@ -13,10 +13,10 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from migrator.embedded import binaries, server
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
-from migrator.embedded.server import Server, free_port
+from migrator.testing.servers import binaries, server
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
+from migrator.testing.servers.server import Server, free_port
 
 Document = dict[str, Any]
 Client = MongoClient[Document]

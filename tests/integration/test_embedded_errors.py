@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from migrator.embedded import binaries, directory, server
-from migrator.embedded.directory import PrivateDirectory
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, UnreachableError
+from migrator.testing.servers import binaries, directory, server
+from migrator.testing.servers.directory import PrivateDirectory
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 
 ADDRESSES = r"mongo\.uri, postgres\.dsn"
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import migrator
-from migrator.embedded.directory import Account, PrivateDirectory, may_enter, unprivileged
+from migrator.testing.servers.directory import Account, PrivateDirectory, may_enter, unprivileged
 
 DEADLINE = 60_000  # milliseconds
 
@@ -26,8 +26,8 @@ DEADLINE = 60_000  # milliseconds
 OWNER = """
 import json, os, signal, sys
 from pathlib import Path
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 
 def tell(server):
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()

@@ -15,7 +15,6 @@ from pymongo import MongoClient
 
 from migrator.cli import cli
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, load_settings
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError, UsageError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -32,6 +31,7 @@ from migrator.store.mongo import epoch as mongo_epoch
 from migrator.store.postgres import epoch as postgres_epoch
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
+from migrator.testing.servers.mongo import MongoServer
 from tests import foreign_history
 from tests.conftest import fresh_name
 from tests.copying import run_of, settings_for

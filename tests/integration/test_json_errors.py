@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import TOOL_FAILED, USAGE
+from migrator.testing.servers.mongo import MongoServer
 from tests.bad_input.calling import Answer, call
 from tests.command_tree import commands
 from tests.conftest import NEWEST, Clusters, fresh_name

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 import pytest
 
+from migrator.testing.mutations.mutation import Mutation, MutationKind, ddl
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.scratch_databases import ScratchDatabases
-from migrator.verify.sensitivity.mutation import Mutation, MutationKind, ddl
 from migrator.verify.sensitivity.trials import Trial, run_trials
 from tests.declared_catalogue import declared_once
 from tests.integration import test_sensitivity

@@ -9,11 +9,11 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import UsageError
 from migrator.records import ALL
+from migrator.scratch import Components, unchanged
 from migrator.store.protocols import Store
-from migrator.verify.behaviour.scratch_tenants import Components, unchanged
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import load
 from migrator.verify.checks.load import CEILINGS, SMALL, LoadSize, processes_under_load

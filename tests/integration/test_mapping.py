@@ -18,7 +18,6 @@ from pymongo.database import Database
 from migrator.cli.text import sample_lines
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.cutover import server_gates
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import ConfigurationError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
@@ -26,6 +25,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.source_check import BrokenReference, WordCount, check_source
 from migrator.pipeline.source_draft import draft_mapping
 from migrator.sources import profile_of
+from migrator.testing.servers.mongo import MongoServer
 
 Document = dict[str, Any]
 Target = psycopg.Connection[TupleRow]

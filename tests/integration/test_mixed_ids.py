@@ -14,10 +14,10 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.testing.servers.mongo import MongoServer
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 IDS: tuple[Any, ...] = (

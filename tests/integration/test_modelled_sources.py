@@ -7,10 +7,10 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.testing.servers.mongo import MongoServer
 from tests.modelled_documents import MODELLED
 
 QUARANTINED = {

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from migrator.embedded.directory import unprivileged
 from migrator.errors import RefusedError
 from migrator.store.postgres.dispatcher_pool import DispatcherPool
 from migrator.store.postgres.lock_sessions import LockSessions
 from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.queue import PostgresQueue
 from migrator.store.queue import Finish
+from migrator.testing.servers.directory import unprivileged
 from tests.schema_rows import connect, insert
 from tests.store_postgres import NOW, settings
 

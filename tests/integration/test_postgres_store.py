@@ -10,10 +10,10 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from migrator.config import PersistenceSettings, Settings
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store import open_store
 from migrator.store.protocols import ScheduleQuery
+from migrator.testing.servers.postgres import PostgresServer
 from tests.schema_rows import connect
 from tests.store_postgres import NOW, opened, schedule, settings
 

@@ -13,11 +13,11 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import epoch
+from migrator.testing.servers.mongo import MongoServer
 from tests import foreign_history
 from tests.conftest import fresh_name
 from tests.copying import settings_for

@@ -20,7 +20,7 @@ from migrator import (
     open_store,
     prepare,
 )
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.scheduler_processes import PATIENCE, until
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from pymongo import MongoClient
 
 from migrator.cli import cli
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import TOOL_FAILED, USAGE
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.testing.servers.mongo import MongoServer
 from tests import foreign_history
 from tests.conftest import fresh_name
 from tests.copying import settings_for, write_config

@@ -12,13 +12,13 @@ from pymongo.database import Database
 
 from migrator.config import Settings, load_settings
 from migrator.cutover import config_file, reverse_sync
-from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_cached
 from migrator.records import ALL
 from migrator.result import Result
 from migrator.schema import revisions
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify import rehearsal
 from migrator.verify.check import Context
 from migrator.verify.checks import cutover

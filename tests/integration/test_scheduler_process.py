@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from migrator.embedded.mongo import MongoServer
 from migrator.scheduler.client import Scheduler
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.scheduled_work import lines
 from tests.scheduler_processes import PATIENCE, SECOND, Site, stop, until

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from migrator.cli import cli
-from migrator.embedded import binaries
 from migrator.errors import RefusedError
 from migrator.schema import catalogue, revisions
 from migrator.schema.catalogue import Difference
+from migrator.testing.servers import binaries
 from tests.conftest import fresh_name
 from tests.declared_catalogue import declared_once
 from tests.schema_rows import connect

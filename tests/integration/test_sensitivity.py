@@ -15,24 +15,24 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.demo.faults import faulty_documents
-from migrator.embedded.demo.plan import Counts, Plan
-from migrator.embedded.demo.seed import COLLECTIONS
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.result import FAILED
 from migrator.schema.revisions import upgrade
+from migrator.testing.demo.faults import faulty_documents
+from migrator.testing.demo.plan import Counts, Plan
+from migrator.testing.demo.seed import COLLECTIONS
+from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations.mutation import Mutation, ScratchCopy
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import sensitivity
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.runner import NOT_ASKED_FOR, Request, verify
 from migrator.verify.scratch_databases import PREFIX, ScratchDatabases, remove_leftovers, scratch_databases
-from migrator.verify.sensitivity.matrix import MUTATIONS
-from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 from tests.declared_catalogue import declared_once

@@ -16,9 +16,9 @@ import pytest
 from pymongo import MongoClient
 
 from migrator.config import EmbeddedSettings
-from migrator.embedded import daemon
-from migrator.embedded.directory import lock_within, may_enter, unprivileged
 from migrator.exit_status import USAGE
+from migrator.testing.servers import daemon
+from migrator.testing.servers.directory import lock_within, may_enter, unprivileged
 from tests.ordinary_user import ordinary_folder
 from tests.scheduler_processes import until
 
@@ -181,7 +181,7 @@ def test_a_daemon_whose_caller_was_killed_ends_and_the_next_start_begins_anew(fo
     read, write_end = os.pipe()
     os.close(read)
     order = daemon.Order(str(place), auth=False, embedded=EmbeddedSettings(), answer=write_end)
-    command = [sys.executable, "-m", "migrator.embedded.daemon", msgspec.json.encode(order).decode()]
+    command = [sys.executable, "-m", "migrator.testing.servers.daemon", msgspec.json.encode(order).decode()]
     subprocess.run(command, pass_fds=[write_end], check=True)
     os.close(write_end)
     until(lambda: daemon.read_state(place))  # it holds the lock by then

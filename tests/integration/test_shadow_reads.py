@@ -10,13 +10,13 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PersistenceSettings
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import TransitionError
 from migrator.records import GraphJob, Handler
 from migrator.store import open_store, protocols
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.shadow_reads import READS, Mismatch, ShadowCounts, ShadowedStore
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 from tests.schema_rows import connect

@@ -17,8 +17,8 @@ import pytest
 
 import migrator
 from migrator.connections.postgres import pin_settings
-from migrator.verify.sensitivity.matrix import MUTATIONS
-from migrator.verify.sensitivity.mutation import Sql
+from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations.mutation import Sql
 
 BEGINS = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|WITH|INSERT INTO|UPDATE|DELETE FROM|MERGE INTO)\s")
 PLACEHOLDER = re.compile(r"%%|%s|%b|%t|%\((\w+)\)[sbt]")

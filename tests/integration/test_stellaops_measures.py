@@ -15,8 +15,6 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.parity.aggregates import compare_aggregates
 from migrator.parity.model import AggregateResult
 from migrator.pipeline.backfill import backfill
@@ -24,6 +22,8 @@ from migrator.pipeline.plan import Scope
 from migrator.schema.revisions import upgrade
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import PROFILE
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.stellaops_documents import CANONICAL, fresh
 
 DATABASE = "measured"

@@ -18,7 +18,6 @@ from migrator.cli import cli
 from migrator.config import PostgresSettings, Settings
 from migrator.connections.postgres import PINNED, open_target
 from migrator.cutover.doctor import examine
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, LockedError, RefusedError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
@@ -27,6 +26,7 @@ from migrator.schema import revisions
 from migrator.schema.security import Roles
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.pool import SessionPool
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import Cluster, fresh_name
 from tests.copying import contents, number, run, run_of, settings_for, write_config
 from tests.schema_rows import connect

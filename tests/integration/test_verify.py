@@ -18,11 +18,6 @@ from pymongo.database import Database
 from migrator.cli import cli
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.connections.postgres import open_target
-from migrator.embedded.demo.faults import faulty_documents
-from migrator.embedded.demo.plan import Size
-from migrator.embedded.demo.seed import COLLECTIONS, plan_of
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.parity import recorded_check
 from migrator.parity.recorded_check import RecordedCheck
@@ -31,6 +26,11 @@ from migrator.pipeline.plan import Scope
 from migrator.report import integrity, renderer
 from migrator.result import Result
 from migrator.schema.revisions import downgrade, upgrade
+from migrator.testing.demo.faults import faulty_documents
+from migrator.testing.demo.plan import Size
+from migrator.testing.demo.seed import COLLECTIONS, plan_of
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.checks import parity, schema
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.runner import Request, verify, verify_into

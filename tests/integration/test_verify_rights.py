@@ -13,8 +13,8 @@ from psycopg import sql
 from pymongo import MongoClient
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import fresh_name
 from tests.copying import run, run_of, settings_for, write_config
 

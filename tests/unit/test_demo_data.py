@@ -8,9 +8,9 @@ import bson
 import msgspec
 import pytest
 
-from migrator.embedded.demo import COLLECTIONS, Plan, Size, faulty_documents, plan_of
-from migrator.embedded.demo.faults import FaultyDocument
-from migrator.embedded.demo.plan import COUNTS, TENANTS, Counts
+from migrator.testing.demo import COLLECTIONS, Plan, Size, faulty_documents, plan_of
+from migrator.testing.demo.faults import FaultyDocument
+from migrator.testing.demo.plan import COUNTS, TENANTS, Counts
 
 TINY = Counts(40, 900, 40, 60, 60, 60, 60, 30, 12, 6, 40, 20)
 SEED = 5

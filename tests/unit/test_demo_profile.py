@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from migrator.embedded.demo import COLLECTIONS, Plan, faulty_documents
-from migrator.embedded.demo.faults import FaultyDocument
-from migrator.embedded.demo.plan import Counts
 from migrator.sources.profile import Context, Rejected, Skipped
 from migrator.sources.stellaops import PROFILE
+from migrator.testing.demo import COLLECTIONS, Plan, faulty_documents
+from migrator.testing.demo.faults import FaultyDocument
+from migrator.testing.demo.plan import Counts
 from migrator.values import document as values
 
 SEED = 5

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.sources import NAMES
+from migrator.testing.mutations import matrix
+from migrator.testing.mutations.matrix import LATER, MUTATIONS
 from migrator.verify.areas import AREAS
 from migrator.verify.registry import EVERY_CHECK
-from migrator.verify.sensitivity import matrix
-from migrator.verify.sensitivity.matrix import LATER, MUTATIONS
 from tests.integration.test_verify import PARITY_FAULTS, SCHEMA_FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]

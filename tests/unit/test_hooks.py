@@ -152,7 +152,7 @@ def test_no_code_of_the_tool_runs_between_fork_and_exec() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.keyword) and node.arg == "preexec_fn"
     }
-    assert using == {"embedded/guardian.py"}, "a process of its own, which has one thread"
+    assert using == {"testing/servers/guardian.py"}, "a process of its own, which has one thread"
 
 
 def test_a_hook_is_started_as_from_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

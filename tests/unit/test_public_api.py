@@ -35,10 +35,10 @@ from migrator import (
 from migrator.store.protocols import Preparable, Store
 from migrator.store.queue import Claim
 from migrator.store.shadow_reads import ShadowedStore
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 from tests.store_postgres import schedule
 
-TOOL = ("cli", "cutover", "embedded", "parity", "pipeline", "report", "schema", "verify")
+TOOL = ("cli", "cutover", "parity", "pipeline", "report", "schema", "testing", "verify")
 """The packages that are needed until the migration is signed off."""
 
 

@@ -14,9 +14,9 @@ from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
+from migrator.scratch import Components, ScratchTenants
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim
-from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants
 
 START: Final = datetime(2061, 3, 7, 8, tzinfo=UTC)
 """When scenarios begin: a Monday so far ahead that no living process takes what is here for silent or overdue."""

@@ -11,11 +11,11 @@ from migrator import records
 from migrator.errors import ConflictError, DeniedError, MigratorError, NotFoundError, StoreError
 from migrator.records import AuditEntry, ExecutionLog, GraphJob, Handler, ImpactSnapshot, PolicyJob, Run
 from migrator.scheduler.models import Job
+from migrator.scratch import inner_store
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
 from migrator.verify.behaviour.scenarios import Observations
-from migrator.verify.behaviour.scratch_tenants import inner_store
 
 
 def facade(harness: Harness, observed: Observations) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from migrator.errors import MigratorError
 from migrator.scheduler.completion import Outcome
-from migrator.scratch import new_scratch_tenant
+from migrator.scratch import Components, new_scratch_tenant, scratch_tenants
 from migrator.store.protocols import RunQuery, ScheduleQuery, Store
 from migrator.store.queue import Claim
 from migrator.verify.behaviour.harness import (
@@ -31,7 +31,6 @@ from migrator.verify.behaviour.harness import (
     Harness,
 )
 from migrator.verify.behaviour.scenarios import could_not_tell, plain, wording
-from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
 from migrator.verify.check import Context
 
 BACKENDS: Final = ("postgres", "mongo")

@@ -11,10 +11,9 @@ import msgspec
 from migrator.errors import DeniedError, MigratorError, UnreachableError
 from migrator.parity.causes import describe_difference, shown
 from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally, table_panel
-from migrator.scratch import new_scratch_tenant
+from migrator.scratch import new_scratch_tenant, scratch_tenants
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
-from migrator.verify.behaviour.scratch_tenants import scratch_tenants
 from migrator.verify.check import CheckFunction, CheckResult, Context, outcome_of
 
 _OF_THE_BACKEND: Final = frozenset({"source", "source_id", "extra", "store"})

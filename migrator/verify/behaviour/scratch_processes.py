@@ -12,11 +12,10 @@ import msgspec
 from migrator import telemetry
 from migrator.config import Settings
 from migrator.errors import MigratorError
-from migrator.scratch import PARTS
+from migrator.scratch import PARTS, Components, ScopedStore, TenantScope
 from migrator.store import open_side
 from migrator.store.protocols import Store
 from migrator.verify.behaviour.scenarios import could_not_tell
-from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope
 
 ANSWER_S: Final = 120.0
 _ENDED_EARLY: Final = "a process of the verification ended before it answered"

@@ -15,10 +15,9 @@ import msgspec
 from migrator.errors import UsageError
 from migrator.records import Run
 from migrator.result import Finding, Measurement, Panel, Tally, not_asked_for, table_panel
-from migrator.scratch import new_scratch_tenant
+from migrator.scratch import inner_store, new_scratch_tenant, scratch_tenants
 from migrator.store.protocols import RunQuery, Store
 from migrator.verify.behaviour.scratch_processes import ScratchProcessError, scratch_processes
-from migrator.verify.behaviour.scratch_tenants import inner_store, scratch_tenants
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.load_processes import READY_S, LoadReport, LoadTask, run_load
 from migrator.verify.timing import percentile

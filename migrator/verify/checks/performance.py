@@ -15,11 +15,10 @@ import msgspec
 
 from migrator.result import Measurement, table_panel
 from migrator.scheduler.client import Scheduler
-from migrator.scratch import new_scratch_tenant
+from migrator.scratch import ScratchTenants, new_scratch_tenant, scratch_tenants
 from migrator.store.postgres.pool import SessionPool
 from migrator.store.queue import SCRATCH
 from migrator.verify import timing
-from migrator.verify.behaviour.scratch_tenants import ScratchTenants, scratch_tenants
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
 from migrator.verify.timing import durations_ms, percentile
 

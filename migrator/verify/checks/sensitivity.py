@@ -8,10 +8,10 @@ from functools import partial
 from migrator.errors import ConfigurationError, UnreachableError
 from migrator.pipeline.sessions import Sessions
 from migrator.result import Finding, Tally, table_panel, unverified
+from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations.mutation import Mutation
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.scratch_databases import scratch_databases
-from migrator.verify.sensitivity.matrix import MUTATIONS
-from migrator.verify.sensitivity.mutation import Mutation
 from migrator.verify.sensitivity.sample import MADE_PROFILE, copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 

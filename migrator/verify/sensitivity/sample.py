@@ -12,14 +12,14 @@ import bson
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.postgres import Connection
-from migrator.embedded.demo import SEED, faulty_documents
-from migrator.embedded.demo.plan import Counts, Plan
-from migrator.embedded.demo.seed import COLLECTIONS
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import decode_document
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.testing.demo import SEED, faulty_documents
+from migrator.testing.demo.plan import Counts, Plan
+from migrator.testing.demo.seed import COLLECTIONS
 from migrator.values import identity
 from migrator.values.document import readable, split
 from migrator.values.identity import id_filter

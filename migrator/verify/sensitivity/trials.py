@@ -24,9 +24,9 @@ from migrator.records import ALL
 from migrator.schema.revisions import upgrade
 from migrator.schema.security import Roles
 from migrator.sources import profile_of
+from migrator.testing.mutations.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
 from migrator.verify.check import CheckSpec, Context
 from migrator.verify.scratch_databases import ScratchDatabases
-from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
 
 _DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
     "schedules": ("triggers",),

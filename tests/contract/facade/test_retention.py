@@ -95,7 +95,7 @@ def test_the_boundary_of_age_and_of_rank(harness: Harness) -> None:
 )
 def test_the_figures_of_the_source(count: int, every: timedelta, rule: RetentionRule, kept: int) -> None:
     """On the model: 150 daily leave 100; two-hourly those of 30 days; a rule of age alone is the third system's."""
-    from tests.contract.memory.store import MemoryStore  # noqa: PLC0415 - for this alone
+    from migrator.testing.memory.store import MemoryStore  # noqa: PLC0415 - for this alone
 
     store, tenant = MemoryStore(), "t"
     with store.session(tenant, now=NOW) as session:

@@ -11,10 +11,10 @@ from pymongo import MongoClient
 
 from migrator.errors import MigratorError
 from migrator.parity.causes import describe_difference
+from migrator.scratch import Components
 from migrator.store.protocols import Store
+from migrator.testing.memory.store import MemoryStore
 from migrator.verify.behaviour.scenarios import plain
-from migrator.verify.behaviour.scratch_tenants import Components
-from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import fresh
 from tests.schema_rows import connect
 

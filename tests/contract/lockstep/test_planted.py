@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from migrator.records import Run, Schedule
+from migrator.testing.memory import locks, queue, workers
 from tests.contract.lockstep.base import Counter
 from tests.contract.lockstep.sides import DivergenceError, memory_side
 from tests.contract.lockstep.test_lockstep import LENGTH, Stores
-from tests.contract.memory import locks, queue, workers
 
 MILLISECOND = timedelta(milliseconds=1)
 

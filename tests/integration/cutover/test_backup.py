@@ -14,10 +14,10 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import backup, outbox, reverse_sync, rollback
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.journal import Journal, latest
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import kill, start
 from tests.cutting_over import Scene, scene

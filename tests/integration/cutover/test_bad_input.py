@@ -14,14 +14,14 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import config_file, epoch, fence, journal, outbox, server_gates
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.plan import cutover_plan
-from migrator.embedded.mongo import MongoServer
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import NEWEST, Clusters, fresh_name
 from tests.copying import run
 from tests.cutting_over import APPLICATION, Scene, gate, red, scene, with_cutover, with_mongo

@@ -16,12 +16,12 @@ from pymongo.database import Database
 from migrator import fault_points
 from migrator.config import load_settings
 from migrator.cutover import completion, config_file, cutover, epoch, fence, rollback, steps
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.positions import oplog_history
 from migrator.scheduler import firing
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run
 from tests.cron_lines import DEEP

@@ -18,7 +18,6 @@ from migrator.config import SourceSettings, load_settings
 from migrator.connections.postgres import fetch_value, open_target
 from migrator.cutover import completion, fence
 from migrator.cutover.rollback_gaps import gap_lines, gaps_of, unstated_schedules
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import UnreachableError
 from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.sessions import close_cached
@@ -30,6 +29,7 @@ from migrator.sources import profile_of
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.queue import SCRATCH
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run, run_of

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.cutover import parallel, waivers
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import CopyError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
@@ -26,6 +25,7 @@ from migrator.scheduler.models import ScheduleRequest
 from migrator.scheduler.process import Worker
 from migrator.schema.decisions import Approval
 from migrator.store import open_readable_store, open_scheduler_store, open_side, open_store
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import Scene, scene

@@ -31,7 +31,6 @@ from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.evidence import LAG
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions
 from migrator.pipeline.tail.lag_history import LagHistory
@@ -43,6 +42,7 @@ from migrator.scheduler.queries import percent
 from migrator.store import open_scheduler_store, open_store
 from migrator.store.postgres import parallel_run
 from migrator.store.protocols import Store
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.checks.cutover import CHECKS
 from migrator.verify.cutover_report import report_into
 from migrator.verify.runner import Request, verify

@@ -18,9 +18,9 @@ from pymongo.database import Database
 from migrator.cli import cli
 from migrator.config import MongoSettings, Settings
 from migrator.cutover.doctor import examine
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import ConfigurationError
 from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run, settings_for, write_config
 from tests.integration.test_postgres_pooler import pooled

@@ -16,12 +16,12 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import completion, fence, late_writes
 from migrator.cutover.fence import FenceKind
 from migrator.cutover.journal import latest
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import DIFFERENT, DONE, USAGE
 from migrator.pipeline.sessions import Sessions
 from migrator.schema.decisions import Approval
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run_of

@@ -17,12 +17,12 @@ import pytest
 from bson.objectid import ObjectId
 
 from migrator.cutover import reverse_sync, rollback
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Schedule
 from migrator.sources import write_back
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity, jsonb
 from migrator.verify import rehearsal
 from tests import store_postgres

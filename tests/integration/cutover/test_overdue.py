@@ -15,13 +15,13 @@ from bson.objectid import ObjectId
 from migrator.config import Settings, load_settings
 from migrator.cutover import overdue
 from migrator.cutover.plan import cutover_plan
-from migrator.embedded.mongo import MongoServer
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.firing import MAX_SLOTS
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.queue import Fire
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run
 from tests.cutting_over import Scene, gate, red, scene

@@ -19,7 +19,6 @@ from pymongo import MongoClient
 
 from migrator import Scheduler, cron
 from migrator.cutover import rollback
-from migrator.embedded.mongo import MongoServer
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.loop import Tail
@@ -28,6 +27,7 @@ from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Registry
 from migrator.sources import profile_of, write_back
 from migrator.states import SCHEDULE_FIRING
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.behaviour.harness import Clock
 from tests import acme_application, client_changes, cutting_over, store_postgres
 from tests.conftest import fresh_name

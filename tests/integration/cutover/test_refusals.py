@@ -19,7 +19,6 @@ from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import evaluate
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.parity.recorded_check import check_and_record, is_clean
@@ -29,6 +28,7 @@ from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.decisions import Approval
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import remainder
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene

@@ -16,9 +16,9 @@ from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.cutover import parallel
 from migrator.cutover.gates import GateOptions
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run_of

@@ -8,9 +8,9 @@ import pytest
 
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, outbox
-from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.sessions import close_cached
 from migrator.schema.decisions import Approval
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cutting_over import Scene, scene

@@ -16,13 +16,13 @@ from psycopg.rows import dict_row
 
 from migrator.config import load_settings
 from migrator.cutover.evidence import cutover_result
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, UNVERIFIED
 from migrator.records import Schedule
 from migrator.result import FAILED, PASSED, Run
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity
 from tests.conftest import fresh_name
 from tests.copying import TENANT, run

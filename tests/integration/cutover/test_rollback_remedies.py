@@ -11,9 +11,9 @@ from psycopg import sql
 
 from migrator.cli import cli
 from migrator.cutover import reverse_sync
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.exit_status import USAGE
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run

@@ -24,7 +24,6 @@ from migrator import cron
 from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.cutover import reverse_sync
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import UNVERIFIED
 from migrator.scheduler import firing
@@ -32,6 +31,7 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.checks.contradictions import contradictions
 from tests.conftest import fresh_name
 from tests.consent import consenting

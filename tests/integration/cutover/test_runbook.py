@@ -22,13 +22,13 @@ from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import journal
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED, USAGE
 from migrator.pipeline.sessions import close_cached
 from migrator.scheduler.leadership import RESOURCE
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import RunQuery
+from migrator.testing.servers.mongo import MongoServer
 from migrator.values import jsonb
 from tests import copying
 from tests.conftest import fresh_name

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from migrator.cli import cli
-from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT
 from migrator.parity.check import check_parity
 from migrator.parity.silent_schedules import find_silent_schedules
@@ -20,6 +19,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.profile import Context
 from migrator.sources.stellaops import schedules
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import Scene, gate, scene, with_cutover

@@ -12,8 +12,8 @@ import pytest
 from migrator import fault_points
 from migrator.cutover import outbox
 from migrator.cutover.smoke import SmokeError, smoke
-from migrator.embedded.mongo import MongoServer
 from migrator.store.queue import SCRATCH
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import contents
 from tests.cutting_over import Scene, scene

@@ -12,8 +12,8 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from migrator.cutover import fence
 from migrator.cutover.fence import FenceKind
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
+from migrator.testing.servers.mongo import MongoServer
 
 LIMIT = timedelta(minutes=4)
 SOON = timedelta(milliseconds=300)

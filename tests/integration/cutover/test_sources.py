@@ -10,12 +10,12 @@ import pytest
 
 from migrator import fault_points
 from migrator.cutover import config_file, fence, server_gates
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED, USAGE
 from migrator.pipeline import sessions
 from migrator.sources import comparable_in_parallel, load_profile
 from migrator.sources.write_back import WriteBack, write_back
+from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import contents, run
 from tests.cutting_over import ACME, Scene, scene

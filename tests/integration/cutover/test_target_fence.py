@@ -15,9 +15,9 @@ from psycopg import errors
 from migrator.config import PostgresSettings, Settings
 from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import fence
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.schema import catalogue, revisions
+from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import fresh_name
 
 LIMIT = timedelta(minutes=4)

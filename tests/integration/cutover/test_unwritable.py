@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 from migrator import Scheduler, ScheduleRequest
 from migrator.config import Settings
 from migrator.cutover import completion, rollback
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_cached
 from migrator.schema.decisions import Approval
 from migrator.store import open_store
 from migrator.store.protocols import ScheduleQuery
+from migrator.testing.servers.mongo import MongoServer
 from tests import store_postgres
 from tests.conftest import fresh_name
 from tests.copying import TENANT

@@ -16,7 +16,6 @@ from migrator import fault_points as points
 from migrator.config import Settings
 from migrator.connections.mongo import replica_set_in
 from migrator.connections.postgres import target_connection
-from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import plan
@@ -34,6 +33,7 @@ from migrator.pipeline.tail.positions import (
 )
 from migrator.pipeline.tail.stream import ChangeStream
 from migrator.store.mongo.indexes import adopt_triggers
+from migrator.testing.servers.mongo import MongoServer
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
 from tests.stellaops_documents import fresh

@@ -7,7 +7,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
-from migrator.embedded.mongo import MongoServer
+from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.areas import BEHAVIOUR_AREAS
 from migrator.verify.check import CheckSpec, Context
 from migrator.verify.registry import EVERY_CHECK

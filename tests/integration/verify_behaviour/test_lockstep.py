@@ -13,8 +13,8 @@ from migrator.config import Settings
 from migrator.errors import UsageError
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job
+from migrator.scratch import Components
 from migrator.verify.behaviour import lockstep
-from migrator.verify.behaviour.scratch_tenants import Components
 from migrator.verify.check import Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SPECS

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from migrator.config import Settings
+from migrator.testing.mutations.behaviour import BEHAVIOUR_MUTATIONS
+from migrator.testing.mutations.mutation import Mutation, ScratchCopy
 from migrator.verify.check import Context
-from migrator.verify.sensitivity.behaviour_mutations import BEHAVIOUR_MUTATIONS
-from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 SAYS = {

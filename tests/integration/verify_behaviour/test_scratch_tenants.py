@@ -15,14 +15,13 @@ from pymongo import MongoClient
 
 from migrator import records
 from migrator.config import PostgresSettings, Settings
-from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.records import WorkerRecord
-from migrator.scratch import HELD, leftover_tenants, new_scratch_tenant, remove_leftovers
+from migrator.scratch import HELD, Components, leftover_tenants, new_scratch_tenant, remove_leftovers, scratch_tenants
 from migrator.store import open_side
 from migrator.store.protocols import Store
+from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour.harness import START, Harness
-from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
 from migrator.verify.check import Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SPECS

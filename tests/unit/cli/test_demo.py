@@ -3,7 +3,7 @@
 import pytest
 
 from migrator.cli.demo import fault_lines, manifest, unexpected_outcomes
-from migrator.embedded.demo import FaultyDocument, faulty_documents
+from migrator.testing.demo import FaultyDocument, faulty_documents
 from migrator.values import identity
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from migrator.cutover import config_file
-from migrator.embedded.directory import unprivileged
 from migrator.errors import ConfigurationError, RefusedError
+from migrator.testing.servers.directory import unprivileged
 from tests.ordinary_user import ordinary_folder, ordinary_user
 
 TEXT = """\

@@ -5,10 +5,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from migrator.embedded.demo import COLLECTIONS as GENERATORS
-from migrator.embedded.demo import Plan
-from migrator.embedded.demo.plan import Counts
 from migrator.sources import load_profile
+from migrator.testing.demo import COLLECTIONS as GENERATORS
+from migrator.testing.demo import Plan
+from migrator.testing.demo.plan import Counts
 from migrator.values import document as documents
 from tests import native_codec
 from tests.both_codecs import native_reader

@@ -13,15 +13,15 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
-from migrator.embedded.demo import COLLECTIONS as GENERATORS
-from migrator.embedded.demo import Plan
-from migrator.embedded.demo.plan import Counts
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.transform import transform_documents
 from migrator.sources import load_profile
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Case, Field, Mapped, SourceMapping
 from migrator.sources.profile import Collection, Context, Document
+from migrator.testing.demo import COLLECTIONS as GENERATORS
+from migrator.testing.demo import Plan
+from migrator.testing.demo.plan import Counts
 from migrator.values import document as documents
 from migrator.values import identity
 from tests import ports

@@ -17,7 +17,7 @@ from migrator.scheduler.executor import (
 from migrator.scheduler.parallel_run import ParallelRunStore
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.queue import Claim
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 from tests.contract.rows import NOW
 
 

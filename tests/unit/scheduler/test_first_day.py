@@ -17,8 +17,8 @@ from migrator.scheduler.leadership import RESOURCE
 from migrator.scheduler.metrics import Threshold, crossed, parse_threshold
 from migrator.store.queue import served_tenants
 from migrator.store.validation import GLOBAL
+from migrator.testing.memory.store import MemoryStore
 from migrator.verify.behaviour.harness import Clock
-from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule
 
 RUNBOOK = Path(__file__).resolve().parents[3] / "docs" / "runbook.md"

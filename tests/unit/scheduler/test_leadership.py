@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from migrator.scheduler.leadership import Leadership
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 
 TTL = timedelta(seconds=30)
 

@@ -17,7 +17,7 @@ from migrator.scheduler.metrics import (
     parse_threshold,
 )
 from migrator.store.queue import served_tenants
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 from tests.contract.rows import run, schedule
 
 NOW = datetime(2025, 11, 2, 8, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.executor import InProcessExecutor
-from tests.contract.memory.store import MemoryStore
+from migrator.testing.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule
 from tests.contract.scheduling.process import Process
 from tests.contract.working import put, run_of

@@ -13,8 +13,8 @@ from migrator.errors import ConfigurationError, ConflictError, RefusedError, Unr
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, check_intervals
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
+from migrator.testing.memory.store import MemoryStore
 from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
-from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule, trigger
 
 SECOND = timedelta(seconds=1)

@@ -1,0 +1,1 @@
+"""The store in memory: the reference with which the contract tests compare MongoDB and PostgreSQL."""
