@@ -1,15 +1,22 @@
 """The end of an interrupted command: the first Ctrl-C ends it in order and within a limit, the second one at once.
 
-SIGTERM counts as Ctrl-C. No process outlives the command. A command may handle the first signal itself; it then calls
-``count_signal``.
+SIGTERM counts as Ctrl-C. No process outlives the command. A command may handle the first signal itself (``counted``).
+
+Signals are counted by a thread, to which the interpreter writes the number of each as it comes
+(https://docs.python.org/3/library/signal.html#signal.set_wakeup_fd). A handler alone cannot count: it runs in the main
+thread when that executes its next instruction. The main thread may be in a call that does not return, and a signal that
+comes just before it waits for a lock is handled after the wait.
 """
 
 import atexit
 import os
+import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from types import FrameType
 from typing import Final
 
@@ -22,21 +29,27 @@ LIMIT_S: Final = 5.0
 _AT_ONCE = "ended at once; what was committed is kept, and a transaction that was open is undone"
 
 
-_installed = threading.Event()
-_signalled = threading.Event()
+Handler = Callable[[int, FrameType | None], None]
+
 _slow_end = threading.Event()
+_counted: set[object] = set()
 _threads: list[threading.Thread] = []
 
 
 def install_handlers() -> None:
-    """Handle SIGTERM, and SIGINT unless this process was started with it ignored (nohup, the background of a shell)."""
+    """Handle SIGTERM, and SIGINT unless this process was started with it ignored (nohup, the background of a shell).
+
+    Called once, in the main thread.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    os.register_at_fork(after_in_child=_forget)
+    threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _handle)
-    if not _installed.is_set():
-        atexit.register(_keep_status)
-    _installed.set()
-    threading.Thread(target=_watch, name="interruption", daemon=True).start()
+    atexit.register(_keep_status)
 
 
 def allow_slow_end() -> None:
@@ -44,23 +57,32 @@ def allow_slow_end() -> None:
     _slow_end.set()
 
 
-def count_signal() -> None:
-    """Count a signal: the first one starts the clock, the second one ends this process here.
-
-    Without ``install_handlers``, in a process that is not the command's, it does nothing.
-    """
-    if not _installed.is_set():
-        return
-    if _signalled.is_set():
-        _end_at_once("interrupted again")
-    _signalled.set()
+def counted(handler: Handler) -> Handler:
+    """Count the signals that a command's own handler takes; those of any other handler are left to the command."""
+    _counted.add(handler)
+    return handler
 
 
-def _watch() -> None:
-    """End this process some time after the first signal. A thread, started before: a main thread may hang in a call."""
-    _signalled.wait()
-    if not _slow_end.wait(LIMIT_S):
-        _end_at_once(f"interrupted, and not ended within {LIMIT_S:.0f} s")
+def _forget() -> None:
+    """Let the signals of a forked child count for itself alone: the pipe is its parent's."""
+    signal.set_wakeup_fd(-1)
+
+
+def _watch(reader: int) -> None:
+    """Count the signals of this process; end it at the second one, or some time after the first."""
+    end: float | None = None
+    while True:
+        limit = None if end is None or _slow_end.is_set() else max(end - monotonic(), 0)
+        if not select.select([reader], [], [], limit)[0]:
+            if not _slow_end.is_set():
+                _end_at_once(f"interrupted, and not ended within {LIMIT_S:.0f} s")
+            continue
+        for number in os.read(reader, 64):
+            if number not in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) not in _counted:
+                continue
+            if end is not None:
+                _end_at_once("interrupted again")
+            end = monotonic() + LIMIT_S
 
 
 def join_later(thread: threading.Thread) -> None:
@@ -84,8 +106,8 @@ def _keep_status() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+@counted
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-    count_signal()
     raise KeyboardInterrupt
 
 

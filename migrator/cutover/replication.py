@@ -18,7 +18,7 @@ from migrator.cutover.reverse_encoding import ReverseSyncError
 from migrator.cutover.reverse_sync import ReverseSyncResult
 from migrator.cutover.steps import REVERSE_STOPPED
 from migrator.errors import BackendMovedError, LostLockError, RefusedError
-from migrator.interruption import count_signal
+from migrator.interruption import counted
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail, TailResult, Until
@@ -134,8 +134,8 @@ def _stop_event() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C and SIGTERM set. The running transaction ends; a second signal interrupts it."""
     stop = threading.Event()
 
+    @counted
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        count_signal()
         if stop.is_set():
             raise KeyboardInterrupt
         say("tail: ending at the next commit")

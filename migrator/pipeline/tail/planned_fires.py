@@ -25,6 +25,9 @@ PLANNED: Final = "planned"
 _SMALL: Final = ["double", "int", "long", "decimal", "date", "null"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+CLOCKS_APART: Final = timedelta(seconds=1)
+"""How far the clock of MongoDB, which dates an event in whole milliseconds, may be behind the old scheduler's."""
+
 
 class PlannedFire(msgspec.Struct, frozen=True):
     """A next fire that was planned."""
@@ -130,9 +133,9 @@ class TakenSlot(msgspec.Struct, frozen=True, kw_only=True):
 def taken(planned: Iterable[PlannedFire]) -> Iterator[TakenSlot]:
     """Yield the slots that were taken, each once for a document. Pure.
 
-    A slot was taken if the next fire moved on from it at or after its time. What moved on before was planned anew; and
-    a value before the last one is a repetition, because the first values are those of the rows, which may be newer than
-    the events that follow.
+    A slot was taken if the next fire moved on from it at or after its time, give or take ``CLOCKS_APART``. What moved
+    on before was planned anew; and a value before the last one is a repetition, because the first values are those of
+    the rows, which may be newer than the events that follow.
     """
     last: dict[tuple[str, str], PlannedFire] = {}
     seen: set[tuple[str, str, datetime]] = set()
@@ -141,9 +144,9 @@ def taken(planned: Iterable[PlannedFire]) -> Iterator[TakenSlot]:
         before = last.get(document)
         last[document] = one
         slot = None if before is None else before.planned_at
-        if slot is None or one.seen_at < slot or (one.planned_at is not None and one.planned_at <= slot):
+        if slot is None or one.seen_at < slot - CLOCKS_APART or (one.planned_at is not None and one.planned_at <= slot):
             continue
         if (*document, slot) not in seen:
             seen.add((*document, slot))
-            until = slot if one.planned_at is None else min(one.planned_at, one.seen_at)
+            until = slot if one.planned_at is None else min(one.planned_at, max(one.seen_at, slot))
             yield TakenSlot(collection=one.collection, source_id=one.source_id, slot=slot, until=until)
