@@ -104,7 +104,7 @@ class Documents:
 
     def name(self, noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows that were noted; raise ``ReverseSyncError`` for a row of another source."""
-        born: dict[type[Record], list[ChangedRow]] = {}
+        created: dict[type[Record], list[ChangedRow]] = {}
         shared: set[RowKey] = set()
         schedules: dict[RowKey, None] = {}
         sourced: dict[str, set[tuple[str, str]]] = {}
@@ -123,10 +123,10 @@ class Documents:
                 if record is Run:  # a run may also be of a global schedule, which the note does not say
                     shared.add((one.source_id, GLOBAL))
             elif write_back.homes(self._profile, record):
-                born.setdefault(record, []).append(one)
+                created.setdefault(record, []).append(one)
         self._name_schedules(schedules, shared, sourced)
-        for record, several in born.items():
-            self._name_born(record, several)
+        for record, several in created.items():
+            self._name_created(record, several)
 
     def _without_parallel_run(self, noted: Sequence[ChangedRow]) -> Iterator[ChangedRow]:
         """Yield the rows that a document may show: none of a parallel run."""
@@ -219,7 +219,7 @@ class Documents:
                 continue
             self._want(collection, write_back.key_of(collection, row), row.tenant_id).schedule = row
 
-    def _name_born(self, record: type[Record], noted: Sequence[ChangedRow]) -> None:
+    def _name_created(self, record: type[Record], noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows created in PostgreSQL, in a collection of their own."""
         collection = self._home(record)
         if collection is None:
@@ -256,7 +256,7 @@ class Documents:
         has_runs = self._is_beside_schedule(Run) and Run in collection.tables
         histories = _histories(target, keys) if has_runs else {}
         copied = self._copied_runs(collection, wanted) if has_runs else {}
-        common = self._usual_version(collection) if any(_is_born(one.schedule) for one in wanted) else None
+        common = self._usual_version(collection) if any(_is_created(one.schedule) for one in wanted) else None
         writes = []
         for one in wanted:
             runs = copied.get((identity.source_id(one.key), one.tenant), ())
@@ -539,7 +539,7 @@ def _of_type(rows: Rows, record: type[Record]) -> Record | None:
     return next((row for row in rows if type(row) is record), None)
 
 
-def _is_born(schedule: Schedule | None) -> bool:
+def _is_created(schedule: Schedule | None) -> bool:
     return schedule is not None and schedule.source is None
 
 
@@ -588,9 +588,9 @@ def _lost_rows(
         kind, then = codec(type(row)), made.get(type(row))
         (read,) = serialize_rows((again,))
         whole = b"".join(kind.serialize(row))
-        is_born = getattr(row, "source", None) is None
-        changed = set(_said(row) if then is None or is_born else kind.differing((then.head, then.tail), whole))
-        if then is not None and not is_born:
+        is_created = getattr(row, "source", None) is None
+        changed = set(_said(row) if then is None or is_created else kind.differing((then.head, then.tail), whole))
+        if then is not None and not is_created:
             altered = kind.differing((then.head, then.tail), read.head + read.tail)
             changed |= {name for name in altered if (type(row), name) not in references}
         following = _FOLLOWING if type(row) is collection.tables[0] else _FOLLOWING | _OF_OWNER

@@ -128,10 +128,10 @@ def encode_changes(sessions: Sessions, context: Context, noted: Sequence[Changed
     """
     rules = _StatedTriggers(sessions, noted)
     noted = rules.noted
-    born = _rows_without_source(sessions, noted)
+    created = _rows_without_source(sessions, noted)
     wanted: dict[DocumentKey, _ChangedDocument] = {}
     for one in noted:
-        for collection, key in _documents_of(sessions, one, born):
+        for collection, key in _documents_of(sessions, one, created):
             place = wanted.setdefault(
                 (collection.name, bson.encode({"": key}), one.tenant_id),
                 _ChangedDocument(collection, key, one.tenant_id),
@@ -285,7 +285,7 @@ def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dic
 
 
 def _documents_of(
-    sessions: Sessions, noted: ChangedRow, born: Mapping[StoredKey, Record]
+    sessions: Sessions, noted: ChangedRow, created: Mapping[StoredKey, Record]
 ) -> Iterable[tuple[Collection, Any]]:
     """Yield the collection and the ``_id`` of each document to which a row belongs.
 
@@ -306,9 +306,9 @@ def _documents_of(
         return
     place = _place_of(collections, record)
     if place is None:
-        raise ReverseSyncError(f"profile {sessions.profile.name} has no collection for rows of {noted.table} born here")
+        raise ReverseSyncError(f"profile {sessions.profile.name} has no collection for new rows of {noted.table}")
     collection = collections[place.name]
-    row = born.get((noted.table, *noted.key))
+    row = created.get((noted.table, *noted.key))
     if issubclass(record, SourcedRecord):
         yield collection, f"{place.prefixes[0]}{UUID(noted.row_id).hex}"
     elif row is not None:

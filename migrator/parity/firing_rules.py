@@ -83,7 +83,7 @@ def stellaops_live(document: Mapping[str, Any]) -> bool:
     enabled = document.get("enabled") is not False
     status = document.get("status") or ("scheduled" if enabled else "paused")
     if enabled and document.get("toolEnabled") is True:
-        status = "scheduled"  # it was held by its status, and the old application has switched it on since
+        status = "scheduled"  # it was held by its status, and the old application has enabled it since
     return is_live(enabled=enabled, status=str(status), deleted=document.get("deletedAt") is not None)
 
 

@@ -167,7 +167,7 @@ def jobs_at_a_time(pool: Executor, settings: CopySettings) -> int:
 
 @contextmanager
 def interruption_blocked() -> Iterator[None]:
-    """Keep Ctrl-C from this thread, and from the processes that are born in the block."""
+    """Keep Ctrl-C from this thread, and from the processes that are started in the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -42,7 +42,7 @@ READS: Mapping[str, frozenset[str]] = {
 }
 """Repository to the methods that read; every other method writes."""
 
-_ASIDE = frozenset({"source", "source_id", "extra"})
+_NOT_COMPARED = frozenset({"source", "source_id", "extra"})
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,10 +309,10 @@ def _differing(mine: Record, theirs: Record) -> Iterator[str]:
     if type(mine) is not type(theirs):
         yield "the table"
         return
-    aside = _ASIDE | {"id"} if isinstance(mine, GraphJobEvent) else _ASIDE
+    ignored = _NOT_COMPARED | {"id"} if isinstance(mine, GraphJobEvent) else _NOT_COMPARED
     for name in mine.__struct_fields__:
         left, right = getattr(mine, name), getattr(theirs, name)
-        if name in aside or left == right:
+        if name in ignored or left == right:
             continue
         if not (isinstance(left, bytes) and isinstance(right, bytes) and jsonb.same(left, right)):
             yield name

@@ -143,15 +143,15 @@ def rehearse_reverse_sync(
             left, _ = outbox.backlog(target)
         after = _documents(place.source)
     changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
-    born = {one for one in after.keys() - before.keys() if one[0] in schedules and _holds_written_text(after[one])}
+    created = {one for one in after.keys() - before.keys() if one[0] in schedules and _holds_written_text(after[one])}
     silent = [one for one in written if one not in after or not _holds_written_text(after[one])]
     wrong = [f"{left} outbox entries were not written"] * bool(left)
     wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(silent)]
-    wrong += [f"{collection} {key} was changed by nobody" for collection, key in sorted(changed - written - born)]
-    if len(born) != 1:
-        wrong.append(f"{len(born)} documents for the row that was born")
+    wrong += [f"{collection} {key} was changed by nobody" for collection, key in sorted(changed - written - created)]
+    if len(created) != 1:
+        wrong.append(f"{len(created)} documents for the row that was created")
     return ReverseSyncRehearsal(
-        sample=sample, written=len(written) + 1, carried=len(changed & written) + len(born), wrong=tuple(wrong)
+        sample=sample, written=len(written) + 1, carried=len(changed & written) + len(created), wrong=tuple(wrong)
     )
 
 
@@ -169,11 +169,11 @@ def _write_rows(target: Connection, profile: Profile, context: Context, tenant: 
             (WRITTEN_TEXT, [profile.source_of(one.name) for one in write_back.homes(profile, record)], ROWS_PER_TABLE),
         ).fetchall()
         written |= {(source.rpartition("/")[2], key) for source, key in rows}
-    born = Schedule(
+    created = Schedule(
         id=uuid4(), tenant_id=tenant, name=WRITTEN_TEXT, handler_name=WRITTEN_TEXT, status="scheduled", created_at=NOW
     )
-    _insert(target, born)
-    trigger = None if profile.kept_by_store else write_back.sample_trigger(profile, context, born)
+    _insert(target, created)
+    trigger = None if profile.kept_by_store else write_back.sample_trigger(profile, context, created)
     if trigger is not None:  # a library may have no documents without a rule
         _insert(target, trigger)
     return written

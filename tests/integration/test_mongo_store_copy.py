@@ -166,7 +166,7 @@ def _rows(answer: object) -> list[Record]:
 
 
 def _plain(row: Record) -> Any:  # noqa: ANN401 - a record
-    """Return the row without what says where it was born."""
+    """Return the row without what says where it was created."""
     if "source" in row.__struct_fields__:
         return msgspec.structs.replace(row, source=None, source_id=None, extra=b"{}")
     return row

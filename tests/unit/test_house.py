@@ -66,6 +66,14 @@ def test_no_file_names(forbidden: str) -> None:
     assert [named(path) for path, text in texts() if path != here and re.search(forbidden, text)] == []
 
 
+def test_no_module_uses_a_word_that_has_a_better_name() -> None:
+    # The names of the glossary hold for identifiers too.
+    wanted = re.compile(r"(?<![a-zA-Z])(?:aside|born|destination|drill|outlook|residue)(?![a-zA-Z])", re.IGNORECASE)
+    modules = [(named(path), path.read_text()) for path in python_files("migrator")]
+    assert len(modules) > 100
+    assert [(name, word) for name, text in modules for word in wanted.findall(text)] == []
+
+
 def test_every_message_installs_this_distribution_and_an_extra_that_it_has() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION

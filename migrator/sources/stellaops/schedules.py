@@ -86,7 +86,7 @@ def _derive(document: Document, reading: Reading, context: Context) -> None:
     columns["enabled"] = said or again
     status = columns.setdefault("status", _status(enabled=said))
     if said and again and status not in states.SCHEDULE_FIRING:
-        columns["status"] = _status(enabled=True)  # switched on again by the old application, which knows no status
+        columns["status"] = _status(enabled=True)  # enabled again by the old application, which knows no status
     if not context.of_store:
         _derive_trigger(document, reading, said=said)
 
@@ -118,13 +118,13 @@ def _derive_trigger(document: Document, reading: Reading, *, said: bool) -> None
     if document.get(TOOL_TRIGGER) is not None:
         columns |= _of_tool(document[TOOL_TRIGGER], reading)
         if said:
-            columns["enabled"] = True  # who switched the schedule on wants it to fire
+            columns["enabled"] = True  # who enabled the schedule wants it to fire
         if not cron.fires_alike(columns["cron_dialect"], line, evaluable.zone):
             columns["cron_dialect"] = names.CRON_DIALECT  # the line was changed by the old application
 
 
 def _of_tool(fields: Document, reading: Reading) -> dict[str, Any]:
-    """Return the columns that the tool's own field names; a trigger born elsewhere has no spelling of the source."""
+    """Return the columns that the tool's own field names; one created elsewhere has no spelling of the source."""
     columns: dict[str, Any] = {}
     try:
         for key, column, convert in _TOOL_READERS:
@@ -166,7 +166,7 @@ def _respell(rows: Rows, document: Document) -> None:
     said: Document = {TOOL_ENABLED: True if row.enabled and not enabled else None}
     if trigger is not None:
         own_id = _trigger_id(row)
-        # Documents of the source name a zone: a trigger that was born elsewhere without one is given UTC.
+        # Documents of the source name a zone: a trigger that was created elsewhere without one is given UTC.
         zone = trigger.timezone or (None if trigger.id == own_id else "UTC")
         said |= {"cronExpression": trigger.cron_expression, "timezone": zone}
         said[TOOL_TRIGGER] = _tool_fields(row, trigger, own_id)

@@ -222,5 +222,5 @@ def _dispatching(job: PolicyJob, owner: str, until: datetime, now: datetime) -> 
 
 
 def _by_origin(one: StoredDocument[PolicyJob]) -> tuple[Any, ...]:
-    born_here = str(one.row.source_id).startswith(names.POLICY_ITEM_PREFIX)
-    return (not born_here, one.row.source, one.row.id)
+    created_here = str(one.row.source_id).startswith(names.POLICY_ITEM_PREFIX)
+    return (not created_here, one.row.source, one.row.id)

@@ -29,7 +29,7 @@ from migrator.values.identity import source_id
 R = TypeVar("R", bound=Record)
 _Other = TypeVar("_Other", bound=Record)
 _LARGEST = 16 * 1024 * 1024
-_ASIDE = frozenset({"source", "source_id", "extra"})
+_NOT_COMPARED = frozenset({"source", "source_id", "extra"})
 
 Sort = Sequence[tuple[str, int]]
 Wanted: TypeAlias = tuple[str, UUID]
@@ -243,7 +243,7 @@ class Repository(Generic[R]):
         document = documents.writable(after if is_as_written else rewritten(stored.document, before, after))
         return document, self._proved(stored.place, document, record)
 
-    def _proved(self, place: Place, document: Document, record: R, aside: frozenset[str] = _ASIDE) -> R:
+    def _proved(self, place: Place, document: Document, record: R, ignored: frozenset[str] = _NOT_COMPARED) -> R:
         """Return the row as it will be read; raises ``UsageError`` if that differs from what was given."""
         try:
             raw = documents.encode(document)
@@ -258,7 +258,7 @@ class Repository(Generic[R]):
             raise UsageError(f"{record.table}: the document would be larger than 16 MiB")
         for name in record.__struct_fields__:
             given, found = getattr(record, name), getattr(row, name)
-            if name not in aside and given != found and not _same_json(given, found):
+            if name not in ignored and given != found and not _same_json(given, found):
                 raise UsageError(f"{record.table}.{name} would not be read back unchanged")
         return cast("R", row)
 

@@ -37,7 +37,7 @@ class Table(Generic[R]):
         return (row for row in self._rows.values() if row.tenant_id in tenants)  # type: ignore[attr-defined] # every table has a tenant
 
     def _insert(self, row: R) -> R:
-        """Insert a row as one that is born here."""
+        """Insert a row as one that is created here."""
         if row.id in self._rows:  # type: ignore[attr-defined] # as above
             raise ConflictError("the id is taken")
         if "source" in row.__struct_fields__:

@@ -91,15 +91,15 @@ def scratch_processes(
     tasks: Sequence[ScratchTask], *, ready_within_s: float = ANSWER_S
 ) -> Iterator[list[ScratchProcess]]:
     """Start a process for each task, yield them once each has sent that it is ready, and end all in every case."""
-    born: list[ScratchProcess] = []
+    started: list[ScratchProcess] = []
     try:
         for task in tasks:
-            born.append(ScratchProcess(task))  # noqa: PERF401 - those that were started are ended
-        for one in born:
+            started.append(ScratchProcess(task))  # noqa: PERF401 - those that were started are ended
+        for one in started:
             one.receive(within_s=ready_within_s)
-        yield born
+        yield started
     finally:
-        for one in born:
+        for one in started:
             one.kill()
 
 

@@ -248,7 +248,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
 
 
 def events(harness: Harness, observed: Observations) -> None:
-    """Fire handlers of an event, highest priority first, each once per delivery; who is switched off hears nothing."""
+    """Fire handlers of an event, highest priority first, each once per delivery; a disabled handler is not called."""
     priorities: dict[str, int | str] = {"low": 10, "high": "critical", "middle": 50}
     jobs = {
         name: harness.facade.on_event("push", name, priority=priority, now=harness.now)

@@ -186,7 +186,7 @@ def no_foreign_rows(context: Context) -> CheckResult:
     anomalies = Anomalies(context.listed, "foreign")
     cut_over = context.settings.persistence.scheduler == "postgres"
     cells = []
-    born = 0
+    created = 0
     with context.target() as target:
         for record in ALL:
             if "source" not in record.__struct_fields__:
@@ -197,7 +197,7 @@ def no_foreign_rows(context: Context) -> CheckResult:
                 (SCRATCH, context.listed),
             ).fetchall()
             count = rows[0][1] if rows else 0
-            born += count
+            created += count
             wrong = bool(count) and not cut_over and record.table not in STANDBY_TABLES
             for key, _ in rows if wrong else ():
                 anomalies.add(
@@ -211,7 +211,7 @@ def no_foreign_rows(context: Context) -> CheckResult:
             cells.append(Cell(table=record.table, outcome=FAILED if wrong else PASSED, count=count, unit="rows"))
     return CheckResult(
         outcome=outcome_of(wrong=bool(anomalies.findings)),
-        counts={"rows created in the target": born, "differences": anomalies.count("difference")},
+        counts={"rows created in the target": created, "differences": anomalies.count("difference")},
         cells=tuple(cells),
         tallies=anomalies.tallies(),
         findings=tuple(sorted(anomalies.findings)),

@@ -324,7 +324,7 @@ def _judge(rule: Invariant, rows: Sequence[tuple[Any, ...]], source: SourceRows 
 
 
 def _feeding(source: SourceRows | None, table: str, source_id: str | None) -> str | None:
-    """Return the source of a row whose table has no column for it; rows without an ``_id`` are born here."""
+    """Return the source of a row whose table has no column for it; rows without an ``_id`` are created here."""
     if source_id is None or source is None or table not in ("graph_jobs", "graph_job_events"):
         return None
     return source.sessions.profile.source_of(table)

@@ -54,9 +54,9 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
         name = source.sessions.profile.source_of(collection.name)
         if Trigger not in collection.tables or source.sessions.name_of(collection.name) not in present:
             continue
-        aside = ledger.quarantined_ids(target, source.sessions.profile.name, collection.name)
+        quarantined = ledger.quarantined_ids(target, source.sessions.profile.name, collection.name)
         for batch in _document_batches(source, collection):
-            wanted = {key: rule for key, rule in _rules(source, collection, name, batch) if key not in aside}
+            wanted = {key: rule for key, rule in _rules(source, collection, name, batch) if key not in quarantined}
             found = _stored_rules(target, name, list(wanted))
             for key, rule in wanted.items():
                 result = compare_fires(rule, found.get(key), since)

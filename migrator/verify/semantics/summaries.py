@@ -159,12 +159,12 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
         }
         wanted = [schedule for schedule, _ in schedules.values()]
         states: dict[tuple[str, str], dict[str, int]] = {one: {} for one in schedules.values()}
-        aside = source.quarantined("runs")
+        quarantined = source.quarantined("runs")
         for found in documents.readable(
             database[names("runs")].aggregate_raw_batches(
                 [
                     {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
-                    *([{"$match": {"_id": id_filter(aside, "$nin")}}] if aside else []),
+                    *([{"$match": {"_id": id_filter(quarantined, "$nin")}}] if quarantined else []),
                     {
                         "$group": {
                             "_id": {

@@ -163,7 +163,7 @@ def _told(value: Any) -> Any:  # noqa: ANN401 - any value of a row
 
 
 def _born(record: AnyRecord) -> AnyRecord:
-    """Return a record with the id that its system knows it by: rows born here have no other."""
+    """Return a record with the id that its system knows it by: rows created here have no other."""
     return record if record.source_id is not None else structs.replace(record, source_id=str(record.id))
 
 

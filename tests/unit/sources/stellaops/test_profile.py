@@ -33,7 +33,7 @@ def test_every_foreign_key_is_a_reference_that_the_loader_resolves(collection: C
 
 def test_what_the_target_keeps_unique_is_said(collection: Collection) -> None:
     found = {frozenset(columns) for columns, _ in table(collection).unique().values()}
-    # The names of schedules are unique among rows born here only.
+    # The names of schedules are unique among rows created here only.
     names = {frozenset({"tenant_id", "name"})} if collection.name == "schedules" else set()
     assert {frozenset(key) for key in collection.unique} == found - names
 
