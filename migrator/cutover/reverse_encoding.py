@@ -26,6 +26,7 @@ from psycopg import sql
 from migrator.connections.postgres import Connection
 from migrator.cutover.outbox import ChangedRow, RowKey
 from migrator.errors import MigratorError
+from migrator.pipeline.load import fetch
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_documents
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
@@ -37,7 +38,6 @@ from migrator.sources.stellaops.schedules import TOOL_TRIGGER
 from migrator.sources.stellaops.write_back import stated_trigger
 from migrator.states import SCHEDULE_FIRING
 from migrator.store.mongo.places import PLACES, Place
-from migrator.store.postgres.rows import fetch
 from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
 from migrator.values import identity
@@ -431,7 +431,7 @@ def stored_rows(target: Connection, record: type[RecordT], keys: Iterable[RowKey
         int(one) if one.isdigit() and len(one) < 20 else UUID(one)  # noqa: PLR2004 - digits of a bigint
         for one in sorted({identifier for identifier, _ in asked})
     ]
-    rows = (record(**kind.read(row)) for row in fetch(target, record.table, kind, ids).values())
+    rows = (record(**kind.read(row)) for row in fetch(target, record, ids).values())
     return {key: row for row in rows if (key := row_key(row)) in asked}
 
 

@@ -38,12 +38,12 @@ from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
-from migrator.pipeline.load import different_documents
+from migrator.pipeline.load import different_documents, fetch, row_key
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, ReadBatch, SerializedRow
 from migrator.records import Record
 from migrator.sources.profile import Closing, Collection
-from migrator.store.postgres.rows import fetch, row_key, table_name
+from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb, remainder
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -414,7 +414,7 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
     record, kind = derived.record, codec(derived.record)
     rows = derived_rows(sessions, derived)
     ids = [row.record.id for row in rows]  # type: ignore[attr-defined] # every loaded record has an id
-    stored = fetch(sessions.target, record.table, kind, ids)
+    stored = fetch(sessions.target, record, ids)
     totals = _ChunkTotals(f"(derived) {record.table}", sys.maxsize, documents=len(rows))
     totals.rows[record.table] = len(stored)
     for row in rows:

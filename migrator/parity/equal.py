@@ -12,11 +12,10 @@ from typing import NamedTuple
 from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import ledger
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, EXPECTED_ID
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, EXPECTED_ID, fetch, origin, row_key
 from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, rebuild
 from migrator.records import EMPTY
 from migrator.sources.profile import Collection
-from migrator.store.postgres.rows import fetch, origin, row_key
 from migrator.values.canonical import same
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -34,7 +33,7 @@ def stored_rows(target: Connection, found: Iterable[DocumentOutcome]) -> StoredR
     for outcome in found:
         for row in outcome.loadable.rows if outcome.loadable is not None else ():
             ids.setdefault(type(row.record), []).append(row.record.id)  # type: ignore[attr-defined] # every loaded record has an id
-    return {record: fetch(target, record.table, codec(record), keys) for record, keys in ids.items()}  # type: ignore[attr-defined,arg-type] # records
+    return {record: fetch(target, record, keys) for record, keys in ids.items()}  # type: ignore[arg-type] # records
 
 
 def quarantine_difference(outcome: DocumentOutcome, entry: ledger.QuarantineEntry) -> CauseCode | None:

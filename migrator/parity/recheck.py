@@ -19,6 +19,7 @@ from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
 from migrator.pipeline import ledger, locks
 from migrator.pipeline.extract import DocumentReader
+from migrator.pipeline.load import row_key
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.catch_up import wait_for_tail
@@ -27,7 +28,6 @@ from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream
 from migrator.pipeline.transform import DocumentOutcome, transform_documents
 from migrator.sources.profile import Collection, Context
-from migrator.store.postgres.rows import row_key
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
 

@@ -14,7 +14,7 @@ from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, merge_rows
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, merge_rows, upsert
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import (
     DecodedDocument,
@@ -26,7 +26,7 @@ from migrator.pipeline.transform import (
     serialize_rows,
 )
 from migrator.sources.profile import Closing, Collection, Context, Rejected, Skipped
-from migrator.store.postgres.rows import table_name, upsert
+from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.copy_format import codec
@@ -133,7 +133,7 @@ class _ContestedKeys:
                         _row_key(row)[1:],
                     )
             for row in rows:
-                upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
+                upsert(target, type(row.record), [row.head + row.tail], whoever=True)
             ledger.close_entries(target, plan.profile, name, [loser_id], "resolved")
             ledger.quarantine(target, plan, name, out)
         changed = [_row_key(row) for row in (*before, *rows)]

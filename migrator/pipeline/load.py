@@ -1,11 +1,18 @@
-"""Load: rows are appended to an empty range, or compared with the stored rows and merged."""
+"""Load: rows are appended to an empty range, or compared with the stored rows and merged.
+
+Rows travel as the bytes of binary COPY in both directions. The parity check and the tail fetch stored rows here, too.
+"""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, LiteralString, TypeAlias
+from uuid import UUID
 
+import msgspec
 import psycopg
+from psycopg import sql
+from psycopg.adapt import Buffer
 
 from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import (
@@ -17,8 +24,8 @@ from migrator.pipeline.transform import (
 )
 from migrator.records import Record
 from migrator.sources.profile import Rejected
-from migrator.store.postgres.rows import copy_in, copy_out, fetch, origin, row_key, table_name, upsert
-from migrator.values.copy_format import codec
+from migrator.store.postgres.rows import global_schedule, table_name
+from migrator.values.copy_format import HEADER, NULL, TRAILER, RowCodec, codec
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
@@ -62,7 +69,7 @@ def append_rows(
             parts.append(row.tail)
             counts[record.table] += 1
     for record, parts in by_table.items():
-        copy_in(connection, table_name(record.table), codec(record), parts)
+        copy_in(connection, table_name(record.table), record, parts)
     return counts
 
 
@@ -71,7 +78,7 @@ def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> s
     found: set[int] = set()
     for one in plain:
         comparison: Any = import_module("migrator_speedups.comparison").Comparison(one.rows, one.positions)
-        comparison.read(copy_out(connection, one.record.table, codec(one.record), *comparison.ids()))
+        comparison.read(copy_out(connection, one.record, *comparison.ids()))
         found.update(comparison.unequal())
     return found
 
@@ -90,8 +97,7 @@ def merge_rows(
     stored = {
         record: fetch(
             connection,
-            record.table,
-            codec(record),
+            record,
             [_key(row) for row in _rows(batch, record) if id(row) not in owned],
         )
         for record in _tables(batch)
@@ -157,9 +163,9 @@ def _upsert_all(
                 if type(row.record) is record:
                     (known if id(row) in owned else others).append(row.head + row.tail)
         if known:
-            counts[record.table] += upsert(connection, record.table, codec(record), known, different=True)
+            counts[record.table] += upsert(connection, record, known, different=True)
         if others:
-            if upsert(connection, record.table, codec(record), others) != len(others):
+            if upsert(connection, record, others) != len(others):
                 # another worker stored another document under one of these ids meanwhile: treat it as a violated key
                 raise psycopg.errors.UniqueViolation("an id was taken by another document")
             counts[record.table] += len(others)
@@ -188,3 +194,132 @@ def _of_another(row: SerializedRow, stored: bytes) -> bool:
 def _quarantined(document: LoadableDocument, why: Rejected) -> QuarantinedDocument:
     tenant = document.rows[0].record.tenant_id  # type: ignore[attr-defined] # as above
     return quarantined_document(document.raw, why, tenant)
+
+
+def columns(kind: RowCodec) -> sql.Composed:
+    """Return the column list of a codec's rows."""
+    return sql.SQL(", ").join(map(sql.Identifier, kind.columns))
+
+
+def copy_in(connection: Connection, table: sql.Composable, record: type[Record], rows: Iterable[bytes]) -> None:
+    """Append serialized rows to ``table``, a quoted name."""
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, columns(codec(record)))
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        copy.write(b"".join((HEADER, *rows, TRAILER)))
+
+
+def fetch(connection: Connection, record: type[Record], ids: Sequence[UUID | int]) -> dict[bytes, bytes]:
+    """Return the stored rows with these ids, of any tenant, as the server serializes them, by their ``row_key``."""
+    if not ids:
+        return {}
+    kind = codec(record)
+    id_type: LiteralString = "uuid" if isinstance(ids[0], UUID) else "bigint"
+    stored = map(bytes, copy_out(connection, record, "{" + ",".join(map(str, ids)) + "}", id_type))
+    return {row_key(kind, row): row for row in stored}
+
+
+def copy_out(
+    connection: Connection, record: type[Record], ids: str | None = None, id_type: LiteralString = "uuid"
+) -> Iterator[Buffer]:
+    """Yield the stored rows with these ids, of any tenant, as the server serializes them.
+
+    ``ids``: the text of an array, ``id_type``: the type of its elements; None: all rows.
+    """
+    chosen = (
+        sql.SQL("") if ids is None else sql.SQL(" WHERE id = ANY({}::{}[])").format(sql.Literal(ids), sql.SQL(id_type))
+    )
+    statement = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
+        columns(codec(record)), table_name(record.table), chosen
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        first = True
+        while data := copy.read():
+            row: Buffer = memoryview(data)[len(HEADER) :] if first else data
+            first = False
+            if row and row != TRAILER:
+                yield row
+
+
+def row_key(kind: RowCodec, row: bytes) -> bytes:
+    """Return the bytes of a row's primary key: its id, which is its first column, and its tenant."""
+    after_id = start = 6 + int.from_bytes(row[2:6], "big")
+    for _ in range(kind.plain.index("tenant_id") - 1):
+        start += 4 + int.from_bytes(row[start : start + 4], "big")
+    return row[2:after_id] + row[start : start + 4 + int.from_bytes(row[start : start + 4], "big")]
+
+
+def origin(kind: RowCodec, row: bytes) -> bytes:
+    """Return the document of a row: its source and source id, or the ``_id`` in a job's payload."""
+    if "source" in kind.plain:
+        end = position = 2
+        for index in range(4):  # id, tenant_id, source, source_id
+            if index == 2:  # noqa: PLR2004 - source begins here
+                position = end
+            length = row[end : end + 4]
+            end += 4 + (0 if length == NULL else int.from_bytes(length, "big"))
+        return row[position:end]
+    payload = kind.cells(row)["payload"]
+    assert payload is not None  # noqa: S101 - NOT NULL in both tables
+    found: dict[str, msgspec.Raw] = msgspec.json.decode(payload[1:], type=dict[str, msgspec.Raw])
+    return bytes(found.get("_id", b""))
+
+
+def upsert(
+    connection: Connection,
+    record: type[Record],
+    rows: Sequence[bytes],
+    *,
+    whoever: bool = False,
+    different: bool = False,
+) -> int:
+    """Insert the rows, or update the stored ones with the same id and tenant; return how many were written.
+
+    A stored row of another document is overwritten only if ``whoever`` allows it; otherwise it is not counted.
+    ``different``: a row that is stored already as it must be is not counted either.
+    """
+    kind, table = codec(record), record.table
+    stage = sql.Identifier("pg_temp", f"stage_{table}")
+    connection.execute(
+        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+            sql.Identifier(f"stage_{table}"), columns(kind), table_name(table)
+        )
+    )
+    connection.execute(sql.SQL("TRUNCATE {}").format(stage))
+    copy_in(connection, stage, record, rows)
+    computed = {"global_schedule": global_schedule("new")} if table == "runs" else {}
+    return connection.execute(
+        sql.SQL(
+            "INSERT INTO {table} AS stored ({names}) SELECT {values} FROM {stage} AS new "
+            "ON CONFLICT (id, tenant_id) DO UPDATE SET {changes} WHERE {same} AND {different}"
+        ).format(
+            table=table_name(table),
+            names=sql.SQL(", ").join(map(sql.Identifier, (*kind.columns, *computed))),
+            values=sql.SQL(", ").join([columns(kind), *map(sql.SQL, computed.values())]),
+            stage=stage,
+            changes=sql.SQL(", ").join(
+                sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
+                for name in (*kind.columns, *computed)
+                if name not in ("id", "tenant_id")
+            ),
+            same=sql.SQL("true") if whoever else _same_origin(kind),
+            different=_different(kind) if different else sql.SQL("true"),
+        )
+    ).rowcount
+
+
+def _same_origin(kind: RowCodec) -> sql.SQL:
+    if "source" in kind.plain:
+        return sql.SQL(
+            "stored.source IS NOT DISTINCT FROM EXCLUDED.source "
+            "AND stored.source_id IS NOT DISTINCT FROM EXCLUDED.source_id"
+        )
+    return sql.SQL("stored.payload -> '_id' IS NOT DISTINCT FROM EXCLUDED.payload -> '_id'")
+
+
+def _different(kind: RowCodec) -> sql.Composed:
+    """Compare rows by their bytes: two equal numbers in jsonb may be spelled differently (5 and 5.0)."""
+    stored, new = (
+        sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in kind.columns)
+        for side in ("stored", "EXCLUDED")
+    )
+    return sql.SQL("ROW({})::record *<> ROW({})::record").format(stored, new)

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migrator.constraints import bounds_of
+from migrator.pipeline.load import copy_in, fetch, row_key
 from migrator.records import ALL, Run
-from migrator.store.postgres.rows import copy_in, fetch, row_key, table_name
+from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb
 from migrator.values.copy_format import EPOCH, NulInTextError, codec, column_types
 
@@ -119,8 +120,8 @@ def test_the_server_gives_back_equal_rows_and_any_change_shows(any_scheduler_dsn
         def holds(runs: list[Run], data: st.DataObject) -> None:
             serialized = {run.id: found.serialize(run) for run in runs}
             with connection.transaction(force_rollback=True):
-                copy_in(connection, table_name("runs"), found, [head + tail for head, tail in serialized.values()])
-                stored = fetch(connection, "runs", found, list(serialized))
+                copy_in(connection, table_name("runs"), Run, [head + tail for head, tail in serialized.values()])
+                stored = fetch(connection, Run, list(serialized))
                 assert len(stored) == len(runs)
                 for head, tail in serialized.values():
                     assert found.equal((head, tail), stored[row_key(found, head)])
@@ -149,7 +150,7 @@ def test_jsonb_that_postgres_calls_equal_or_similar_differs_here(
     found = codec(Run)
     run = Run(id=UUID(int=7), tenant_id="t", state="queued", created_at=EPOCH, stats=before)
     with psycopg.connect(scheduler_dsn) as connection:
-        copy_in(connection, table_name("runs"), found, [b"".join(found.serialize(run))])
-        [stored] = fetch(connection, "runs", found, [run.id]).values()
+        copy_in(connection, table_name("runs"), Run, [b"".join(found.serialize(run))])
+        [stored] = fetch(connection, Run, [run.id]).values()
     assert found.equal(found.serialize(run), stored)
     assert found.differing(found.serialize(msgspec.structs.replace(run, stats=after)), stored) == ("stats",)

@@ -14,6 +14,7 @@ from psycopg import sql
 from migrator.cli import cli
 from migrator.config import Settings
 from migrator.pipeline.backfill import backfill
+from migrator.pipeline.load import fetch
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.transform import rebuild
@@ -21,7 +22,6 @@ from migrator.records import Record
 from migrator.sources import profile_of
 from migrator.sources.profile import Collection, Profile
 from migrator.sources.rows import Row, row_of
-from migrator.store.postgres.rows import fetch
 from migrator.values.copy_format import codec
 from tests.copying import contents, write_config
 from tests.integration.test_other_systems import (
@@ -106,7 +106,7 @@ def stored_by_document(target: Connection, profile: Profile, collection: Collect
             sql.Identifier(record.table)
         )
         ids = [one for (one,) in target.execute(query, (profile.source_of(collection.name),))]
-        for raw in fetch(target, record.table, codec(record), ids).values():
+        for raw in fetch(target, record, ids).values():
             row: Any = record(**codec(record).read(raw))
             found.setdefault(row.source_id, []).append(row)
     return [tuple(rows) for rows in found.values()]

@@ -13,14 +13,15 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
+from migrator.pipeline.load import copy_out, fetch
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
 from migrator.records import Record
 from migrator.schema import LOOKUP_PREFIX
 from migrator.sources.profile import Collection, Profile, Reference
-from migrator.store.postgres.rows import columns, fetch, table_name
-from migrator.values.copy_format import HEADER, TRAILER, codec
+from migrator.store.postgres.rows import table_name
+from migrator.values.copy_format import codec
 from migrator.values.identity import source_id
 
 
@@ -220,7 +221,7 @@ def documents_of(
     kind: Any = codec(record)
     parse = UUID if kind.types["id"] == "uuid" else int
     made: Any = record
-    rows = [made(**kind.read(row)) for row in fetch(target, record.table, kind, list(map(parse, keys))).values()]
+    rows = [made(**kind.read(row)) for row in fetch(target, record, list(map(parse, keys))).values()]
     return {str(row.id): source_id(rebuild(collection, (row,))["_id"]) for row in rows}
 
 
@@ -244,13 +245,6 @@ def _origin_table(record: type[Record]) -> sql.Identifier:
 def _origins(target: Connection, collection: Collection, record: Any) -> Iterator[tuple[UUID | int, str, str]]:  # noqa: ANN401 - a type of record
     """Yield the keys of the rows of a table with the documents that they encode to."""
     kind = codec(record)
-    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)").format(
-        columns(kind), table_name(record.table)
-    )
-    with target.cursor() as cursor, cursor.copy(statement) as copy:
-        head = len(HEADER)
-        while data := copy.read():
-            row, head = bytes(data)[head:], 0
-            if row and row != TRAILER:
-                made = record(**kind.read(row))
-                yield made.id, made.tenant_id, source_id(rebuild(collection, (made,))["_id"])
+    for row in copy_out(target, record):
+        made = record(**kind.read(bytes(row)))
+        yield made.id, made.tenant_id, source_id(rebuild(collection, (made,))["_id"])

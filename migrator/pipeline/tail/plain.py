@@ -16,7 +16,7 @@ from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, references
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import merge_rows
+from migrator.pipeline.load import merge_rows, upsert
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
@@ -25,9 +25,7 @@ from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, ReadBatch
 from migrator.records import ALL, Record
 from migrator.sources.profile import Collection
-from migrator.store.postgres.rows import upsert
 from migrator.values import document as documents
-from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of, uuid_of
 
 MERGE_DOCUMENTS = 500
@@ -87,9 +85,9 @@ def _store_rows(
         with target.transaction() as savepoint:
             for record in ALL:  # parents first
                 if record in known:
-                    written += upsert(target, record.table, codec(record), known[record], different=True)
+                    written += upsert(target, record, known[record], different=True)
                 if record in new:
-                    stored = upsert(target, record.table, codec(record), new[record])
+                    stored = upsert(target, record, new[record])
                     if stored != len(new[record]):  # another document holds an id
                         raise psycopg.Rollback(savepoint)
                     written += stored

@@ -1,6 +1,6 @@
-"""Rows: records as parameters and results of statements, and whole rows as binary COPY."""
+"""Rows: records as parameters and results of statements."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, Generic, LiteralString, TypeAlias, TypeVar
 from uuid import UUID
@@ -11,9 +11,8 @@ from psycopg import sql
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 
-from migrator.connections.postgres import Connection
 from migrator.records import EMPTY, Record
-from migrator.values.copy_format import HEADER, NULL, TRAILER, RowCodec, column_types
+from migrator.values.copy_format import column_types
 from migrator.values.jsonb import canonicalise
 
 SCHEMA = "scheduler"
@@ -33,114 +32,9 @@ def interval(milliseconds: str) -> str:
     return f"least({milliseconds}, {LONGEST_MS}) * interval '1 millisecond'"
 
 
-def columns(codec: RowCodec) -> sql.Composed:
-    """Return the column list of a codec's rows."""
-    return sql.SQL(", ").join(map(sql.Identifier, codec.columns))
-
-
-def copy_in(connection: Connection, table: sql.Composable, codec: RowCodec, rows: Iterable[bytes]) -> None:
-    """Append serialized rows to ``table``, a quoted name."""
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, columns(codec))
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(b"".join((HEADER, *rows, TRAILER)))
-
-
 def table_name(table: str) -> sql.Identifier:
     """Return the quoted name of a table of the target."""
     return sql.Identifier(SCHEMA, table)
-
-
-def fetch(connection: Connection, table: str, codec: RowCodec, ids: Sequence[UUID | int]) -> dict[bytes, bytes]:
-    """Return the stored rows with these ids, of any tenant, as the server serializes them, by their ``row_key``."""
-    if not ids:
-        return {}
-    kind: LiteralString = "uuid" if isinstance(ids[0], UUID) else "bigint"
-    stored = map(bytes, copy_out(connection, table, codec, "{" + ",".join(map(str, ids)) + "}", kind))
-    return {row_key(codec, row): row for row in stored}
-
-
-def copy_out(connection: Connection, table: str, codec: RowCodec, ids: str, kind: LiteralString) -> Iterator[Buffer]:
-    """Yield the stored rows with these ids, of any tenant, as the server serializes them.
-
-    ``ids``: the text of an array, ``kind``: the type of its elements.
-    """
-    statement = sql.SQL("COPY (SELECT {} FROM {} WHERE id = ANY({}::{}[])) TO STDOUT (FORMAT BINARY)").format(
-        columns(codec), table_name(table), sql.Literal(ids), sql.SQL(kind)
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        first = True
-        while data := copy.read():
-            row: Buffer = memoryview(data)[len(HEADER) :] if first else data
-            first = False
-            if row and row != TRAILER:
-                yield row
-
-
-def row_key(codec: RowCodec, row: bytes) -> bytes:
-    """Return the bytes of a row's primary key: its id, which is its first column, and its tenant."""
-    after_id = start = 6 + int.from_bytes(row[2:6], "big")
-    for _ in range(codec.plain.index("tenant_id") - 1):
-        start += 4 + int.from_bytes(row[start : start + 4], "big")
-    return row[2:after_id] + row[start : start + 4 + int.from_bytes(row[start : start + 4], "big")]
-
-
-def origin(codec: RowCodec, row: bytes) -> bytes:
-    """Return the document of a row: its source and source id, or the ``_id`` in a job's payload."""
-    if "source" in codec.plain:
-        end = position = 2
-        for index in range(4):  # id, tenant_id, source, source_id
-            if index == 2:  # noqa: PLR2004 - source begins here
-                position = end
-            length = row[end : end + 4]
-            end += 4 + (0 if length == NULL else int.from_bytes(length, "big"))
-        return row[position:end]
-    payload = codec.cells(row)["payload"]
-    assert payload is not None  # noqa: S101 - NOT NULL in both tables
-    found: dict[str, msgspec.Raw] = msgspec.json.decode(payload[1:], type=dict[str, msgspec.Raw])
-    return bytes(found.get("_id", b""))
-
-
-def upsert(
-    connection: Connection,
-    table: str,
-    codec: RowCodec,
-    rows: Sequence[bytes],
-    *,
-    whoever: bool = False,
-    different: bool = False,
-) -> int:
-    """Insert the rows, or update the stored ones with the same id and tenant; return how many were written.
-
-    A stored row of another document is overwritten only if ``whoever`` allows it; otherwise it is not counted.
-    ``different``: a row that is stored already as it must be is not counted either.
-    """
-    stage = sql.Identifier("pg_temp", f"stage_{table}")
-    connection.execute(
-        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
-            sql.Identifier(f"stage_{table}"), columns(codec), table_name(table)
-        )
-    )
-    connection.execute(sql.SQL("TRUNCATE {}").format(stage))
-    copy_in(connection, stage, codec, rows)
-    computed = {"global_schedule": global_schedule("new")} if table == "runs" else {}
-    return connection.execute(
-        sql.SQL(
-            "INSERT INTO {table} AS stored ({names}) SELECT {values} FROM {stage} AS new "
-            "ON CONFLICT (id, tenant_id) DO UPDATE SET {changes} WHERE {same} AND {different}"
-        ).format(
-            table=table_name(table),
-            names=sql.SQL(", ").join(map(sql.Identifier, (*codec.columns, *computed))),
-            values=sql.SQL(", ").join([columns(codec), *map(sql.SQL, computed.values())]),
-            stage=stage,
-            changes=sql.SQL(", ").join(
-                sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
-                for name in (*codec.columns, *computed)
-                if name not in ("id", "tenant_id")
-            ),
-            same=sql.SQL("true") if whoever else _same_origin(codec),
-            different=_different(codec) if different else sql.SQL("true"),
-        )
-    ).rowcount
 
 
 def global_schedule(row: LiteralString) -> LiteralString:
@@ -156,24 +50,6 @@ def global_schedule(row: LiteralString) -> LiteralString:
 
     schedule, trigger = leads("schedules", "schedule_id"), leads("triggers", "trigger_id")
     return "CASE WHEN " + row + ".schedule_id IS NULL THEN " + trigger + " ELSE " + schedule + " END"
-
-
-def _same_origin(codec: RowCodec) -> sql.SQL:
-    if "source" in codec.plain:
-        return sql.SQL(
-            "stored.source IS NOT DISTINCT FROM EXCLUDED.source "
-            "AND stored.source_id IS NOT DISTINCT FROM EXCLUDED.source_id"
-        )
-    return sql.SQL("stored.payload -> '_id' IS NOT DISTINCT FROM EXCLUDED.payload -> '_id'")
-
-
-def _different(codec: RowCodec) -> sql.Composed:
-    """Compare rows by their bytes: two equal numbers in jsonb may be spelled differently (5 and 5.0)."""
-    stored, new = (
-        sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in codec.columns)
-        for side in ("stored", "EXCLUDED")
-    )
-    return sql.SQL("ROW({})::record *<> ROW({})::record").format(stored, new)
 
 
 class _TextLoader(Loader):
