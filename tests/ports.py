@@ -1,12 +1,13 @@
-"""What the profiles ``stellaops`` and ``agenda`` make of a few ten thousand documents, as recorded digests.
+"""What the profiles of ``PROFILES`` make of a few ten thousand documents, as recorded digests.
 
 ``fixtures_data/ports`` has what the profiles made when each was written by hand, before the mapping language described
 them: one line for each field of each base document, with one digest for each value that the field is given. A digest
-covers the rows, the findings, the remainder and the document that the rows encode to; or why there are no rows.
+covers the rows, the findings, the remainder and the document that the rows encode to; or why there are no rows. Of rows
+of tables (``TABLES``) that is reason and path, without the words that say what was expected.
 
 ``python -m tests.ports show CASE...`` prints what a digest stands for, ``python -m tests.ports compare FOLDER CASE...``
-compares that with what the working tree of another commit makes, and ``python -m tests.ports record`` writes the
-digests anew: for documents that are new, never to silence a difference.
+compares that with what the working tree of another commit makes, and ``python -m tests.ports record PROFILE...`` writes
+the digests anew: for documents that are new, never to silence a difference.
 """
 
 import difflib
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import bson
 from bson import json_util
@@ -36,18 +38,20 @@ from bson.timestamp import Timestamp
 
 from migrator.records import Record
 from migrator.sources import load_profile
-from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.sources.profile import INHERITED, Collection, Context, Rejected, Skipped
 from migrator.testing.demo import COLLECTIONS, Plan, faulty_documents
 from migrator.testing.demo.plan import Counts
 from migrator.values import document as documents
-from migrator.values import jsonb, remainder
+from migrator.values import jsonb, remainder, table_row
 from migrator.values.copy_format import column_types
 
 Document = dict[str, Any]
 
 DATA: Final = Path(__file__).parent / "fixtures_data"
 RECORDED: Final = DATA / "ports"
-PROFILES: Final = ("stellaops", "agenda")
+TABLES: Final = ("orchestrator", "crawler", "support-center")
+"""Profiles that read tables of PostgreSQL: their documents hold what such a column can hold."""
+PROFILES: Final = ("stellaops", "agenda", *TABLES)
 _FOLDERS: Final = ("agenda-4", "agenda-5", "agenda-6", "hokify-6", "pulse-1")
 _SEED: Final = 5
 _PLAN: Final = Counts(40, 900, 40, 60, 60, 60, 60, 30, 12, 6, 40, 20)
@@ -62,6 +66,7 @@ CONTEXTS: Final = {
     "no-tenant": Context(as_of=_AS_OF),
     "store": Context(as_of=_AS_OF, default_tenant="fallback", of_store=True),
     "expired": Context(as_of=_AS_OF, default_tenant="fallback", carry_expired_locks=True),
+    "zone": Context(as_of=_AS_OF, default_tenant="fallback", zone="Africa/Cairo"),
 }
 _FURTHER: Final[dict[str, Callable[[str, str], bool]]] = {
     "no-tenant": lambda _, path: path.endswith("tenantId"),
@@ -95,6 +100,42 @@ _SPELLED: Final = (
 )
 _WORDS: Final = frozenset(_SPELLED.split())
 """What each field that holds a word is given besides."""
+
+_TIMES: Final = (NOON, NOON.replace(microsecond=7), NOON.replace(tzinfo=UTC), NOON.replace(minute=1, tzinfo=UTC))
+TABLE_VALUES: Final[tuple[Any, ...]] = (
+    *(None, "", " ", " text ", "x" * 2_001, True, False, 0, 1, 3, -1, 29, 31, 101, 3_601, 32_767, 2**31 - 1, 2**31),
+    *(
+        Int64(7),
+        Int64(-(2**31)),
+        Int64(2**62),
+        1.5,
+        2.0,
+        1e300,
+        [],
+        ["", " a "],
+        [None, 1],
+        {},
+        {"a": {"b": [1, None]}},
+    ),
+    *({"hours": 1}, {"hours": 0}, {"minutes": 5, "x": 1}, {"hours": "1"}, {"seconds": -1}, {"seconds": 10**13}),
+    *({"hour": "*/2"}, {"day_of_week": "0", "hour": 3}, {"week": 1}, {"hour": True}, {"month": None}, {"minute": "x"}),
+    *({"skip_if_overdue": True}, {"original_execution_id": "00000000-0000-4000-8000-000000000004"}, b"\1"),
+    *(Binary(UUID(int=5).bytes, 4), Binary(b"1.10", table_row.NUMERIC), Binary(b"2026-01-01", table_row.DATE)),
+    *({"big": Binary(b"1180591620717411303424", table_row.INTEGER), "exact": Binary(b"1.10", table_row.NUMERIC)},),
+    *map(table_row.time, _TIMES),
+    *("UTC", "Europe/Vienna", "W. Europe Standard Time", "Mars/Olympus", "00000000-0000-4000-8000-000000000001"),
+    *("* * * * *", "0 0 30 2 *", "*/7 5 * * 1-5", "0 */6 * * *", "TZ=UTC 0 0 * * *", "@daily", "30 2 * * 1-5"),
+)
+"""``VALUES``, of columns of tables."""
+_FURTHER_TIMES: Final = tuple(map(table_row.time_from_text, ("infinity", "10000-01-01 00:59:59.9", "0044-01-01 BC")))
+_SPELLED_IN_TABLES: Final = (
+    "pending active paused completed failed cancelled running success timeout skipped processing scheduled done cron"
+    " recurring one_time event interval function agent workflow job_creator celery_task async_function low medium high"
+    " critical emergency urgent minutes hours days weeks debug info warn error fatal trace create_job trigger_workflow"
+    " dispatch_agent scheduler manual api queued"
+)
+_TABLE_WORDS: Final = frozenset(_SPELLED_IN_TABLES.split())
+_INHERITED_VALUES: Final = (None, "", "*", *sorted(_TABLE_WORDS))
 _CHANGES: Final = 4
 
 
@@ -133,7 +174,7 @@ class Line(NamedTuple):
                 yield _with_changes(profile, self.collection, change)
         else:
             number, _, path = rest.partition("/")
-            yield from _with_each_value(bases(profile)[self.collection][int(number)], path)
+            yield from _with_each_value(bases(profile)[self.collection][int(number)], path, tables=profile in TABLES)
 
 
 def _lines_of(path: Path) -> Iterator[Document]:
@@ -157,14 +198,28 @@ def _changed(profile: str) -> dict[str, int]:
     return Counter(line["collection"] for line in every if line.get("changed", True))
 
 
-def _with_each_value(base: Document, path: str) -> Iterator[Document]:
+def _values_for(path: str, held: object, *, tables: bool) -> tuple[Any, ...]:
+    """Return what a field is given, by what it holds."""
+    if not tables:
+        return VALUES if type(held) is not str or held not in _WORDS else (*VALUES, *sorted(_WORDS))
+    if path.startswith(INHERITED):
+        return (None,) if isinstance(held, dict) else _INHERITED_VALUES
+    further: tuple[Any, ...] = ()
+    if isinstance(held, Binary) and held.subtype == table_row.TIME:
+        further = _FURTHER_TIMES
+    elif type(held) is str and held in _TABLE_WORDS:
+        further = tuple(sorted(_TABLE_WORDS))
+    return (*TABLE_VALUES, *further)
+
+
+def _with_each_value(base: Document, path: str, *, tables: bool) -> Iterator[Document]:
     """Yield the base document without the field, then with each value in its place, then under another name."""
     *steps, last = path.split(".")
     raw = documents.encode(base)
     held: Any = base
     for step in path.split("."):
         held = _member(held, step)
-    values = VALUES if type(held) is not str or held not in _WORDS else (*VALUES, *sorted(_WORDS))
+    values = _values_for(path, held, tables=tables)
     for value in (..., *values):
         document = documents.decode(raw)
         place: Any = document
@@ -203,13 +258,14 @@ _LIKELY: Final[tuple[Any, ...]] = (
 def _with_changes(profile: str, collection: str, number: int) -> Document:
     """Return a base document after up to four changes of its fields, and at times in another order."""
     every = bases(profile)[collection]
-    fields = sorted({name for base in every for name in base if name != "_id"})
+    fields = sorted({name for base in every for name in base if name not in ("_id", INHERITED)})
     why = (profile, collection, number)
     document = dict(_pick(every, *why))
     for change in range(1 + number % _CHANGES):
         name = _pick(fields, *why, change, "name")
         held = [base[name] for base in every if name in base]
-        likely = _pick((held, held, held, held, _LIKELY, VALUES), *why, change, "kind")
+        other = (_LIKELY, VALUES) if profile not in TABLES else (TABLE_VALUES, (None, ..., 0, True, False))
+        likely = _pick((held, held, held, held, *other), *why, change, "kind")
         value = _pick(likely, *why, change, "value")
         if value is ...:
             document.pop(name, None)
@@ -267,7 +323,8 @@ def outcomes(profile: str, line: Line) -> Iterator[list[str]]:
     """Yield what the profile makes of each document of a line."""
     kind, context = load_profile(profile).by_name()[line.collection], CONTEXTS[line.context]
     for document in line.documents(profile):
-        yield outcome(kind, context, document)
+        facts = outcome(kind, context, document)
+        yield [facts[0].partition(", expected ")[0]] if profile in TABLES and facts[0].startswith("rejected") else facts
 
 
 def recorded(profile: str) -> dict[Line, list[str]]:
@@ -289,7 +346,10 @@ def _all_lines(profile: str) -> Iterator[Line]:
         for folder in _FOLDERS if profile == "agenda" else ():
             if (DATA / folder / f"{name}.jsonl").exists():
                 yield Line(name, "tenant", f"fixture/{folder}")
-        yield from (Line(name, context, "base") for context in CONTEXTS)
+        if profile in TABLES:
+            yield from _lines_of_table(profile, name)
+            continue
+        yield from (Line(name, context, "base") for context in CONTEXTS if context != "zone")
         yield from (Line(name, "tenant", f"changes/{block}") for block in range(20 if profile == "agenda" else 4))
         for number, base in enumerate(bases(profile)[name][: _changed(profile)[name]]):
             # What the profile knows and the documents do not say is given to the first one alone.
@@ -299,6 +359,15 @@ def _all_lines(profile: str) -> Iterator[Line]:
                 for context, matters in _FURTHER.items():
                     if matters(name, path):
                         yield Line(name, context, f"field/{number}/{path}")
+
+
+def _lines_of_table(profile: str, name: str) -> Iterator[Line]:
+    yield from (Line(name, context, "base") for context in ("zone", "tenant", "no-tenant"))
+    yield from (Line(name, "zone", f"changes/{block}") for block in range(10))
+    for number, base in enumerate(bases(profile)[name][: _changed(profile)[name]]):
+        inherited = (f"{INHERITED}.{member}" for member in base.get(INHERITED, ()))
+        for path in sorted({*base, *inherited} - {"_id", INHERITED}):
+            yield Line(name, "zone", f"field/{number}/{path}")
 
 
 def _places(value: Any, prefix: str = "", depth: int = 3) -> Iterator[str]:  # noqa: ANN401 - any BSON value
@@ -323,6 +392,8 @@ def _fits(base: Document, path: str) -> bool:
 
 def structure(profile: str) -> dict[str, Any]:
     """Return what the profile says of its collections besides the two functions and the aggregates."""
+    if profile in TABLES:
+        return {one.name: _structure_of_table(one) for one in load_profile(profile).collections}
     return {
         one.name: {
             "tables": [table.table for table in one.tables],
@@ -343,9 +414,22 @@ def structure(profile: str) -> dict[str, Any]:
     }
 
 
-def record() -> None:
-    """Write the digests of both profiles."""
-    for profile in PROFILES:
+def _structure_of_table(one: Collection) -> dict[str, Any]:
+    return {
+        "tables": [table.table for table in one.tables],
+        "references": sorted(
+            f"{each.record.table}.{each.column} to {each.target.table} of {each.collection}" for each in one.references
+        ),
+        "known": sorted(one.known),
+        "inherited": dict(one.inherited),
+        "tenant": one.tenant_sql,
+        "measures": sorted(f"{each.kind} {each.name}: {each.sql} and {each.source_sql}" for each in one.measures),
+    }
+
+
+def record(profiles: Sequence[str]) -> None:
+    """Write the digests of profiles."""
+    for profile in profiles:
         said = json.dumps(structure(profile), indent=1)
         (RECORDED / f"{profile}-collections.json").write_text(f"{said}\n", encoding="utf-8")
         written = [
@@ -380,8 +464,8 @@ def compare(folder: str, cases: Sequence[str]) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Run one of the commands."""
     match arguments:
-        case ["record"]:
-            record()
+        case ["record", *profiles]:
+            record(profiles)
         case ["show", *cases]:
             print("\n".join(map(show, cases)))  # noqa: T201 - a command
         case ["compare", folder, *cases]:
