@@ -15,9 +15,8 @@ from migrator.sources.orchestrator import shapes as orchestrator
 from migrator.sources.profile import INHERITED, Collection, Context, Decoded, Document, Note, Profile, Rows
 from migrator.sources.rows import Row, RowShape, find
 from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
-from migrator.sources.support_center import in_process, names
+from migrator.sources.support_center import names
 from migrator.sources.support_center import shapes as support_center
-from migrator.sources.support_center.in_process import JOB_LIST
 from migrator.values import remainder, table_row
 from migrator.values.copy_format import codec
 
@@ -224,7 +223,6 @@ SUPPORT_CENTER_ROWS: dict[str, Row] = {
         "started_at": NOON,
         "version": "1.0",
     },
-    "in_process_jobs": JOB_LIST[1],
 }
 
 SHAPES: dict[str, type[RowShape]] = {
@@ -238,7 +236,6 @@ SHAPES: dict[str, type[RowShape]] = {
     "scheduled_jobs": support_center.ScheduledJob,
     "scheduled_job_executions": support_center.JobExecution,
     "scheduler_instances": support_center.Instance,
-    "in_process_jobs": support_center.InProcessJob,
 }
 """Table → its columns."""
 
@@ -248,9 +245,7 @@ SYSTEMS: tuple[tuple[Profile, dict[str, Row]], ...] = (
     (SUPPORT_CENTER, SUPPORT_CENTER_ROWS),
 )
 TABLES: list[tuple[Collection, Row]] = [
-    (table, rows[table.name])
-    for system, rows in SYSTEMS
-    for table in (*system.collections, *([in_process.COLLECTION] if system is SUPPORT_CENTER else ()))
+    (table, rows[table.name]) for system, rows in SYSTEMS for table in system.collections
 ]
 """Each table, and a row of it with every column set."""
 

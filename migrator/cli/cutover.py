@@ -30,7 +30,6 @@ from migrator.cli.options import (
     print_lines,
     show,
 )
-from migrator.cli.parity import NOT_RECORDED, parity_lines, parity_status
 from migrator.config import DEFAULT_PATH, Settings
 from migrator.connections.postgres import target_connection
 from migrator.cutover import (
@@ -58,7 +57,6 @@ from migrator.cutover.waivers import Waiver
 from migrator.durations import NONE, format_duration
 from migrator.errors import MigratorError, UsageError
 from migrator.exit_status import Allowance, mask
-from migrator.parity.recorded_check import check_and_record
 from migrator.report import cutover as moved
 from migrator.sources import profile_of
 from migrator.store.postgres import epoch
@@ -110,21 +108,6 @@ def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) 
     found = cutover_plan(settings, file, quarantined=allowed)
     show(found, _plan_lines(found), as_json=as_json)
     finish(mask(unverified=not found.ready))
-
-
-@cutover_group.command(short_help="Compare everything, and record the outcome.")
-@allow_quarantined_option
-@dry_run_option
-@common_options
-def compare_command(config: str | None, allow_quarantined: Allowance, *, dry_run: bool, as_json: bool) -> None:
-    """Make a parity check of everything, and record it. The cutover requires a recent one without differences.
-
-    It is migrator parity without options. If the source is written to, let migrator tail run. Documents are compared
-    then, and aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
-    """
-    outcome = check_and_record(load(config), dry_run=dry_run)
-    show(outcome, [*parity_lines(outcome), *([NOT_RECORDED] if dry_run else ())], as_json=as_json)
-    finish(parity_status(outcome, allow_quarantined))
 
 
 @cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")

@@ -63,7 +63,8 @@ def parity_command(
     """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
 
     The outcome of a parity check of everything is recorded in migration.parity_checks. The cutover requires a recent
-    one.
+    one without differences. If the source is written to, let migrator tail run. Documents are compared then, and
+    aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
     """
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))

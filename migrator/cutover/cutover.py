@@ -415,7 +415,7 @@ def _compare(sessions: Sessions, position: Timestamp, pause: WritePause) -> int:
     if last.seconds > pause.left():
         raise RefusedError(
             f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"
-            " before; call cutover compare shortly before the cutover"
+            " before; call migrator parity shortly before the cutover"
         )
     outcome = check_parity(sessions.settings, Scope(), throttled=False)
     if not recorded_check.is_complete(outcome) or not recorded_check.is_clean(outcome):

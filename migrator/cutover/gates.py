@@ -105,13 +105,13 @@ def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
     found = recorded_check.last_check(sessions.target)
     limit = sessions.settings.cutover.parity_check_max_age
     if found is None:
-        return False, "there is no complete parity check: call migrator cutover compare"
+        return False, "there is no complete parity check: call migrator parity"
     if not found.clean:
         why = "the last complete parity check found differences"
         return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
     if timedelta(seconds=found.age_s) > limit:
         age = f"the last complete parity check is {found.age_s:,.0f} s old (at most {format_duration(limit)})"
-        return False, f"{age}: call migrator cutover compare"
+        return False, f"{age}: call migrator parity"
     return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
 
 
@@ -153,7 +153,7 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
         named = ", ".join(one.source_id for one in found[:5])
         return False, (
             f"{len(found):,} enabled schedules have a rule and no enabled trigger, and would never fire ({named}): call"
-            " migrator parity --repair apply, then cutover compare"
+            " migrator parity --repair apply, then migrator parity"
         )
     return True, "every enabled schedule with a rule has an enabled trigger"
 
@@ -165,7 +165,7 @@ def _overdue(sessions: Sessions, _: GateOptions) -> Answer:
     if refused:
         return False, (
             f"{len(refused):,} overdue triggers have a next fire that cannot be computed ({', '.join(refused[:5])}):"
-            " correct the dates of their documents, then call cutover compare"
+            " correct the dates of their documents, then call migrator parity"
         )
     return True, overdue.describe(overdue.count_late(sessions.target), policy)
 
@@ -210,7 +210,7 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
     if timedelta(seconds=last.seconds) > limits.max_pause:
         return (
             False,
-            f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then cutover run at once",
+            f"{words}, which took {last.seconds:,.0f} s: call migrator parity, then cutover run at once",
         )
     return True, words
 
@@ -223,7 +223,7 @@ def _write_pause(sessions: Sessions, conditions: GateOptions) -> Answer:
     what = "everything is compared" if changed is None else f"{changed:,} documents that changed are compared"
     words = f"about {seconds:,.1f} s are expected, in which {what} (at most {format_duration(limit)})"
     if timedelta(seconds=seconds) > limit:
-        remedy = "call migrator cutover compare shortly before the cutover, or raise cutover.max_pause"
+        remedy = "call migrator parity shortly before the cutover, or raise cutover.max_pause"
         return False, f"{words}: {remedy}"
     return True, words
 

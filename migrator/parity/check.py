@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TypeAlias
 
 import msgspec
 
@@ -46,9 +45,6 @@ UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
 LOCKS_TABLES = "--lock-source locks the tables of a source in PostgreSQL, and this source is in MongoDB"
 """Why a collection was not compared."""
-
-Comparisons: TypeAlias = dict[str, CollectionComparison]
-"""Collection → its comparison."""
 
 
 def check_parity(

@@ -256,7 +256,7 @@ def test_a_rollback_of_another_source_that_was_killed_ends_as_one_that_was_not(
             assert found[0] == found[1], "no row is left that no document makes"
         status, said = call(other, "tail", "--until-caught-up")
         assert status == 0, said
-        status, said = call(other, "cutover", "compare")
+        status, said = call(other, "parity")
         assert status == 0, said
 
 

@@ -140,7 +140,7 @@ def _there_and_back(load: Load, plan: Plan) -> str:
     load.follow(plan.tail)
     _struck(load, plan, "tail")
     load.caught_up()
-    load.operate("cutover", "compare")
+    load.operate("parity")
     printed = load.operate("cutover", "run", fates=plan.switch)
     pause = re.search(r"write pause: ([0-9.]+) s", printed)
     assert pause is not None, printed
@@ -158,7 +158,7 @@ def _there_and_back(load: Load, plan: Plan) -> str:
     load.dismiss("tail")
     if DEEP:
         load.operate("tail", "--until-caught-up")  # with nothing set aside, else its status says so
-        load.operate("cutover", "compare")  # and the next switch could be made
+        load.operate("parity")  # and the next switch could be made
     last = max(at for _, at in due)
     verdict = once_each(due, [slot for slot in load.slots() if slot[1] <= last])
     assert verdict.clean, verdict

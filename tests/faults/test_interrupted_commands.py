@@ -58,7 +58,6 @@ BEHIND_A_LOCK: dict[str, dict[str, str]] = {
     "verify": {},
     "tail": {},
     "scheduler metrics": ON_POSTGRES,
-    "cutover compare": {},
     "scheduler retention --yes": ON_POSTGRES,
     "schema upgrade": {},
 }

@@ -42,7 +42,6 @@ COMMANDS = (
     "backfill",
     "schema current",
     "schema check",
-    "cutover compare",
     "cutover finish",
     "cutover abort",
     "rollback plan",

@@ -16,7 +16,7 @@ from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.queue import Finish, Fire
-from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
+from migrator.verify.behaviour.harness import ScriptedExecutor
 from tests.schema_rows import LEAST, connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger
 
@@ -227,7 +227,7 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
 ) -> None:
     """One process serves both tenants; the second run waits until the first has ended."""
     store, ids = theirs
-    executor = ScriptedExecutor(stay_open)
+    executor = ScriptedExecutor(lambda _claim: None)
     share = WorkerOptions(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
     worker = WorkerCore(store, executor, share, clock=lambda: NOW)
     assert worker.claim() == 1

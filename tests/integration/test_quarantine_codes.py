@@ -49,7 +49,6 @@ ALLOWING = (
     ("inspect",),
     ("status",),
     ("parity",),
-    ("cutover", "compare"),
     ("quarantine", "list"),
     ("quarantine", "show", "runs", "r1"),
     ("quarantine", "retry"),

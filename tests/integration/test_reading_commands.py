@@ -62,7 +62,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "parity --repair apply --dry-run",
         f"quarantine drop runs {UNREADABLE} --dry-run --who me --reason test",
         "parity --dry-run",
-        "cutover compare --dry-run",
         "tail --dry-run --metrics-file metrics.txt",
         "verify --dry-run",
         "verify --dry-run --fresh-start --upgrade --allow-nonempty --who me --reason test",

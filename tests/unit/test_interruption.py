@@ -86,7 +86,7 @@ UNHURRIED: list[tuple[str, ...]] = [
     ("rollback", "run"),
     ("scheduler", "run"),
 ]
-HURRIED = [("cutover", "compare"), ("cutover", "status"), ("cutover", "plan"), ("rollback", "plan"), ("backfill",)]
+HURRIED = [("parity",), ("cutover", "status"), ("cutover", "plan"), ("rollback", "plan"), ("backfill",)]
 
 
 @pytest.mark.parametrize("command", UNHURRIED + HURRIED, ids=" ".join)

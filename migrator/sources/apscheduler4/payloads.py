@@ -40,7 +40,6 @@ OF_RESULTS: Final = (
     *("started_at_utcoffset", "finished_at_utcoffset", "expires_at_utcoffset"),
 )
 
-_MAGIC: Final = "_apscheduler_json"
 _PACKAGE: Final = "apscheduler.triggers."
 _FIELDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
 _STATES: Final[Mapping[str, str]] = {

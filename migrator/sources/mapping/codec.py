@@ -647,10 +647,6 @@ class _Kinds:
         return chosen.encode(rows)
 
 
-def _describes(kind: Mapped, document: Document) -> bool:
-    return (kind.when is None or _applies(kind.when, document)) and (kind.applies is None or kind.applies(document))
-
-
 def _applies(when: When, document: Document) -> bool:
     held = value_at(document, when.path.split("."))
     if when.present is not None and (held is not None) != when.present:

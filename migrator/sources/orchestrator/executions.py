@@ -1,6 +1,5 @@
 """``JobExecution`` and ``JobExecutionLog``: runs and their logs, in the tenant of the job they belong to."""
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from migrator import states
@@ -8,7 +7,7 @@ from migrator.constraints import most_of
 from migrator.records import ExecutionLog, Run, Schedule
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.origin import job_of, origin_of, run_id, schedule_id
-from migrator.sources.orchestrator.shapes import JobExecution, JobExecutionLog, ScheduledJob
+from migrator.sources.orchestrator.shapes import JobExecution, JobExecutionLog
 from migrator.sources.profile import INHERITED, Context, Decoded, Document, Note, Reference, Rows
 from migrator.sources.rows import (
     Row,
@@ -129,23 +128,6 @@ def encode_log(rows: Rows) -> Row:
         "message": log.message,
         "context": None if log.context is None else jsonb.decode(log.context),
     }
-
-
-def unbacked_counters(job: Row, executions: Iterable[Row]) -> tuple[Note, ...]:
-    """Return a finding for each counter of a job that its executions do not bear out.
-
-    A counter may rightly be above them where the source has cleaned up old executions.
-    """
-    found = read_row(job, ScheduledJob)
-    statuses = [str(execution.get("status")) for execution in executions if execution.get("job_id") == found.id]
-    backed = {
-        "executions_count": len(statuses),
-        "success_count": statuses.count("success"),
-        "failure_count": statuses.count("failed") + statuses.count("timeout"),
-    }
-    return tuple(
-        Note("unbacked-counter", column) for column, number in backed.items() if getattr(found, column) != number
-    )
 
 
 def _original(metadata: object) -> str | None:

@@ -14,8 +14,6 @@ TASK_FUNCTIONS: Final = "task_functions"
 JOBS: Final = "scheduled_jobs"
 EXECUTIONS: Final = "scheduled_job_executions"
 INSTANCES: Final = "scheduler_instances"
-IN_PROCESS: Final = "in_process_jobs"
-"""Not a table: the job list in the code of the old side."""
 
 CRON_DIALECT: Final = "apscheduler"
 MILLISECONDS: Final = 1_000
@@ -52,12 +50,3 @@ EXECUTION_STATUSES_BACK: Final[Mapping[str, str]] = MappingProxyType(
 SCHEDULER: Final = "scheduler"
 TRIGGERED_BY: Final[Mapping[str, str | None]] = MappingProxyType({SCHEDULER: None, "manual": "manual", "api": "api"})
 """Who asked for an execution → its cause; the scheduler's is the type of the job."""
-
-SUCCESSORS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "sync_domain_users": "sync_domain_users",
-        "session_cleanup": "cleanup_expired_tokens",
-        "desktop_session_cleanup": "cleanup_stale_desktop_sessions",
-    }
-)
-"""Job of the old side → task function that does its work on the new one."""

@@ -87,15 +87,3 @@ class Instance(RowShape, kw_only=True):
     last_heartbeat: Naive
     started_at: Naive
     version: str
-
-
-class InProcessJob(RowShape, kw_only=True):
-    """A job of the old side's list: APScheduler's ``add_job`` with an ``IntervalTrigger``."""
-
-    id: str
-    handler: str
-    interval: dict[str, Any]
-    """Keyword arguments of the trigger: hours, minutes, seconds."""
-    kwargs: dict[str, Any]
-    max_instances: Instances = 1
-    replace_existing: bool = True

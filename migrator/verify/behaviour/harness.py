@@ -49,10 +49,6 @@ class Clock:
         return self.now
 
 
-def stay_open(_claim: Claim) -> None:
-    """Let a run stay open until ``ScriptedExecutor.end`` ends it."""
-
-
 class ScriptedExecutor:
     """An executor whose runs end with the result of ``outcome``, or stay open if it returns None."""
 

@@ -14,7 +14,7 @@ from migrator.scheduler.sweeper import Sweeper, Swept
 from migrator.scheduler.worker import Scope, scope_metadata
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
-from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
+from migrator.verify.behaviour.harness import Clock, ScriptedExecutor
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
 from tests.contract.scheduling.process import Process
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
@@ -46,7 +46,7 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
 ) -> None:
     of = schedule(tenant, max_retries=1, retry_delay_ms=0)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
+    process = Process(at_work, tenant, ScriptedExecutor(lambda _claim: None), clock=clock)
     # Long ago, so that no other test's process is as silent as this one.
     past = NOW - timedelta(days=20_000)
     at_work.workers.register(
@@ -170,7 +170,7 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at
 
 @pytest.mark.proves("2-F3d", "4-C8")
 def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: Store, tenant: str) -> None:
-    executor = ScriptedExecutor(stay_open)
+    executor = ScriptedExecutor(lambda _claim: None)
     process = Process(at_work, tenant, executor)
     of = schedule(tenant)
     put(at_work, of, trigger(of))

@@ -14,7 +14,7 @@ from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import ExternalSystem, Registry, Request
 from migrator.store.protocols import Store
 from migrator.values import jsonb
-from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
+from migrator.verify.behaviour.harness import ScriptedExecutor
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger
 from tests.contract.scheduling.process import LEASE, Process, moment
 from tests.contract.working import MINUTE, put, run_of, schedule_of
@@ -24,7 +24,7 @@ RETRYING: dict[str, Any] = {"max_retries": 2, "retry_delay_ms": 60_000, "retry_s
 
 @pytest.fixture
 def executor() -> ScriptedExecutor:
-    return ScriptedExecutor(stay_open)
+    return ScriptedExecutor(lambda _claim: None)
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
     first = executor.taken[0]
     assert at_work.queue.release([first], NOW) == [row.id]
     other, taker = (
-        ScriptedExecutor(stay_open),
-        Process(at_work, tenant, ScriptedExecutor(stay_open), clock=process.clock),
+        ScriptedExecutor(lambda _claim: None),
+        Process(at_work, tenant, ScriptedExecutor(lambda _claim: None), clock=process.clock),
     )
     taker = Process(at_work, tenant, other, clock=process.clock)
     taker.turn()
@@ -359,7 +359,7 @@ def test_a_system_that_does_not_answer_is_asked_again(
 
 
 def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:
-    executor = ScriptedExecutor(stay_open)
+    executor = ScriptedExecutor(lambda _claim: None)
     process = Process(at_work, tenant, executor, capacity=2)
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(5)))

@@ -76,7 +76,7 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
         assert (passed, "everything is compared under the fence" in words) == (True, True), words
         with psycopg.connect(ready.dsn) as connection:
             connection.execute("UPDATE migration.parity_checks SET result = result || '{\"seconds\": 90}'")
-        assert "which took 90 s: call migrator cutover compare" in red(patient, ready.conditions)["history"]
+        assert "which took 90 s: call migrator parity" in red(patient, ready.conditions)["history"]
 
 
 @pytest.mark.proves("4-X6")

@@ -79,15 +79,15 @@ def test_the_copy(ready: Scene) -> None:
 def test_a_comparison_that_found_differences_is_satisfied_by_the_repair(wrong: str, ready: Scene) -> None:
     """The comparison after the repair is the one that the gate looks at."""
     sql(ready, wrong)
-    assert call(ready, "migrator cutover compare")[0] & DIFFERENT
+    assert call(ready, "migrator parity")[0] & DIFFERENT
     mended(ready, "parity check", ["migrator parity --repair apply"])
 
 
 def test_no_comparison_and_an_old_one(ready: Scene) -> None:
     sql(ready, "DELETE FROM migration.parity_checks")
-    mended(ready, "parity check", ["migrator cutover compare"])
+    mended(ready, "parity check", ["migrator parity"])
     sql(ready, "UPDATE migration.parity_checks SET started_at = started_at - interval '3 days'")
-    mended(ready, "parity check", ["migrator cutover compare"])
+    mended(ready, "parity check", ["migrator parity"])
 
 
 def test_the_tail(ready: Scene) -> None:
@@ -124,15 +124,14 @@ def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> Non
     """Beside a tail: no document differs, figures are not compared, and the gate is satisfied."""
     settings = msgspec.structs.replace(ready.settings, copy=msgspec.structs.replace(ready.settings.copy, workers=1))
     sql(ready, "DELETE FROM migration.parity_checks")
-    for command in ("migrator parity", "migrator cutover compare"):
-        with following(settings), writing(ready.database, 1) as workload:
-            status, said = call(ready, command)
-            assert workload.done > 0
-        assert status & ~QUARANTINE in (DONE, UNVERIFIED), said
-        total = said.splitlines()[-1] if "compared " in said.splitlines()[-1] else said
-        assert not re.search(r"\d (different|missing|extra rows|aggregates that differ)", total), said
-        if status & UNVERIFIED:
-            assert "aggregates (counts, sums, times) not compared: the source is written to" in said
+    with following(settings), writing(ready.database, 1) as workload:
+        status, said = call(ready, "migrator parity")
+        assert workload.done > 0
+    assert status & ~QUARANTINE in (DONE, UNVERIFIED), said
+    total = said.splitlines()[-1] if "compared " in said.splitlines()[-1] else said
+    assert not re.search(r"\d (different|missing|extra rows|aggregates that differ)", total), said
+    if status & UNVERIFIED:
+        assert "aggregates (counts, sums, times) not compared: the source is written to" in said
     patient = with_cutover(ready.settings, max_lag=timedelta(minutes=10))
     assert gate(patient, ready.conditions, "parity check")[0] is True
 

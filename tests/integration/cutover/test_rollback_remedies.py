@@ -30,7 +30,7 @@ from tests.ordinary_user import hand_over, ordinary_folder
 REMEDY: Final = re.compile(
     r"(?:call|let) (?:migrator )?(backfill|tail|parity|cutover|quarantine|schema)((?: --?[a-z]+| [a-z]+)*)"
 )
-WORDS: Final = frozenset({"--repair", "apply", "compare", "upgrade"})
+WORDS: Final = frozenset({"--repair", "apply", "upgrade"})
 """Of a command; what follows besides is the sentence around it."""
 MOST: Final = 8
 """Messages that are followed one after the other; more would be a circle."""
@@ -93,7 +93,7 @@ def change(scene: Scene, statement: str) -> None:
 
 
 def test_from_nothing(day: Scene) -> None:
-    assert as_the_messages_say(day) == ["backfill", "tail --until-caught-up", "cutover compare"]
+    assert as_the_messages_say(day) == ["backfill", "tail --until-caught-up", "parity"]
     cut_over(day)
 
 

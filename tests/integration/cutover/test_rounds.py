@@ -202,7 +202,7 @@ class Quiet:
 
     def cut_over(self) -> None:
         """Compare and cut over, as the messages say."""
-        called(self.scene, "cutover", "compare")
+        called(self.scene, "parity")
         called(self.scene, "cutover", "plan")
         called(self.scene, "cutover", "run")
 
@@ -216,7 +216,7 @@ class Busy(Quiet):
 
     def cut_over(self) -> None:
         """Try until documents are equal, and the tail near enough; figures cannot be compared under writes."""
-        until(lambda: called(self.scene, "cutover", "compare", besides=UNVERIFIED))
+        until(lambda: called(self.scene, "parity", besides=UNVERIFIED))
         until(lambda: called(self.scene, "cutover", "run"))
 
 

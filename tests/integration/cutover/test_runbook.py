@@ -181,7 +181,6 @@ def _the_hour(day: Day, pid: int) -> None:
     site = day.site
     assert listed("The hour") == [
         "migrator parity",
-        "migrator cutover compare",
         "migrator tail",
         "migrator parity --repair apply",
         "migrator cutover plan --allow-quarantined N",
@@ -193,7 +192,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator report sign RESULT.json --key key.pem",
         "migrator cutover status",
     ]
-    day.compare("migrator cutover compare")
+    day.compare("migrator parity")
     until(lambda: day.type("migrator cutover plan --allow-quarantined N")[0] == DONE)
     before = site.config.read_text()
     assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --allow-quarantined N --who … --reason …")

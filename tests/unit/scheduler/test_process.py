@@ -14,7 +14,7 @@ from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Tick
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
 from migrator.testing.memory.store import MemoryStore
-from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
+from migrator.verify.behaviour.harness import Clock, ScriptedExecutor
 from tests.contract.rows import NOW, run, schedule, trigger
 
 SECOND = timedelta(seconds=1)
@@ -24,7 +24,7 @@ class World:
     """A store in memory, a process, and a clock that moves only while the process waits."""
 
     def __init__(self, executor: ScriptedExecutor | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
-        self.clock, self.executor = Clock(NOW), ScriptedExecutor(stay_open) if executor is None else executor
+        self.clock, self.executor = Clock(NOW), ScriptedExecutor(lambda _claim: None) if executor is None else executor
         self.store = MemoryStore(self.clock)
         self.waits: list[float] = []
         self.on_wait: Callable[[], object] = lambda: None

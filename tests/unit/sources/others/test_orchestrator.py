@@ -10,7 +10,6 @@ from migrator import states
 from migrator.cron import next_fire
 from migrator.records import ExecutionLog, Schedule
 from migrator.sources.orchestrator import PROFILE, names
-from migrator.sources.orchestrator.executions import unbacked_counters
 from migrator.sources.profile import Rejected
 from migrator.values import jsonb
 from tests.other_systems import (
@@ -317,15 +316,3 @@ def test_a_disabled_event_handler_is_not_called() -> None:
 def test_a_priority_off_the_scale_is_clamped(given: int, kept: int) -> None:
     trip = travel(TABLES["EventHandler"], EVENT | {"priority": given})
     assert (trip.schedule.priority, trip.kinds) == (kept, ["clamped-priority"])
-
-
-def test_counters_that_nothing_backs_are_reported() -> None:
-    """2-X11: the function alone; no command calls it."""
-    done = [EXECUTION | {"status": "success"}, EXECUTION | {"status": "timeout"}, EXECUTION | {"job_id": "other"}]
-    right = JOB | {"executions_count": 2, "success_count": 1, "failure_count": 1}
-    assert unbacked_counters(right, done) == ()
-    assert [note.path for note in unbacked_counters(JOB, done)] == [
-        "executions_count",
-        "success_count",
-        "failure_count",
-    ]

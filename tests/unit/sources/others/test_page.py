@@ -25,8 +25,6 @@ FILES = [
 
 def section(table: str) -> str:
     """Return the page from where the table's columns are told to the next empty line but one."""
-    if table == "in_process_jobs":
-        return PAGE[PAGE.index("in_process.JOB_LIST") :]
     start = PAGE.index(f"| `{table}` |")
     return PAGE[start : PAGE.index("\n\n", start)]
 

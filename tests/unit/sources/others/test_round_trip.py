@@ -38,7 +38,6 @@ COUNTS = {
     "scheduled_jobs": 20,
     "scheduled_job_executions": 13,
     "scheduler_instances": 8,
-    "in_process_jobs": 6,
 }
 NAMED = pytest.mark.parametrize(("table", "row"), TABLES, ids=[table.name for table, _ in TABLES])
 
@@ -144,7 +143,6 @@ LEFT = {
     "scheduled_jobs": ["added job_type_id", "added last_status", "added task_function_id"],
     "scheduled_job_executions": [],
     "scheduler_instances": ["added is_leader", "added leader_since"],
-    "in_process_jobs": [],
 }
 """What no record carries of a full row: exactly the columns that ``docs/sources-other.md`` calls remainder."""
 

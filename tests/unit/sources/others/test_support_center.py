@@ -15,11 +15,11 @@ from migrator.cron import next_fires
 from migrator.records import Schedule, WorkerRecord
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, the
-from migrator.sources.support_center import PROFILE, in_process, names
+from migrator.sources.support_center import PROFILE, names
 from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, SUPPORT_CENTER_ROWS, Given, Trip, load, travel
 
-TABLES = {**PROFILE.by_name(), "in_process_jobs": in_process.COLLECTION}
+TABLES = PROFILE.by_name()
 JOB, EXECUTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["scheduled_job_executions"]
 FUNCTION, INSTANCE = SUPPORT_CENTER_ROWS["task_functions"], SUPPORT_CENTER_ROWS["scheduler_instances"]
 CAIRO = ZoneInfo("Africa/Cairo")
@@ -219,7 +219,7 @@ def test_statuses(changes: Row, status: str) -> None:
         ("scheduled_job_executions", {"duration_seconds": float("nan")}, "out-of-range duration_seconds"),
         ("task_functions", {"handler_type": "thread"}, "unknown-value handler_type"),
         ("task_functions", {"default_timeout_seconds": 0}, "out-of-range default_timeout_seconds"),
-        ("in_process_jobs", {"interval": {}}, "out-of-range interval"),
+        ("scheduled_jobs", {"schedule_config": {}}, "out-of-range schedule_config"),
     ],
 )
 def test_what_is_set_aside(table: str, changes: Row, fault: str) -> None:

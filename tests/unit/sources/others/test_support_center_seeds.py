@@ -1,21 +1,18 @@
-"""support-center: its handlers and who seeds them, its default jobs, and the job list of the old side."""
+"""support-center: its handlers and who seeds them, and its default jobs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
-import pytest
 
-from migrator.records import Handler, WorkerRecord
-from migrator.sources.rows import find, the
-from migrator.sources.support_center import PROFILE, in_process
+from migrator.records import Handler
+from migrator.sources.rows import the
+from migrator.sources.support_center import PROFILE
 from migrator.sources.support_center.handlers import Conflict, seed
-from migrator.sources.support_center.in_process import JOB_LIST, Difference, compare
-from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, SUPPORT_CENTER_ROWS, Trip, travel
 
-TABLES = {**PROFILE.by_name(), "in_process_jobs": in_process.COLLECTION}
+TABLES = PROFILE.by_name()
 JOB, FUNCTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["task_functions"]
 CAIRO = ZoneInfo("Africa/Cairo")
 
@@ -97,10 +94,6 @@ def seeded() -> list[Trip]:
     ]
 
 
-def listed() -> list[Trip]:
-    return [travel(TABLES["in_process_jobs"], row) for row in JOB_LIST]
-
-
 def test_the_default_jobs() -> None:
     trips = seeded()
     assert [trip.trigger.interval_ms for trip in trips] == [3_600_000, 86_400_000, 60_000, 30_000]
@@ -109,34 +102,9 @@ def test_the_default_jobs() -> None:
     assert all(trip.schedule.enabled and trip.kinds == [] for trip in trips)
 
 
-@pytest.mark.proves("4-J1", "4-J2", "4-J3")
-def test_the_three_jobs_of_the_old_side() -> None:
-    """Handler, interval, arguments."""
-    trips = listed()
-    assert [
-        (
-            trip.schedule.handler_name,
-            trip.trigger.interval_ms,
-            None if trip.schedule.payload is None else jsonb.decode(trip.schedule.payload),
-        )
-        for trip in trips
-    ] == [
-        ("sync_domain_users", 3_600_000, None),
-        ("session_cleanup", 86_400_000, {"retention_days": 7}),
-        ("desktop_session_cleanup", 60_000, {"timeout_minutes": 2}),
-    ]
-    assert {trip.schedule.max_concurrency for trip in trips} == {1}
-    assert all(trip.kinds == [] for trip in trips)
-
-
 def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
-    """A job silently not scheduled: seeded rows and the job list have no next run, and would never be due."""
+    """A job silently not scheduled: seeded rows have no next run, and would never be due."""
     as_of = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    assert [trip.trigger.next_fire_at for trip in listed()] == [
-        as_of + timedelta(hours=1),
-        as_of + timedelta(hours=24),
-        as_of + timedelta(minutes=1),
-    ]
     assert job(next_run_time=None).trigger.next_fire_at == as_of + timedelta(hours=24)
     nine = job(next_run_time=None, job_type_id=2, schedule_config={"minute": 0, "hour": 9}).trigger
     assert nine.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=CAIRO).astimezone(UTC)
@@ -144,24 +112,3 @@ def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
     silent = job(next_run_time=None, job_type_id=2, schedule_config={"month": 2, "day": 31})
     assert silent.trigger.next_fire_at is None
     assert [(note.kind, note.path) for note in silent.notes] == [("no-next-fire", "next_run_time")]
-
-
-def test_three_old_jobs_are_three_of_the_four_new_ones() -> None:
-    """The fourth is new."""
-    found = compare((trip.rows for trip in listed()), (trip.rows for trip in seeded()))
-    assert found == (Difference("new", "cleanup_stale_deployment_jobs"),)
-
-
-def test_a_job_that_changed_or_was_left_behind_is_reported() -> None:
-    new = seeded()[1:]
-    changed = travel(
-        TABLES["scheduled_jobs"],
-        new[1].back | {"schedule_config": {"hours": 1}, "task_args": None, "max_instances": 2},
-        WITH_FUNCTIONS,
-    )
-    found = compare((trip.rows for trip in listed()), [new[0].rows, changed.rows])
-    assert found == (
-        Difference("different", "cleanup_stale_desktop_sessions", ("interval_ms", "payload", "max_concurrency")),
-        Difference("missing", "sync_domain_users"),
-    )
-    assert find(new[0].rows, WorkerRecord) is None
