@@ -39,7 +39,7 @@ CALLS: Final = 12
 """How often an operator calls a command before giving up."""
 ENDS: Final = {"scheduler": (0, TOOL_FAILED), "tail": (0, QUARANTINE)}
 """Status of what is stopped, where it is not 0 alone: declared dead just then; in the middle of what refers to more."""
-GOOD: Final = {("backfill",): (0, 8), ("parity",): (0, 4)}
+GOOD: Final[dict[tuple[str, ...], tuple[int, ...]]] = {("backfill",): (0, 8), ("parity",): (0, 4)}
 """Status of success, where it is not 0 alone: documents that change while they are copied are left to the tail (8),
 and counts and sums of a source that is written to are not compared (4), while every document is."""
 
