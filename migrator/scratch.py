@@ -27,7 +27,7 @@ from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import backend_module, open_side
 from migrator.store.locks import LockHandle, Locks
 from migrator.store.protocols import Session, Store

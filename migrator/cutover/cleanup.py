@@ -19,9 +19,9 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import tail_indexes
 from migrator.records import ALL
 from migrator.schema import LOOKUP_PREFIX
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.own import COPY_OF
-from migrator.sources.stellaops.schedules import TOOL_ENABLED, TOOL_TRIGGER
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.own import COPY_OF
+from migrator.sources.store_documents.schedules import TOOL_ENABLED, TOOL_TRIGGER
 from migrator.store import epoch
 from migrator.store.queue import SCRATCH
 

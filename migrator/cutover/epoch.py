@@ -4,7 +4,6 @@ from migrator.config import Settings
 from migrator.connections.postgres import target_connection
 from migrator.pipeline.sessions import Sessions
 from migrator.sources import profile_of
-from migrator.sources.stellaops import PROFILE
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo
 from migrator.store.postgres import epoch as postgres
@@ -68,7 +67,7 @@ def undo_target(sessions: Sessions, number: int) -> None:
 
 def store_reads_source(settings: Settings) -> bool:
     """Return whether our store reads the source's documents as they are, so that its application may be ours."""
-    return profile_of(settings.source).name == PROFILE.name
+    return profile_of(settings.source).kept_by_store
 
 
 def _write_source(sessions: Sessions, epoch: Epoch) -> None:

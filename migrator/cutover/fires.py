@@ -24,7 +24,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.records import Schedule, Trigger
 from migrator.sources import write_back
 from migrator.sources.profile import Collection, Context, Profile, Rejected, Rows, Skipped
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.states import RUN_WAITING
 from migrator.values import document as documents
 from migrator.values import identity

@@ -29,7 +29,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.records import Record, Run, RunSummary, SourcedRecord
 from migrator.sources import write_back
 from migrator.sources.profile import Context, Profile
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store.queue import SCRATCH
 from migrator.values import identity
 

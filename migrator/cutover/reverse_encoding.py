@@ -32,10 +32,10 @@ from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.own import COPY_OF
-from migrator.sources.stellaops.schedules import TOOL_TRIGGER
-from migrator.sources.stellaops.write_back import stated_trigger
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.own import COPY_OF
+from migrator.sources.store_documents.schedules import TOOL_TRIGGER
+from migrator.sources.store_documents.write_back import stated_trigger
 from migrator.states import SCHEDULE_FIRING
 from migrator.store.mongo.places import PLACES, Place
 from migrator.store.validation import GLOBAL

@@ -46,8 +46,8 @@ from migrator.pipeline.tail import backlog
 from migrator.pipeline.tail.applier import Applier
 from migrator.records import Record, SourcedRecord, Trigger
 from migrator.sources.profile import Context
-from migrator.sources.stellaops.names import SCHEDULES
-from migrator.sources.stellaops.write_back import stated_trigger
+from migrator.sources.store_documents.names import SCHEDULES
+from migrator.sources.store_documents.write_back import stated_trigger
 from migrator.store.epoch import KEY
 from migrator.store.mongo.places import PLACES
 from migrator.store.queue import SCRATCH

@@ -17,7 +17,7 @@ from migrator.cutover.reverse_encoding import BecomesOf, UnstatedSchedule, fires
 from migrator.records import Schedule, Trigger
 from migrator.sources import context_of, write_back
 from migrator.sources.profile import Profile
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store.queue import SCRATCH
 
 MAX_LISTED: Final = 5

@@ -21,7 +21,7 @@ from migrator.cron.dialects import parse, zone_key
 from migrator.cron.expression import CronError
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Rows
-from migrator.sources.stellaops.own import is_copy
+from migrator.sources.store_documents.own import is_copy
 
 DIALECT: Final = "cronos"
 """The library that evaluates the cron texts of ``stellaops``."""

@@ -39,7 +39,7 @@ from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.models import Job
 from migrator.scheduler.retention import Removal
 from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
-from migrator.sources.stellaops.names import NAME as OWN_SPELLING
+from migrator.sources.store_documents.names import NAME as OWN_SPELLING
 from migrator.store import open_backend, open_side
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.queue import handler_of, served_tenants

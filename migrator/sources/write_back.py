@@ -38,7 +38,7 @@ from migrator.sources.profile import (
     RunHistory,
     Skipped,
 )
-from migrator.sources.stellaops import write_back as own_documents
+from migrator.sources.store_documents import write_back as own_documents
 from migrator.values import copy_format, identity
 from migrator.values import document as documents
 

@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure
 from migrator.errors import OvertakenError, UnreachableError
 from migrator.records import WorkerRecord
 from migrator.scheduler.client import Scheduler
-from migrator.sources.stellaops.ids import schedule_id
+from migrator.sources.store_documents.ids import schedule_id
 from migrator.store.mongo import candidates, repository
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore

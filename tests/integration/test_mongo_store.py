@@ -18,7 +18,7 @@ from migrator.errors import ArchiveError, ConflictError, RefusedError, Unreachab
 from migrator.records import AuditEntry
 from migrator.scheduler.archive import read_archive
 from migrator.scheduler.retention import RetentionRule, apply
-from migrator.sources.stellaops.ids import schedule_id
+from migrator.sources.store_documents.ids import schedule_id
 from migrator.store.mongo import store as mongo_store
 from migrator.store.mongo.indexes import PLAIN, UNIQUE, ensure_indexes
 from migrator.store.mongo.places import document_of

@@ -15,10 +15,10 @@ from migrator.sources import shapes
 from migrator.sources.profile import Rejected
 from migrator.sources.shape_description import IndescribableError, describe
 from migrator.sources.shapes import Int32, Moment, Shape, ordered_reader
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.impact_snapshots import Image
-from migrator.sources.stellaops.runs import Delta, Reason, Stats
-from migrator.sources.stellaops.selector import Selector
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.impact_snapshots import Image
+from migrator.sources.store_documents.runs import Delta, Reason, Stats
+from migrator.sources.store_documents.selector import Selector
 from migrator.values import document, jsonb, times
 from tests.strategies_bson import TIMES, Value, doubles, element, keys, late, made, raw_document, raw_text, values
 

@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.records import Record, Schedule
 from migrator.sources.profile import Document
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import epoch, validation
 from migrator.store.conflicts import pause
 from migrator.store.mongo.priority import FIELD

@@ -6,7 +6,7 @@ from pymongo.client_session import ClientSession
 from pymongo.write_concern import WriteConcern
 
 from migrator.connections.mongo import MongoDatabase
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store.epoch import BACKEND, KEY, RESOURCE, Epoch, Standing, require
 from migrator.store.validation import GLOBAL
 

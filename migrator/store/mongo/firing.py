@@ -14,8 +14,8 @@ from migrator.connections.mongo import MongoDatabase
 from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Document
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.own import FIRING
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.own import FIRING
 from migrator.store import transitions, validation
 from migrator.store.left_rows import LeftRows, is_of_one_row
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, take_first

@@ -18,8 +18,8 @@ from pymongo.write_concern import WriteConcern
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Context, Document, Rejected
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.own import COPY_OF
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.own import COPY_OF
 from migrator.store.mongo.places import PLACES, document_of
 from migrator.store.mongo.priority import FIELD, with_priority
 from migrator.store.mongo.transaction import WHAT

@@ -17,7 +17,7 @@ from migrator.constraints import most_of
 from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.sources.profile import Document
-from migrator.sources.stellaops import graph, names
+from migrator.sources.store_documents import graph, names
 from migrator.store import transitions, validation
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument

@@ -17,7 +17,7 @@ from pymongo.write_concern import WriteConcern
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, LostLockError, OvertakenError
 from migrator.sources.profile import Document
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import validation
 from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
 from migrator.store.mongo.transaction import WHAT, Transaction, atomically

@@ -1,4 +1,4 @@
-"""Where the rows of a record are kept in MongoDB: collections of the profile ``stellaops``, and the form of an ``_id``.
+"""Where the rows of a record are in MongoDB: a collection of ``sources.store_documents``, and the form of an ``_id``.
 
 The ``_id`` of a row that was created here is a prefix and the row's UUID in hexadecimal digits, so the UUID finds the
 document.
@@ -29,10 +29,10 @@ from migrator.records import (
     WorkerRecord,
 )
 from migrator.sources.profile import Collection, Document
-from migrator.sources.stellaops import PROFILE, names
+from migrator.sources.store_documents import COLLECTIONS, names
 from migrator.values.identity import row_id, source_id
 
-_COLLECTIONS = PROFILE.by_name()
+_COLLECTIONS = {collection.name: collection for collection in COLLECTIONS}
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

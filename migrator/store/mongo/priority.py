@@ -16,8 +16,8 @@ from pymongo import UpdateMany
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.records import Schedule
 from migrator.sources.profile import Context, Document, Rejected, Skipped
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.names import SCHEDULE_PRIORITY
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.names import SCHEDULE_PRIORITY
 from migrator.store.mongo.places import PLACES
 from migrator.store.mongo.transaction import WHAT
 from migrator.store.validation import DEFAULT_PRIORITY, GLOBAL

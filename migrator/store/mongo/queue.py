@@ -17,7 +17,7 @@ from pymongo import UpdateOne
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
-from migrator.sources.stellaops import ids, names
+from migrator.sources.store_documents import ids, names
 from migrator.store import transitions, validation
 from migrator.store.left_rows import LeftRows
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, served, take_first

@@ -17,7 +17,7 @@ from pymongo import UpdateOne
 from migrator.errors import ConflictError, NotFoundError, StoreError, UsageError
 from migrator.records import EMPTY, Record, Schedule, SourcedRecord
 from migrator.sources.profile import Context, Document, Rejected, Skipped
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store.mongo.indexes import OF_STATE
 from migrator.store.mongo.places import PLACES, Place, document_of
 from migrator.store.mongo.transaction import Transaction

@@ -17,7 +17,7 @@ from migrator.errors import ConflictError, StoreError
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document, Rejected
 from migrator.sources.shapes import instant
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import transitions, validation
 from migrator.store.mongo.priority import restated, with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, Repository, StoredDocument, whole

@@ -11,9 +11,9 @@ from migrator import states
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Handler, Record, Schedule, Trigger
 from migrator.sources.profile import Context
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.own import COPY_OF, is_copy
-from migrator.sources.stellaops.schedules import is_carried
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.own import COPY_OF, is_copy
+from migrator.sources.store_documents.schedules import is_carried
 from migrator.store import validation
 from migrator.store.mongo.priority import FIELD, priority_of, with_priority
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument, rewritten

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from migrator import states
 from migrator.records import Schedule, Trigger
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import validation
 from migrator.store.mongo.repository import ForeignIds, Repository
 from migrator.store.mongo.runs import MongoRuns, spellings

@@ -18,7 +18,7 @@ from migrator.config import Settings
 from migrator.connections.mongo import UNAUTHORIZED, grant_of, open_source, require_replica_set, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.records import Lock, Schedule
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
 from migrator.store.mongo.epoch import require_here

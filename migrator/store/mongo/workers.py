@@ -12,7 +12,7 @@ from migrator import states
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import UsageError
 from migrator.records import WorkerRecord
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.store import validation
 from migrator.store.mongo.indexes import RUNNING
 from migrator.store.mongo.places import PLACES

@@ -18,7 +18,7 @@ from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.profile import Context
-from migrator.sources.stellaops import schedules
+from migrator.sources.store_documents import schedules
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.consent import consenting

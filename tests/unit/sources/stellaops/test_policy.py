@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from migrator.sources.profile import Note, Rejected
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.values import jsonb
 from tests.stellaops_documents import CONTEXT, fresh, travel
 

@@ -8,7 +8,7 @@ from bson import Decimal128, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from migrator.sources.profile import Note, Rejected
-from migrator.sources.stellaops import ids
+from migrator.sources.store_documents import ids
 from migrator.values import identity, jsonb
 from tests.stellaops_documents import fresh, travel
 

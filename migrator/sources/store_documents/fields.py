@@ -11,7 +11,7 @@ from typing import Any, Final
 from migrator import constraints
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import Converter, Field
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 
 ID: Final = Field(path="id", converter="own-id")
 TENANT: Final = Field(path="tenantId", converter="tenant")

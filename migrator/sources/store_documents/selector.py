@@ -1,7 +1,7 @@
 """What a schedule or an impact set selects."""
 
 from migrator.sources.shapes import Shape
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 
 
 class Label(Shape):

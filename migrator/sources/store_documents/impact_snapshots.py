@@ -3,9 +3,9 @@
 from migrator.sources import aggregates
 from migrator.sources.mapping.language import Field, Mapped
 from migrator.sources.shapes import Int64, Shape
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import field, json, reference, text, time, version
-from migrator.sources.stellaops.selector import Selector
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import field, json, reference, text, time, version
+from migrator.sources.store_documents.selector import Selector
 
 
 class Image(Shape):

@@ -4,7 +4,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from migrator.sources.profile import Note
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 from migrator.values import identity
 
 

@@ -7,8 +7,8 @@ alone, and fires the cron line in them.
 from collections.abc import Iterable, Sequence
 
 from migrator.records import Schedule, Trigger
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.schedules import is_carried
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.schedules import is_carried
 
 
 def stated_trigger(triggers: Iterable[Trigger]) -> Trigger | None:

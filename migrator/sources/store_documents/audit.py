@@ -3,8 +3,8 @@
 from migrator.sources import aggregates
 from migrator.sources.mapping.language import Mapped
 from migrator.sources.shapes import Shape
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import ID, TENANT, field, json, reference, text, time
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import ID, TENANT, field, json, reference, text, time
 
 
 class Actor(Shape):

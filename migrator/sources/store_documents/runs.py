@@ -4,8 +4,8 @@ from migrator.sources import aggregates
 from migrator.sources.mapping.language import Derivation, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note, Rejected
 from migrator.sources.shapes import Moment, Shape
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import ID, TENANT, field, json, own, reference, text, time, version
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import ID, TENANT, field, json, own, reference, text, time, version
 
 
 class Stats(Shape):

@@ -9,8 +9,8 @@ from migrator.records import Trigger
 from migrator.sources import aggregates
 from migrator.sources.mapping.language import Field, Mapped, Reading
 from migrator.sources.profile import Context, Document, Rejected, Rows, Skipped
-from migrator.sources.stellaops import cron, names
-from migrator.sources.stellaops.fields import own
+from migrator.sources.store_documents import cron, names
+from migrator.sources.store_documents.fields import own
 from migrator.values import identity
 
 COPY_OF: Final = "copyOf"

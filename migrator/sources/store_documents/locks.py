@@ -6,8 +6,8 @@ from migrator.records import Lock
 from migrator.sources.mapping.language import Field, Mapped, Reading
 from migrator.sources.profile import Context, Document, Rejected, Rows, Skipped
 from migrator.sources.shapes import Int64, indexed
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import TENANT, field, json, text, time
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import TENANT, field, json, text, time
 
 EPOCH = "*/persistence"
 """The ``_id`` under which a cutover says which side holds the data (``store.epoch``); each side has its own."""

@@ -4,8 +4,8 @@ from migrator.sources import aggregates
 from migrator.sources.mapping.language import Derivation, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note
 from migrator.sources.shapes import Moment, Shape, keys
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import TENANT, json, reference, time
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import TENANT, json, reference, time
 
 
 class Entry(Shape):

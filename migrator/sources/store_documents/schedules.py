@@ -16,9 +16,9 @@ from migrator.sources.mapping import converters
 from migrator.sources.mapping.language import Field, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Shape, plain
-from migrator.sources.stellaops import cron, ids, names
-from migrator.sources.stellaops.fields import ID, field, json, own, text, time, version
-from migrator.sources.stellaops.selector import Selector
+from migrator.sources.store_documents import cron, ids, names
+from migrator.sources.store_documents.fields import ID, field, json, own, text, time, version
+from migrator.sources.store_documents.selector import Selector
 from migrator.values import identity, jsonb
 
 TOOL_TRIGGER = "toolTrigger"

@@ -40,7 +40,7 @@ from migrator.sources.shapes import (
     text,
     unknown_value,
 )
-from migrator.sources.stellaops import ids, names
+from migrator.sources.store_documents import ids, names
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 

@@ -20,8 +20,8 @@ from migrator.sources import aggregates
 from migrator.sources.mapping.language import Field, Mapped, Reading, When
 from migrator.sources.profile import Context, Document, Note, Rows
 from migrator.sources.shapes import Int32, Moment, Shape, arranger, indexed
-from migrator.sources.stellaops import names
-from migrator.sources.stellaops.fields import ID, TENANT, field, json, own, text, time, version
+from migrator.sources.store_documents import names
+from migrator.sources.store_documents.fields import ID, TENANT, field, json, own, text, time, version
 from migrator.values import jsonb
 
 

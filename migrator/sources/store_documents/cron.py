@@ -8,7 +8,7 @@ from migrator import cron
 from migrator.cron import alike
 from migrator.cron.expression import CronError, ZoneError
 from migrator.cron.zones import resolve
-from migrator.sources.stellaops import names
+from migrator.sources.store_documents import names
 
 UNEVALUABLE = "unevaluable-cron"
 UNKNOWN_ZONE = "unknown-zone"
