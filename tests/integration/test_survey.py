@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from migrator.config import Settings, SourceSettings
+from migrator.config import MongoSettings, Settings, SourceSettings
 from migrator.cutover import reverse_sync
 from migrator.errors import RefusedError
+from migrator.pipeline.census import census
 from migrator.pipeline.extract import MongoReader, SourceCollection
-from migrator.pipeline.plan import cut
+from migrator.pipeline.plan import Scope, cut
 from migrator.sources import load_profile
+from tests.copying import run_of, uri_of
 
 
 def test_what_no_profile_knows_is_named_but_for_what_is_not_data(mongo_database: Database[Any]) -> None:
@@ -54,3 +56,15 @@ def test_a_time_series_is_refused_and_what_was_written_out_of_it_is_read(mongo_d
     found, _ = survey(mongo_database, renamed(runs="ordinary"))
     assert [(one.name, one.documents) for one in found] == [("ordinary", 1)]
     assert list(cut(MongoReader(mongo_database), found[0], renamed(runs="ordinary"), "merge"))
+
+
+def test_the_census_counts_each_element_of_an_array_at_a_path_of_its_own(mongo_database: Database[Any]) -> None:
+    mongo_database["runs"].insert_one(run_of(_id="r1", more=[{"a": 1}, {"a": "x"}, [2.5]]))
+    uri = uri_of(mongo_database)
+    (runs,) = census(Settings(mongo=MongoSettings(uri=uri, database=mongo_database.name)), Scope()).collections
+    assert {field.path: field.types for field in runs.fields if field.path.startswith("more")} == {
+        "more": {"array": 1},
+        "more[]": {"object": 2, "array": 1},
+        "more[].a": {"int": 1, "string": 1},
+        "more[][]": {"double": 1},
+    }

@@ -61,6 +61,23 @@ def state_of_tail(settings: Settings) -> positions.TailState | None:
         return positions.tail_state(target, "stellaops")
 
 
+def test_the_first_alarm_stays_until_it_is_settled(settings: Settings) -> None:
+    caught_up(settings)
+    with target_connection(settings) as target:
+        positions.raise_alarm(target, "stellaops", "the first")
+        first = state_of_tail(settings)
+        positions.raise_alarm(target, "stellaops", "the second")
+        second = state_of_tail(settings)
+        assert first is not None
+        assert second is not None
+        assert (second.alarm, second.alarm_at) == ("the first", first.alarm_at)
+        positions.settle_alarm(target, "stellaops")
+        positions.raise_alarm(target, "stellaops", "the third")
+    third = state_of_tail(settings)
+    assert third is not None
+    assert third.alarm == "the third"
+
+
 def test_a_late_chunk_undoes_nothing_and_nothing_deleted_comes_back(
     source: Source, scheduler_dsn: str, tmp_path: Path
 ) -> None:

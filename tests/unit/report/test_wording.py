@@ -75,6 +75,22 @@ def test_the_verdict_in_one_sentence(given: Result, sentence: str) -> None:
     assert wording.verdict_sentence(given) == sentence
 
 
+@pytest.mark.parametrize(
+    ("area", "word"),
+    [
+        ("schema", "Not equal"),
+        ("parity", "Not equal"),
+        ("semantics", "Not equal"),
+        ("behaviour", "Failed"),
+        ("cutover", "Failed"),
+        ("performance", "Failed"),
+        ("sensitivity", "Failed"),
+    ],
+)
+def test_only_a_check_of_the_data_says_that_the_two_sides_differ(area: str, word: str) -> None:
+    assert wording.verdict_words(result((area, FAILED), ("parity", PASSED))) == word
+
+
 def test_equality_is_never_claimed_without_a_comparison() -> None:
     for outcome in (not_applicable("fresh start"), unverified("no server")):
         assert "lost or changed" not in wording.verdict_sentence(result(("schema", PASSED), ("parity", outcome)))
