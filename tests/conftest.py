@@ -38,6 +38,9 @@ from tests.cron_lines import DEEP
 from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
 
+pytest_plugins = ("tests.cutting_over",)
+"""The fixtures of scenes of a cutover."""
+
 Document = dict[str, Any]
 
 TEMPLATE = "scheduler_template"
@@ -45,6 +48,7 @@ NEWEST = 18
 OTHERS = [version for version in binaries.postgres_versions() if version != NEWEST]
 
 MEMORY = Path("/dev/shm")
+SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
 ROOM = 4 * 1024**3
 """Bytes for each process of pytest: its servers, and those that its tests start, take less than half of it."""
 
@@ -190,7 +194,7 @@ does that with the others too, whose documents ``tests.both_codecs`` and the fuz
 decode and encode alone need no second run: they call the Python codec, and are compared in the same way.
 """
 
-SERVERS = frozenset({"clusters", "mongo_server"})
+SERVERS = frozenset({"clusters", "kept_auth_server", "mongo_server"})
 """Fixtures that start a server; every other fixture of servers that tests share asks for one of them."""
 FOLDERS_OF_SERVERS = frozenset({"acceptance", "bad_input", "faults", "integration"})
 """Folders whose tests work on servers, most of them on servers of their own."""
@@ -373,6 +377,34 @@ def mongo_server() -> Iterator[MongoServer]:
     """MongoDB 6.0, a replica set, without authentication, with fail points (``configureFailPoint``)."""
     with MongoServer(fast=True, parameters={"enableTestCommands": "1"}) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kept_auth_server() -> Iterator[MongoServer]:
+    """The server of ``auth_server``."""
+    with MongoServer(auth=True, fast=True, parameters={"enableTestCommands": "1"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def auth_server(kept_auth_server: MongoServer) -> Iterator[MongoServer]:
+    """MongoDB that asks for passwords, with fail points: one for the session, as new for the tests of each file."""
+    yield kept_auth_server
+    as_new(kept_auth_server)
+
+
+def as_new(server: MongoServer) -> None:
+    """Lift the fence, and remove every database, role and user but the server's own."""
+    with MongoClient[Document](server.uri) as client:
+        client.admin.command({"setUserWriteBlockMode": 1, "global": False})
+        for user in client.admin.command("usersInfo", {"forAllDBs": True})["users"]:
+            if user["user"] != server.user:
+                client[user["db"]].command("dropUser", user["user"])
+        for role in client.admin["system.roles"].find():
+            client[role["db"]].command("dropRole", role["role"])
+        for name in client.list_database_names():
+            if name not in SYSTEM_DATABASES:
+                client.drop_database(name)
 
 
 @pytest.fixture(scope="session")

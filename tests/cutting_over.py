@@ -155,6 +155,14 @@ def scene(
             client.drop_database(name)
 
 
+@pytest.fixture
+def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    """A scene of a handful of documents, ready to be switched; a file whose scenes differ has a fixture of its own."""
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
 @contextmanager
 def own_scene(server: MongoServer, dsn: str) -> Iterator[Scene]:
     """One for a test that switches."""

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,13 +59,13 @@ def refusal(folder: Path, settings: Settings, *arguments: str, status: int) -> s
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[MongoServer]:
+def guarded(auth_server: MongoServer) -> MongoServer:
     """MongoDB with authentication."""
-    with MongoServer(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
+    with MongoClient[Any](auth_server.uri) as client:
         client["guarded"]["runs"].insert_one(run_of(_id="r1"))
         client.admin.command("createUser", "nobody", pwd=SECRET, roles=[])
         client.admin.command("createUser", "reader", pwd=SECRET, roles=[{"role": "read", "db": "guarded"}])
-        yield server
+    return auth_server
 
 
 def _as(guarded: MongoServer, settings: Settings, user: str, password: str) -> Settings:

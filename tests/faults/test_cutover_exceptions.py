@@ -28,29 +28,14 @@ from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
 from migrator.store.postgres import parallel_run
-from migrator.testing.servers.mongo import MongoServer
-from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cron_lines import DEEP
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene
 from tests.faults.test_cutover_kills import BACK, SWITCHED, killed_at, standing
 from tests.store_postgres import schedule
 
 MOMENTS = ("begun", "done") if DEEP else ("done",)
 EARLY: Final = ("--now", "--who", "op", "--reason", "test")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 class Plant(msgspec.Struct, frozen=True):

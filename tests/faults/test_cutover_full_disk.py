@@ -78,14 +78,8 @@ def _until_full(write: Callable[[], object], full: type[Exception]) -> None:
         return
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @contextmanager
-def on_a_small_disk(server: MongoServer, folder: Path) -> Iterator[tuple[Scene, Disk]]:
+def on_a_small_disk(auth_server: MongoServer, folder: Path) -> Iterator[tuple[Scene, Disk]]:
     with (
         PostgresServer(fast=True) as postgres,
         small_disk(postgres._directory.path / "disk", 48) as place,
@@ -95,7 +89,7 @@ def on_a_small_disk(server: MongoServer, folder: Path) -> Iterator[tuple[Scene, 
             connection.execute(sql.SQL("CREATE DATABASE target TABLESPACE small"))
         dsn = postgres.dsn("target")
         upgrade(dsn)
-        with scene(server, fresh_name(), dsn, folder) as ready:
+        with scene(auth_server, fresh_name(), dsn, folder) as ready:
             ready.ready()
             yield ready, Disk(place, dsn)
         postgres.stop()
@@ -133,8 +127,10 @@ def state(ready: Scene) -> str:
 
 @pytest.mark.slow
 @pytest.mark.proves("4-X6", "4-X5")
-def test_full_at_each_step_of_a_switch(server: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with on_a_small_disk(server, tmp_path) as (ready, disk):
+def test_full_at_each_step_of_a_switch(
+    auth_server: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_a_small_disk(auth_server, tmp_path) as (ready, disk):
         disk.fill()
         with pytest.raises(RefusedError, match=f"target: {SAYS}"):
             ready.switch()

@@ -44,19 +44,6 @@ SMOKE = ("smoke.written", "smoke.done")
 RESTORING = ("rollback-export.begun", "rollback-restore.begun", "restored", "rollback-restore.done")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
-
-
 def killed_at(point: str, scene: Scene, *arguments: str) -> bool:
     """Run a command that is killed when it passes a point; tell whether it was."""
     tally = scene.folder / "tally"
@@ -231,10 +218,10 @@ REVERSE = (fault_points.BEFORE_REVERSE_WRITE, fault_points.AFTER_REVERSE_WRITE, 
 @pytest.mark.proves("4-B1", "4-X6", "5-C1")
 @pytest.mark.parametrize("profile", ["agenda", "acme"])
 def test_a_rollback_of_another_source_that_was_killed_ends_as_one_that_was_not(
-    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    profile: str, auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     """Killed at the write of documents, and at the steps that open MongoDB again and replace the rows."""
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
         other.ready()
         other.switch()
         tenant, collection = (TENANT, "agendaJobs") if profile == "agenda" else ("north", "jobs")
@@ -297,10 +284,10 @@ class Runs(threading.Thread):
 @pytest.mark.proves("4-B1", "4-X5", "5-C1")
 @pytest.mark.parametrize("profile", ["agenda", "acme"])
 def test_runs_recorded_while_the_reverse_sync_is_killed_are_in_the_documents_once(
-    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    profile: str, auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     """The judge are the documents, read by hand: Agenda's hold the last run and counts, the others every run."""
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as other:
         other.ready()
         tenant, collection = (TENANT, "agendaJobs") if profile == "agenda" else ("north", "jobs")
         before = {str(one["_id"]): one for one in other.database[collection].find()}

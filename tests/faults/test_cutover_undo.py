@@ -28,17 +28,11 @@ from tests.cutting_over import Scene, scene
 TELL = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
     """Yield a scene whose sessions wait for a lock for a moment only, and whose hook of failures writes to a file."""
     dsn = make_conninfo(scheduler_dsn, options="-c lock_timeout=200ms")
-    with scene(server, fresh_name(), dsn, tmp_path) as made:
+    with scene(auth_server, fresh_name(), dsn, tmp_path) as made:
         made.ready()
         command = [sys.executable, "-c", TELL, str(tmp_path / "told")]
         hooks = msgspec.structs.replace(made.settings.hooks, cutover_failed=command)

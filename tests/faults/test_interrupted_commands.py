@@ -33,10 +33,9 @@ from migrator.interruption import LIMIT_S
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema.revisions import LOCK_KEY
-from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import kill, run, run_of, settings_for, start, write_config
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene
 from tests.gates import FOLDER, PATIENCE, gone, held
 from tests.scheduled_work import lines
 from tests.scheduler_processes import Site
@@ -225,19 +224,6 @@ def test_the_demo_takes_its_servers_along(times: int, tmp_path: Path) -> None:
         family = descendants(demo.process.pid)
         assert {"mongod", "postgres"} <= {name_of(pid) for pid in family}
         assert_ended("demo", times, *interrupt(demo.process, times))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as begun:
-        yield begun
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:

@@ -37,17 +37,11 @@ SILENT_MS = 20_000
 SAYS = r"the write pause would exceed its limit of 8 s \(cutover\.max_pause\)"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True, parameters={"enableTestCommands": "1"}) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
     """Yield a scene whose sessions wait for a lock without a limit."""
     dsn = make_conninfo(scheduler_dsn, options="-c lock_timeout=0")
-    with scene(server, fresh_name(), dsn, tmp_path) as made:
+    with scene(auth_server, fresh_name(), dsn, tmp_path) as made:
         made.ready()
         made.settings = with_cutover(made.settings, max_pause=LIMIT)
         yield made

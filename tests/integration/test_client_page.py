@@ -202,25 +202,19 @@ def test_a_thread_that_finds_no_free_connection_is_told_how_many_there_are(appli
 # MongoDB
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as server:
-        yield server
-
-
-def test_with_the_role_that_the_page_names_every_method_works_on_mongodb(guarded: MongoServer) -> None:
+def test_with_the_role_that_the_page_names_every_method_works_on_mongodb(auth_server: MongoServer) -> None:
     [block] = blocks("Rights of the database's user", "js")
     found = re.fullmatch(r'db\.getSiblingDB\("admin"\)\.runCommand\((\{.*\})\)\n', block)
     assert found
     command = json.loads(found[1])
     [role] = command["roles"]
     assert role["role"] == "readWrite"
-    with MongoClient[Any](guarded.uri) as client:
+    with MongoClient[Any](auth_server.uri) as client:
         client.admin.command(command)
         client.admin.command("createUser", "reader", pwd="secret", roles=[{"role": "read", "db": role["db"]}])
 
     def settings(user: str) -> Settings:
-        uri = f"mongodb://{user}:secret@127.0.0.1:{guarded.port}/?replicaSet=rs0&authSource=admin"
+        uri = f"mongodb://{user}:secret@127.0.0.1:{auth_server.port}/?replicaSet=rs0&authSource=admin"
         return load_settings({"mongo": {"uri": uri, "database": role["db"]}} | QUICK, {})
 
     with open_store(settings(USER)) as store:

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -276,17 +276,11 @@ def test_a_refused_copy_calls_no_hook_and_a_failed_one_both(
     assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 1
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-def test_the_load_of_mongodb_needs_a_right_that_the_refusal_names(server: MongoServer) -> None:
+def test_the_load_of_mongodb_needs_a_right_that_the_refusal_names(auth_server: MongoServer) -> None:
     name = fresh_name()
-    with MongoClient[dict[str, Any]](server.uri) as client:
+    with MongoClient[dict[str, Any]](auth_server.uri) as client:
         client.admin.command("createUser", name, pwd="secret", roles=[{"role": "read", "db": name}])
-        uri = f"mongodb://{name}:secret@127.0.0.1:{server.port}/?authSource=admin&replicaSet=rs0"
+        uri = f"mongodb://{name}:secret@127.0.0.1:{auth_server.port}/?authSource=admin&replicaSet=rs0"
         settings = Settings(mongo=MongoSettings(uri=uri, database=name))
         with closing(SourceSessions(settings)) as sessions:
             for measure, setting in ((source_load, "max_source_load"), (replication_lag, "max_replication_lag")):
@@ -326,9 +320,12 @@ def test_the_load_of_postgresql_is_its_active_sessions(scheduler_dsn: str) -> No
 
 
 def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
-    server: MongoServer, scheduler_dsn: str, listening: Callable[[Listener], None], capsys: pytest.CaptureFixture[str]
+    auth_server: MongoServer,
+    scheduler_dsn: str,
+    listening: Callable[[Listener], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with own_scene(server, scheduler_dsn) as scene:
+    with own_scene(auth_server, scheduler_dsn) as scene:
         points: list[str] = []
 
         def interrupt(point: str) -> None:
@@ -374,8 +371,8 @@ def test_a_postponed_cutover_stops_no_writer_and_continues_when_it_is_allowed(
         assert "waiting: the cutover is postponed by anna since " in capsys.readouterr().err
 
 
-def test_hooks_of_a_cutover_and_a_rollback(server: MongoServer, scheduler_dsn: str) -> None:
-    with own_scene(server, scheduler_dsn) as scene:
+def test_hooks_of_a_cutover_and_a_rollback(auth_server: MongoServer, scheduler_dsn: str) -> None:
+    with own_scene(auth_server, scheduler_dsn) as scene:
         told = scene.folder / "told"
         tell = [sys.executable, "-c", TELL, str(told)]
         every = dict.fromkeys(hooks.POINTS, tell)

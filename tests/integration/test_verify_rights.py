@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from migrator.config import MongoSettings, PostgresSettings, Settings
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
-from tests.conftest import fresh_name
+from tests.conftest import as_new, fresh_name
 from tests.copying import run, run_of, settings_for, write_config
 
 UNVERIFIED = 4
@@ -31,12 +31,13 @@ class Place(NamedTuple):
 
 
 @pytest.fixture
-def guarded() -> Iterator[MongoServer]:
+def guarded(auth_server: MongoServer) -> Iterator[MongoServer]:
     """MongoDB with authentication, with a user that has the role read on one database."""
-    with MongoServer(auth=True, fast=True) as server, MongoClient[Any](server.uri) as client:
+    with MongoClient[Any](auth_server.uri) as client:
         client["guarded"]["runs"].insert_one(run_of(_id="r1"))
         client.admin.command("createUser", "reader", pwd=PASSWORD, roles=[{"role": "read", "db": "guarded"}])
-        yield server
+        yield auth_server
+        as_new(auth_server)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,26 +16,11 @@ from migrator.cutover.journal import Journal, latest
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.store import open_scheduler_store
-from migrator.testing.servers.mongo import MongoServer
-from tests.conftest import fresh_name
 from tests.copying import kill, start
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene
 from tests.store_postgres import schedule
 
 WAITS = "waiting: the reverse sync begins when the cutover has backed MongoDB up"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def dump(scene: Scene) -> dict[str, tuple[int, str]]:

@@ -32,17 +32,11 @@ HOUR = 3_600.0
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def shared(server: MongoServer, clusters: Clusters) -> Iterator[Scene]:
+def shared(auth_server: MongoServer, clusters: Clusters) -> Iterator[Scene]:
     """One for all tests that end as they began: nothing was switched."""
     cluster = clusters.get(NEWEST)
     dsn = cluster.scheduler()
-    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder) as made:
+    with ordinary_folder() as folder, scene(auth_server, fresh_name(), dsn, folder) as made:
         hand_over(made.config)
         made.settings = with_cutover(
             made.settings, max_lag=timedelta(minutes=10)
@@ -214,7 +208,7 @@ def test_a_writer_that_ignores_the_fence(ready: Scene) -> None:
         admin.command("dropRole", name)
 
 
-def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_path: Path) -> None:
+def test_a_target_that_takes_no_writes(auth_server: MongoServer, ready: Scene, tmp_path: Path) -> None:
     name = sql.Identifier(ready.dsn.rpartition("/")[2])
     with psycopg.connect(ready.dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
@@ -225,7 +219,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
     with PostgresServer() as postgres:  # not a fast one: its log is not enough for a standby
         dsn = postgres.create_database("target")
         upgrade(dsn)
-        with scene(server, fresh_name(), dsn, tmp_path, user="other") as other:
+        with scene(auth_server, fresh_name(), dsn, tmp_path, user="other") as other:
             postgres.stop()
             (postgres._data / "standby.signal").touch()
             postgres.restart()

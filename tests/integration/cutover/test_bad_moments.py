@@ -1,7 +1,7 @@
 """Bad input met in the middle of a switch, or by a server of its own; each test has a scene of its own."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -31,12 +31,6 @@ from tests.ordinary_user import ordinary_user
 from tests.store_postgres import schedule, trigger
 
 USAGE = 2
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
 
 
 def fill_history(database: Database[Any], until: Callable[[], bool]) -> None:
@@ -81,11 +75,11 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
 
 @pytest.mark.proves("4-X6")
 def test_a_configuration_that_becomes_read_only_behind_the_return(
-    server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+    auth_server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody may write on either side until it is mended; then the same call finishes."""
     real = epoch.close_source
-    with own_scene(server, scheduler_dsn) as ready:
+    with own_scene(auth_server, scheduler_dsn) as ready:
 
         def locked(sessions: Sessions, number: int) -> None:
             real(sessions, number)
@@ -111,8 +105,8 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
         store.close()
 
 
-def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
-    with own_scene(server, scheduler_dsn) as ready:
+def test_two_switches_at_once(auth_server: MongoServer, scheduler_dsn: str) -> None:
+    with own_scene(auth_server, scheduler_dsn) as ready:
         before = (f"{fault_points.CUTOVER_PREFIX}fence.done", ready.folder)
         with held(ready.config, *before, command="cutover run") as first:
             status, out, said = run("cutover", "run", "--config", str(ready.config))
@@ -136,11 +130,11 @@ def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
 @pytest.mark.proves("4-X5")
 @pytest.mark.parametrize("ends", ["switched", "taken back"] if DEEP else ["switched"])
 def test_a_scheduler_that_is_logged_in_as_the_tools_own_user(
-    ends: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: str, auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fence lets that user through: the epoch stops the process, from before the fence on."""
     with (
-        scene(server, fresh_name(), scheduler_dsn, tmp_path, "its_own") as ready,
+        scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, "its_own") as ready,
         closing(open_scheduler_store(ready.settings)) as store,
     ):
         with store.session("a") as session:

@@ -57,16 +57,10 @@ POSTGRES = (
 SERVER = "SELECT 'role ' || rolname FROM pg_roles UNION ALL SELECT 'database ' || datname FROM pg_database"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def made(server: MongoServer, postgres_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+def made(auth_server: MongoServer, postgres_dsn: str, tmp_path: Path) -> Iterator[Scene]:
     """Nothing was done yet: not even the schema is there."""
-    with scene(server, fresh_name(), postgres_dsn, tmp_path) as found:
+    with scene(auth_server, fresh_name(), postgres_dsn, tmp_path) as found:
         yield found
 
 
@@ -280,11 +274,11 @@ def test_a_table_that_a_transaction_uses_is_not_waited_for_without_end(
     assert tail_indexes(made) == 0
 
 
-def test_retention_waits_until_the_cutover_is_finished(server: MongoServer, scheduler_dsn: str) -> None:
+def test_retention_waits_until_the_cutover_is_finished(auth_server: MongoServer, scheduler_dsn: str) -> None:
     """What it removes in the window would be removed from MongoDB too, and a rollback could not bring it back."""
     asked = ["scheduler", "retention", "--keep", "0", "--age", "0s"]
     why = "a rollback is still possible, and the reverse sync would remove them from MongoDB too"
-    with own_scene(server, scheduler_dsn) as ready:
+    with own_scene(auth_server, scheduler_dsn) as ready:
         ready.switch()
         before = ready.database["runs"].count_documents({})
         assert before > 0

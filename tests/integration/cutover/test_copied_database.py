@@ -38,17 +38,11 @@ SHORT = (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(request: pytest.FixtureRequest, server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+def ready(request: pytest.FixtureRequest, auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
     with (
         ordinary_folder() as folder,
-        scene(server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
+        scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
     ):
         made.config.write_text(made.config.read_text() + SHORT)
         hand_over(made.config)

@@ -1,7 +1,6 @@
 """The switch as a whole, and the way back, on a server that asks for passwords."""
 
 import tomllib
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -53,19 +52,6 @@ from tests.integration.test_reading_commands import Pair
 from tests.scheduler_processes import until
 from tests.store_postgres import schedule
 from tests.unit.report.test_signing import pair
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def recorded(scene: Scene, cutover: UUID) -> list[tuple[str, str, bool]]:
@@ -251,10 +237,10 @@ def worked(store: Store, count: int, state: str) -> None:
 
 @pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2", "5-R1")
 def test_the_day_of_another_environment_is_watched_to_its_end(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "profile_of", lambda _: COMPARABLE)
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as staging:
         staging.config.write_text(
             f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability = '0s'\n"
             "slot_tolerance = '1ms'\n"

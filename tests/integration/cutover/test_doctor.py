@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,10 @@ TARGET = ("connection", "target", "schema", "cutover", "roles", "writes", "write
 NOWHERE = "postgresql://nobody:x@127.0.0.1:1/nothing"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def settings(server: MongoServer, scheduler_dsn: str, mongo_database: Database[Any]) -> Settings:
+def settings(auth_server: MongoServer, scheduler_dsn: str, mongo_database: Database[Any]) -> Settings:
     found = settings_for(mongo_database, scheduler_dsn)
-    return msgspec.structs.replace(found, mongo=MongoSettings(uri=server.uri, database="scheduler"))
+    return msgspec.structs.replace(found, mongo=MongoSettings(uri=auth_server.uri, database="scheduler"))
 
 
 def found(settings: Settings, clock: Callable[[], float] = time.time) -> dict[str, tuple[bool | None, str]]:
@@ -99,11 +93,11 @@ def test_a_source_that_asks_nobody_and_is_no_replica_set(settings: Settings) -> 
     assert one["history"][0] is None
 
 
-def test_rights_that_are_missing(server: MongoServer, settings: Settings) -> None:
+def test_rights_that_are_missing(auth_server: MongoServer, settings: Settings) -> None:
     name = fresh_name()
-    with MongoClient[dict[str, Any]](server.uri) as client:
+    with MongoClient[dict[str, Any]](auth_server.uri) as client:
         client.admin.command("createUser", name, pwd="x", roles=[{"role": "read", "db": "elsewhere"}])
-        uri = f"mongodb://{name}:x@127.0.0.1:{server.port}/?authSource=admin&replicaSet=rs0"
+        uri = f"mongodb://{name}:x@127.0.0.1:{auth_server.port}/?authSource=admin&replicaSet=rs0"
         one = found(msgspec.structs.replace(settings, mongo=MongoSettings(uri=uri, database="scheduler")))
         client.admin.command("dropUser", name)
     assert one["read"][0] is False

@@ -35,15 +35,9 @@ PASSES = "passes"
 """A user whom the fence does not stop."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True, parameters={"enableTestCommands": "1"}) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as made:
         admin = made.database.client.admin
         admin.command("createUser", PASSES, pwd="secret", roles=["root"])
         settings = msgspec.structs.replace(made.settings.cutover, tolerated_writers=[f"{PASSES}@admin"])

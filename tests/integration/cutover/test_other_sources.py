@@ -38,17 +38,11 @@ SECOND: Final = timedelta(seconds=1)
 Document = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(request: pytest.FixtureRequest, server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+def ready(request: pytest.FixtureRequest, auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
     with (
         ordinary_folder() as folder,
-        scene(server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
+        scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
     ):
         hand_over(made.config)
         made.ready()

@@ -137,16 +137,10 @@ def test_what_is_said_of_them() -> None:
     assert overdue.describe(1_200, "skip").startswith("1,200 triggers are overdue; each continues with its next slot")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 def test_the_number_is_printed_before_anything_happens_and_the_switch_does_as_was_said(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as ready:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as ready:
         late_in_mongo(ready)
         ready.ready()
         status, out, said = run("cutover", "plan", "--config", str(ready.config))
@@ -186,10 +180,10 @@ def with_policy(found: Settings, policy: str) -> Settings:
 
 
 def test_a_document_that_states_the_first_instant_does_not_trap_the_cutover(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     """What .NET writes for "none" is a date that every part of the cutover computes with."""
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "dotnet", "agenda") as ready:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, "dotnet", "agenda") as ready:
         jobs = ready.database["agendaJobs"]
         shape = jobs.find_one({"repeatInterval": {"$type": "string"}, "disabled": {"$ne": True}})
         assert shape is not None
@@ -209,9 +203,9 @@ def test_a_document_that_states_the_first_instant_does_not_trap_the_cutover(
 
 
 def test_a_fire_that_cannot_be_computed_is_named_before_the_fence(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "traps") as ready:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, "traps") as ready:
         late_in_mongo(ready)
         ready.ready()
         passed, words = gate(ready.settings, ready.conditions, "overdue triggers")

@@ -126,12 +126,6 @@ LIBRARIES: Final[Mapping[str, Library]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 def documents_of(library: Library) -> list[Document]:
     """Return a document for each change, and one that is not changed."""
     names = client_changes.of_documents(library.dialect, library.zone)
@@ -155,7 +149,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture
 def ready(
-    library: Library, server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+    library: Library, auth_server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     def insert(database: Any) -> None:  # noqa: ANN401 - pymongo's
         database[library.collection].insert_many(documents_of(library))
@@ -163,7 +157,7 @@ def ready(
     monkeypatch.setitem(cutting_over.DOCUMENTS, library.profile, insert)
     with (
         ordinary_folder() as folder,
-        scene(server, fresh_name(), scheduler_dsn, folder, "other", profile=library.profile) as made,
+        scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=library.profile) as made,
     ):
         hand_over(made.config)
         made.ready()
@@ -253,7 +247,7 @@ def _fires(trigger: Document) -> tuple[tuple[datetime, ...], ...] | None:
 
 
 def test_the_library_loads_every_document_and_runs_what_it_can_state(
-    ready: Scene, library: Library, request: pytest.FixtureRequest, server: MongoServer
+    ready: Scene, library: Library, request: pytest.FixtureRequest, auth_server: MongoServer
 ) -> None:
     collection = ready.database[library.collection]
     before = {str(one["_id"]): one for one in collection.find()}
@@ -271,7 +265,7 @@ def test_the_library_loads_every_document_and_runs_what_it_can_state(
     assert [row.label for row in absent.values() if str(row.id) not in exported] == [], "it is nowhere"
     assert after.keys() - rows.keys() == set(), "documents of schedules that were deleted"
 
-    loaded = loaded_by(request.node.callspec.params["library"], server, library, after)
+    loaded = loaded_by(request.node.callspec.params["library"], auth_server, library, after)
     assert loaded.keys() == after.keys()
     assert min(sum(one.ran for one in loaded.values()), len(named)) > 10, "both kinds are tried"
     faults = [
@@ -292,15 +286,17 @@ def test_the_library_loads_every_document_and_runs_what_it_can_state(
     assert is_clean(check_and_record(ready.settings))
 
 
-def loaded_by(name: str, server: MongoServer, library: Library, after: Mapping[str, Document]) -> dict[str, Loaded]:
+def loaded_by(
+    name: str, auth_server: MongoServer, library: Library, after: Mapping[str, Document]
+) -> dict[str, Loaded]:
     """Return what the library makes of a copy of the documents: it changes them."""
     if name == "acme":
         return acme_application.load(after.values(), INSTANTS)
     copy = fresh_name()
-    with MongoClient[Document](server.uri) as client:
+    with MongoClient[Document](auth_server.uri) as client:
         client[copy][library.collection].insert_many(after.values())
         try:
-            return load(name, server.uri, copy, library.collection, INSTANTS)
+            return load(name, auth_server.uri, copy, library.collection, INSTANTS)
         finally:
             client.drop_database(copy)
 

@@ -1,7 +1,6 @@
 """What a switch refuses, and what it survives, with nothing lost."""
 
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -28,24 +27,9 @@ from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema.decisions import Approval
 from migrator.store import open_scheduler_store
-from migrator.testing.servers.mongo import MongoServer
 from migrator.values import remainder
-from tests.conftest import fresh_name
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene
 from tests.store_postgres import schedule
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def assert_as_before(scene: Scene) -> None:

@@ -2,10 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import psycopg
@@ -18,25 +16,10 @@ from migrator.cutover import parallel
 from migrator.cutover.gates import GateOptions
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.pipeline.sessions import Sessions, close_cached
-from migrator.testing.servers.mongo import MongoServer
-from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.copying import run_of
-from tests.cutting_over import Scene, gate, scene, with_cutover
+from tests.cutting_over import Scene, gate, with_cutover
 from tests.integration.tail.test_live_parity import following, writing
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def call(scene: Scene, command: str) -> tuple[int, str]:

@@ -1,34 +1,15 @@
 """What the tail does after a cutover: it carries back, and ends well when the cutover is finished."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
-import pytest
 
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, outbox
 from migrator.pipeline.sessions import close_cached
 from migrator.schema.decisions import Approval
-from migrator.testing.servers.mongo import MongoServer
-from tests.conftest import fresh_name
 from tests.copying import kill, run, start
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import Scene
 
 ENDED = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed\n"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
 
 
 def test_it_ends_with_0_when_the_cutover_is_finished(ready: Scene) -> None:

@@ -43,17 +43,11 @@ BY_WHOM: Final = ("lastModifiedBy", "date_changed")
 TENANTS: Final = {"acme": "north"}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(request: pytest.FixtureRequest, server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+def ready(request: pytest.FixtureRequest, auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
     with (
         ordinary_folder() as folder,
-        scene(server, fresh_name(), scheduler_dsn, folder, "keeping", profile=request.param) as made,
+        scene(auth_server, fresh_name(), scheduler_dsn, folder, "keeping", profile=request.param) as made,
     ):
         hand_over(made.config)
         made.ready()
@@ -270,7 +264,7 @@ def test_rows_that_nothing_carries_are_told_while_the_window_is_open(ready: Scen
 
 
 def test_a_source_without_a_field_of_its_own_for_disabled_pauses(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     """No field holds ``schedules.enabled``, so the word for a paused schedule stops the document."""
     mapping = tmp_path / "stateful.toml"
@@ -278,7 +272,7 @@ def test_a_source_without_a_field_of_its_own_for_disabled_pauses(
     text = ACME.read_text(encoding="utf-8")
     assert field in text
     mapping.write_text(text.replace(field, "").replace('name = "acme"', 'name = "stateful"'), encoding="utf-8")
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, "stateful", profile=str(mapping)) as made:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, "stateful", profile=str(mapping)) as made:
         made.ready()
         made.switch()
         before = documents(made)

@@ -36,16 +36,10 @@ MOST: Final = 8
 """Messages that are followed one after the other; more would be a circle."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def day(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+def day(auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
     """Some schedules of the old application; nothing was copied yet."""
-    with ordinary_folder() as folder, scene(server, fresh_name(), scheduler_dsn, folder, "remedies") as made:
+    with ordinary_folder() as folder, scene(auth_server, fresh_name(), scheduler_dsn, folder, "remedies") as made:
         hand_over(made.config)
         with made.foreign() as old:
             old.schedules.insert_many([of_the_old_application(f"s{number}") for number in range(4)])

@@ -66,15 +66,9 @@ OLD: Final = (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @contextmanager
-def old_application(server: MongoServer, dsn: str) -> Iterator[Scene]:
-    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "rounds") as made:
+def old_application(auth_server: MongoServer, dsn: str) -> Iterator[Scene]:
+    with ordinary_folder() as folder, scene(auth_server, fresh_name(), dsn, folder, "rounds") as made:
         hand_over(made.config)
         with made.foreign() as old:
             old.schedules.insert_many([dict(one) for one in OLD])
@@ -82,15 +76,15 @@ def old_application(server: MongoServer, dsn: str) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
-    with old_application(server, scheduler_dsn) as made:
+def ready(auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+    with old_application(auth_server, scheduler_dsn) as made:
         yield made
 
 
 @pytest.fixture
-def ready_on_any(server: MongoServer, any_scheduler_dsn: str) -> Iterator[Scene]:
+def ready_on_any(auth_server: MongoServer, any_scheduler_dsn: str) -> Iterator[Scene]:
     """Every PostgreSQL that the tool accepts as a target and that can be started here."""
-    with old_application(server, any_scheduler_dsn) as made:
+    with old_application(auth_server, any_scheduler_dsn) as made:
         yield made
 
 

@@ -104,12 +104,6 @@ def started(site: Scene, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]
         process.wait()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 def every_second(site: Scene) -> None:
     """Make a schedule that fires every second."""
     with closing(open_scheduler_store(site.settings)) as store, store.session("a") as session:
@@ -141,8 +135,8 @@ def leader(site: Scene) -> tuple[str, int] | None:
 
 
 @pytest.mark.proves("3-O1", "4-X2", "4-X4")
-def test_the_day_as_the_runbook_has_it(server: MongoServer, postgres_dsn: str, tmp_path: Path) -> None:
-    with scene(server, fresh_name(), postgres_dsn, tmp_path) as site:
+def test_the_day_as_the_runbook_has_it(auth_server: MongoServer, postgres_dsn: str, tmp_path: Path) -> None:
+    with scene(auth_server, fresh_name(), postgres_dsn, tmp_path) as site:
         site.config.write_text(site.config.read_text() + SCHEDULER)
         site.settings = load_settings(str(site.config))
         day = Day(site)

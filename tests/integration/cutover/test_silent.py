@@ -28,15 +28,9 @@ from tests.stellaops_documents import fresh
 ALIVE: dict[str, Any] = {"deletedAt": ..., "deletedBy": ...}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Any) -> Iterator[Scene]:  # noqa: ANN401 - a path
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Any) -> Iterator[Scene]:  # noqa: ANN401 - a path
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as made:
         made.database.schedules.insert_many([fresh("schedules", _id=f"s{n}", name=f"s{n}", **ALIVE) for n in range(3)])
         made.ready()
         yield made

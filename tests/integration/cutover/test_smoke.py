@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,23 +12,8 @@ from migrator import fault_points
 from migrator.cutover import outbox
 from migrator.cutover.smoke import SmokeError, smoke
 from migrator.store.queue import SCRATCH
-from migrator.testing.servers.mongo import MongoServer
-from tests.conftest import fresh_name
 from tests.copying import contents
-from tests.cutting_over import Scene, scene
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
-@pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
-        made.ready()
-        yield made
+from tests.cutting_over import Scene
 
 
 def test_rows_of_scratch_tenants_are_not_noted_for_the_reverse_sync(

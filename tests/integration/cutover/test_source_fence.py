@@ -25,15 +25,9 @@ WRITES: dict[str, Callable[[Database[Any]], object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def source(server: MongoServer) -> Iterator[Database[Any]]:
-    with MongoClient[dict[str, Any]](server.uri) as client:
+def source(auth_server: MongoServer) -> Iterator[Database[Any]]:
+    with MongoClient[dict[str, Any]](auth_server.uri) as client:
         database = client["scheduler"]
         database.runs.insert_one({"_id": "r1", "n": 0})
         for name, roles in (
@@ -51,11 +45,11 @@ def source(server: MongoServer) -> Iterator[Database[Any]]:
 
 
 @pytest.fixture
-def foreign(server: MongoServer, source: Database[Any]) -> Iterator[Callable[[str], Database[Any]]]:
+def foreign(auth_server: MongoServer, source: Database[Any]) -> Iterator[Callable[[str], Database[Any]]]:
     clients = []
 
     def connect(user: str) -> Database[Any]:
-        uri = f"mongodb://{user}:secret@127.0.0.1:{server.port}/?authSource=admin&replicaSet={server.replica_set}"
+        uri = f"mongodb://{user}:secret@127.0.0.1:{auth_server.port}/?authSource=admin&replicaSet={auth_server.replica_set}"
         clients.append(MongoClient[dict[str, Any]](uri))
         return clients[-1][source.name]
 

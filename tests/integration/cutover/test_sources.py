@@ -27,18 +27,12 @@ WORDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def wordless(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+def wordless(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
     """A source whose mapping has no word for a run that took too long."""
     mapping = tmp_path / "wordless.toml"
     mapping.write_text(ACME.read_text(encoding="utf-8").replace('timeout = "failed", ', ""), encoding="utf-8")
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=str(mapping)) as made:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, profile=str(mapping)) as made:
         made.ready()
         yield made
 
@@ -78,10 +72,10 @@ def test_a_cutover_of_a_shipped_source_can_be_rolled_back(name: str) -> None:
 
 @pytest.mark.parametrize("profile", ["celerybeat"])
 def test_a_parallel_run_that_cannot_be_compared_is_refused(
-    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    profile: str, auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:
     assert comparable_in_parallel() == ("stellaops", "agenda", "apscheduler", "jobrunr")
-    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as one:
+    with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as one:
         before = state(one)
         status, out, said = run("cutover", "parallel", "--who", "op", "--reason", "both", "--config", str(one.config))
         assert (status, out) == (USAGE, "")

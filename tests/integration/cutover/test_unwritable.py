@@ -28,17 +28,11 @@ OWN = {"cron": "15 4 * * mon", "dialect": "celery", "timezone": "Europe/Vienna"}
 ELSEWHERE = OWN | {"timezone": "Asia/Tokyo"}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MongoServer]:
-    with MongoServer(auth=True, fast=True) as started:
-        yield started
-
-
 @pytest.fixture
-def ready(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
+def ready(auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
     with (
         ordinary_folder() as folder,
-        scene(server, fresh_name(), scheduler_dsn, folder, "unwritable", profile="celerybeat") as made,
+        scene(auth_server, fresh_name(), scheduler_dsn, folder, "unwritable", profile="celerybeat") as made,
     ):
         hand_over(made.config)
         made.ready()
