@@ -14,7 +14,7 @@ from migrator.records import ExecutionLog, Run, Schedule, WorkerRecord
 from migrator.sources.agenda import jobs, logs, workers, write_back
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
-from migrator.sources.mapping.language import Converter, Field, Mapped, SourceMapping
+from migrator.sources.mapping.language import Field, Mapped, SourceMapping
 from migrator.sources.profile import Closing, NextFire, Reference
 from migrator.sources.shapes import Int32
 
@@ -27,12 +27,12 @@ LOGS = "agenda_logs"
 _NUMBER = int | float
 
 
-def _derived(converter: Converter, *paths: str, shape: Any = None) -> tuple[Field, ...]:  # noqa: ANN401 - an annotation
+def _derived(converter: str, *paths: str, shape: Any = None) -> tuple[Field, ...]:  # noqa: ANN401 - an annotation
     """Return fields of one type, from several of which columns follow."""
     return tuple(Field(path=path, converter=converter, shape=shape) for path in paths)
 
 
-def _context(path: str, converter: Converter = "text", shape: Any = None) -> Field:  # noqa: ANN401 - an annotation
+def _context(path: str, converter: str = "text", shape: Any = None) -> Field:  # noqa: ANN401 - an annotation
     """Return a field that has no column of its own: the context of the line holds it under its own name."""
     return Field(path=path, columns=(f"execution_logs.context.{path}",), converter=converter, shape=shape)
 

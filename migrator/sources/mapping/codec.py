@@ -21,10 +21,10 @@ from migrator.records import Record, Trigger, attach_extra, remainder_of
 from migrator.sources import aggregates
 from migrator.sources.mapping import compiled, converters, native_plan, tables
 from migrator.sources.mapping.compiled import NULL
-from migrator.sources.mapping.converters import Reader, Writer, value_at
+from migrator.sources.mapping.converters.base import Reader, Writer, value_at
+from migrator.sources.mapping.converters.numbers import none_of
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
-from migrator.sources.mapping.measures import measures_of
-from migrator.sources.mapping.table_measures import tenant_sql
+from migrator.sources.mapping.measures import measures_of, tenant_sql
 from migrator.sources.profile import (
     MONGODB,
     POSTGRESQL,
@@ -39,7 +39,7 @@ from migrator.sources.profile import (
     Rows,
     Skipped,
 )
-from migrator.sources.shapes import Shape, paths_of_type, read, text
+from migrator.sources.shapes import Shape, paths_of_type, read
 from migrator.sources.tenants import BLANK, first_said, tenant_of
 from migrator.values import document as documents
 from migrator.values import identity, jsonb, times
@@ -286,7 +286,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
     if field.columns[0] == "locks.key":
         return _resource
     is_local = field.local and field.converter == "time"
-    none = NULL if field.nulls else converters.none_of(field)
+    none = NULL if field.nulls else none_of(field)
     if not is_local and none is None:
         return None
     record = constraints.RECORDS[table]
@@ -471,9 +471,9 @@ class Codec:
 
     def reader(self, field: Field, column: str) -> Reader | None:
         """Return the function that reads a field for a column; the value as it is if there is none."""
-        if field.converter == "reference":
-            return _reference_reader(self._mapping, field, column)
-        return converters.reader(field, column)
+        table = tables.TARGETS.get(tables.split(column)[1], "")
+        keeps_uuid = field.collection != "" and self.keeps_uuids(table, field.collection)
+        return converters.reader(field, column, keeps_uuid=keeps_uuid)
 
     def learner(self, field: Field, context: Context) -> Callable[[bytes], native_plan.Learned]:
         """Return the function that reads and writes a value of a field for the native codec (``native_plan.Step``).
@@ -732,7 +732,7 @@ def _known(mapped: Mapped) -> Iterator[str]:
     for field in mapped.every:
         for path in (field.path, *field.also):
             yield from _beginnings(path)
-            yield from (f"{path}.{name}" for name in converters.inner_paths(field))
+            yield from (f"{path}.{name}" for name in field.inner_paths)
             if field.converter == "texts":
                 yield f"{path}[]"
             if field.shape is not None:
@@ -762,31 +762,6 @@ def _first_feeding(mapping: SourceMapping, table: str) -> str:
 
     first = next((name for name, fed in shapes() if fed[:1] == (table,)), None)
     return next((name for name, fed in shapes() if table in fed), "") if first is None else first
-
-
-def _reference_reader(mapping: SourceMapping, field: Field, column: str) -> Reader:
-    """Return the function from a reference to the id of the row that is referred to."""
-    table, collection, path = tables.TARGETS[tables.split(column)[1]], field.collection, field.path
-    keep_uuid = _first_feeding(mapping, table) == collection
-
-    @lru_cache(maxsize=16_384)
-    def id_of(tenant: str, value: str) -> Any:  # noqa: ANN401 - a UUID
-        return identity.row_id(table, tenant, collection, identity.source_id(value), keep_uuid=keep_uuid)
-
-    def read_text(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a UUID, or None
-        if type(value) is not str:
-            raise Rejected("wrong-type", path, "string" if field.shape is None else "text, not code")
-        named = text(value, path) if field.trim else value
-        return None if named is None else id_of(reading.tenant, named)
-
-    def read_any(value: Any, reading: Reading) -> Any:  # noqa: ANN401 - a UUID, or None
-        if type(value) is str:
-            return read_text(value, reading)
-        if isinstance(value, list):
-            raise Rejected("wrong-type", path, "the _id of a document")
-        return identity.row_id(table, reading.tenant, collection, identity.source_id(value), keep_uuid=keep_uuid)
-
-    return read_text if field.prefix else read_any
 
 
 def _getter(attribute: str) -> Callable[[Any], Any]:

@@ -18,11 +18,12 @@ from migrator import constraints, cron
 from migrator.config import nearest, parse_toml
 from migrator.errors import ConfigurationError
 from migrator.files import UnreadableError, read_text
-from migrator.sources.mapping import converters, tables
+from migrator.sources.mapping import tables
 from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.converters import CONVERTERS
+from migrator.sources.mapping.converters.columns import Column
 from migrator.sources.mapping.language import (
     Case,
-    Converter,
     Encoding,
     Field,
     Holds,
@@ -35,27 +36,6 @@ from migrator.sources.mapping.language import (
 from migrator.sources.profile import Profile
 
 Key = tuple[str, ...]
-
-OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "words": ("also", "words", "write_as", "type", "keep", "default", "written", "nulls"),
-    "time": ("also", "encoding", "type", "local", "nulls"),
-    "number": ("also", "type", "factor", "add", "clamp", "none", "default", "written", "nulls"),
-    "duration": ("also", "unit", "type", "none", "default", "written", "nulls"),
-    "period": ("number", "unit_from", "words", "type", "fixed"),
-    "flag": ("also", "default", "written", "nulls"),
-    "text": ("also", "trim", "default", "written", "nulls"),
-    "texts": ("also", "nulls"),
-    "json": ("also", "holds", "nulls"),
-    "json-text": ("also", "spaced", "nulls"),
-    "cron": ("also", "dialect", "local", "nulls"),
-    "cron-fields": ("members", "dialect", "local", "fixed"),
-    "zone": ("also", "default", "written", "nulls"),
-    "reference": ("also", "collection"),
-    "tenant": ("also",),
-    "version": ("expected", "nulls"),
-    "uuid": ("also", "nulls"),
-}
-"""Converter to the options that it takes besides ``to`` and ``as``."""
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "trim": (bool,),
@@ -86,16 +66,8 @@ _WHAT: Final[Mapping[str, str]] = {
     "fixed": "members and their texts",
 } | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls"), "true or false")
 """Option to what is expected of it."""
-_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "period": ("number", "unit_from"),
-    "cron-fields": ("members",),
-    "version": ("expected",),
-}
-"""Converter to the options that it cannot do without."""
 _LISTS: Final = ("also", "members")
-_NOT_OF_THE_ID: Final = ("tenant", "own-id", "reference", "version", "period", "cron-fields")
-
-_CONVERTERS: Final = tuple(one for one in get_args(Converter) if one != "column")
+_CONVERTERS: Final = tuple(name for name in CONVERTERS if name != Column.name)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
     "unit": get_args(Unit),
@@ -126,9 +98,6 @@ _ASSIGNMENT: Final = re.compile(
 """No character can be read as two parts of it, so that its time grows with the line alone."""
 _TOO_DEEP: Final = re.compile(rf"""(?:\.\s*+(?:"[^"]*+"|'[^']*+'|[A-Za-z0-9_-]++)\s*+){{{DEEPEST}}}""")
 _PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
-_DEFAULTS: Final[Mapping[str, type]] = {"text": str, "zone": str, "flag": bool} | dict.fromkeys(
-    ("number", "duration"), int
-)
 
 
 def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
@@ -422,19 +391,20 @@ class _Reading:
             self._wrong(key, f"{where}unknown converter {named}{nearest(str(named), _CONVERTERS)}")
         if len(self.mistakes) > before:
             return None
-        if (named in ("tenant", "own-id")) == bool(columns):
+        if bool(CONVERTERS[named].column_types) != bool(columns):
             expected = (
                 f"{where}the converter {named} fills no column" if columns else f'{where}expected to = "table.column"'
             )
             self._wrong(key, expected)
             return None
-        if path == "_id" and named in _NOT_OF_THE_ID:
+        converter = CONVERTERS[named]
+        if path == "_id" and converter.place == "fields":
             self._wrong(key, f"{where}the _id is always the source id: the converter {named} does not read it")
             return None
-        if path != "_id" and named in ("id-time", "id-text"):
+        if path != "_id" and converter.place == "_id":
             self._wrong(key, f"{where}the converter {named} reads the _id alone")
             return None
-        self._known_keys(key, options, ("to", "as", *OPTIONS.get(named, ())), where)
+        self._known_keys(key, options, ("to", "as", *converter.options), where)
         self._check_converter(named, columns, key, where)
         if len(self.mistakes) > before:
             return None
@@ -450,7 +420,7 @@ class _Reading:
                     key, f"{where}a member of {column.rpartition('.')[0]} is filled by the converter json alone"
                 )
                 continue
-            if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
+            if tables.type_of(column) not in CONVERTERS[named].column_types:
                 self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
             elif column in constraints.WORDS and named != "words":
                 self._wrong(key, f"{where}{column} holds one word of a list: expected the converter words")
@@ -489,7 +459,7 @@ class _Reading:
         return True
 
     def _with_options(
-        self, path: str, columns: tuple[str, ...], named: Converter, options: Mapping[str, Any], key: Key, where: str
+        self, path: str, columns: tuple[str, ...], named: str, options: Mapping[str, Any], key: Key, where: str
     ) -> Field:
         for option, choices in _CHOICES.items():
             if option in options and options[option] not in choices:
@@ -499,9 +469,8 @@ class _Reading:
         words = self._words(columns, named, options, key, where)
         write_as = self._write_as(columns, words, options.get("write_as", {}), key, where)
         default = options.get("default")
-        expected = _DEFAULTS.get(named)
-        if default is not None and expected is not None and type(default) is not expected:
-            self._wrong(key, f"{where}default: expected a value of the column ({tables.type_of(columns[0])})")
+        if default is not None and type(default) is not _python_type(columns[0]):
+            self._wrong(key, f"{where}default: expected a value of {columns[0]} ({tables.type_of(columns[0])})")
         elif type(default) is int and not _fits(columns[0], default):
             least, most = tables.bounds_of(columns[0])
             self._wrong(key, f"{where}default: expected a number from {least} to {most}")
@@ -537,7 +506,7 @@ class _Reading:
             self._wrong(key, f"{where}expected a path of at most {DEEPEST} members")
 
     def _check_types(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
-        for option in _NEEDED.get(named, ()):
+        for option in CONVERTERS[named].needed:
             if not options.get(option):
                 self._wrong(key, f"{where}{option}: expected {_WHAT[option]}")
         for option, kinds in _TYPES.items():
@@ -848,7 +817,13 @@ def _converter_of(column: str, options: Mapping[str, Any]) -> str:
     if name.endswith("_ms"):
         return "duration"
     kind = tables.type_of(column)
-    return next(one for one, kinds in converters.COLUMN_TYPES.items() if kind in kinds)
+    return next(name for name, converter in CONVERTERS.items() if kind in converter.column_types)
+
+
+def _python_type(column: str) -> type | None:
+    """Return the type of the values of a column that a mapping file may state; None: it states none."""
+    kind = tables.type_of(column)
+    return int if kind.startswith("int") else {"text": str, "bool": bool}.get(kind)
 
 
 def _fits(column: str, value: object) -> bool:

@@ -13,42 +13,6 @@ import msgspec
 
 from migrator.sources.profile import Context, Document, Measure, Note, Rows
 
-Converter: TypeAlias = Literal[
-    "text",
-    "words",
-    "time",
-    "number",
-    "flag",
-    "duration",
-    "period",
-    "texts",
-    "json",
-    "json-text",
-    "reference",
-    "cron",
-    "cron-fields",
-    "zone",
-    "tenant",
-    "id-time",
-    "id-text",
-    "own-id",
-    "uuid",
-    "version",
-    "column",
-]
-"""How the value of a field and the value of a column follow from each other.
-
-``text``, ``flag``, ``json``: the value as it is. ``texts``: a list of texts. ``words``: a word that stands for another,
-or for a number. ``time``: an instant in one of the encodings of ``Encoding``. ``number``: a whole number. ``duration``:
-a number in some unit, stored in milliseconds. ``period``: a document of a number and a unit, stored in milliseconds.
-``json-text``: a text that holds JSON. ``cron``: a cron line, which makes a trigger if its dialect can evaluate it.
-``cron-fields``: a document that holds the fields of a cron line. ``zone``: the name of a time zone. ``reference``: the
-``_id`` of a document of another collection. ``tenant``: the tenant. ``id-time``: the time in an ObjectId. ``id-text``:
-the ``_id`` as a text. ``own-id``: the ``_id`` once more. ``uuid``: a UUID, stored as text. ``version``: the version of
-the document's form. ``column`` (in Python alone): a value of the type of its column, as a store writes it that keeps
-its rows in MongoDB.
-"""
-
 Encoding: TypeAlias = Literal[
     "date", "iso", "iso-z", "seconds", "milliseconds", "microseconds", "milliseconds-text", "timestamptz", "timestamp"
 ]
@@ -80,7 +44,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     columns: tuple[str, ...] = ()
     """``table.column``, one or more; the first is the one that the field is written from. ``table.column.member``: a
     member of the object that a jsonb column holds; several fields share it."""
-    converter: Converter
+    converter: str
+    """The name of one of ``converters.CONVERTERS``."""
     also: tuple[str, ...] = ()
     """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
     words: Mapping[str, Any] = {}
@@ -155,6 +120,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``json``: member to the spellings of its words that are replaced (finding ``alias``)."""
     write: Callable[[Rows], Any] | None = None
     """What is written, from the rows; None is not written. Omitted: what the converter makes of the first column."""
+
+    @property
+    def inner_paths(self) -> tuple[str, ...]:
+        """The members of the field that its converter reads or writes."""
+        return (*filter(None, (self.number, self.unit_from)), *self.members, *self.fixed)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,21 +4,28 @@ The expressions follow from the same description as the codec, so they do not fi
 column. They find a value that was read or written wrongly.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from migrator import constraints
-from migrator.sources import aggregates
-from migrator.sources.mapping import tables
-from migrator.sources.mapping.language import MILLISECONDS, Case, Field, Mapped
-from migrator.sources.mapping.table_measures import source_sql
+from migrator.sources.mapping import sql, tables
+from migrator.sources.mapping.converters import CONVERTERS
+from migrator.sources.mapping.language import Case, Field, Mapped
 from migrator.sources.profile import Measure
+from migrator.sources.tenants import BLANK
 
-_OF_A_TRIGGER: Final = ("cron", "cron-fields", "zone")
-"""Converters of fields that a trigger may fail for."""
-_MICROSECONDS: Final[Mapping[str, int]] = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+
+def tenant_sql(fields: Iterable[Field]) -> str:
+    """Return the SQL of the tenant of a row of a source in PostgreSQL; empty if no field holds it."""
+    field = next((field for field in fields if field.converter == "tenant"), None)
+    if field is None:
+        return ""
+    texts = [f"({sql.value_at(path)})::text" for path in (field.path, *field.also)]
+    blank = sql.quoted(BLANK)
+    said = [f"CASE WHEN btrim({text}, {blank}) <> '' THEN {text} END" for text in texts]
+    return f"coalesce({', '.join(said)})"
 
 
 def measures_of(mapped: Mapped) -> Iterator[Measure]:
@@ -29,7 +36,11 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
     """
     owner = mapped.tables[0]
     conditional = {*mapped.present, *(mapped.tables[1:] if mapped.derive is not None else ())}
-    conditional |= {tables.split(field.columns[0])[0] for field in mapped.fields if field.converter in _OF_A_TRIGGER}
+    conditional |= {
+        tables.split(field.columns[0])[0]
+        for field in mapped.fields
+        if field.columns and CONVERTERS[field.converter].may_unmake
+    }
     for field in mapped.fields:
         if not field.columns:
             continue
@@ -49,67 +60,24 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
 
 
 def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa: ANN401 - a value of the column
-    table, column = tables.split(field.columns[0])
-    paths = [f"${path}" for path in (field.path, *field.also)]
-    source: Any = paths[0] if len(paths) == 1 else {"$ifNull": paths}
-    kind: Literal["group", "sum", "time"] = "sum"
-    sql = f"{column}::numeric"
-    match field.converter:
-        case "words":
-            given: dict[Any, Any] = dict(field.words)
-            if field.type is not None:
-                given = {int(old): new for old, new in given.items()}
-            renamed = {old: new for old, new in given.items() if old != new}
-            spelled = aggregates.words(source, renamed)
-            if tables.type_of(field.columns[0]) != "text":
-                expression = aggregates.number(spelled)
-            else:
-                kind, sql = "group", column
-                expression = aggregates.free_words(column, source, renamed).expression if field.keep else spelled
-        case "flag":
-            value = source if default is None else {"$ifNull": [source, default]}
-            expression = {"$switch": {"branches": _flag_branches(value), "default": None}}
-            kind, sql, default = "group", f"{column}::text", None
-        case "number":
-            expression = _number(field, source)
-        case "duration":
-            scaled = {"$multiply": [aggregates.number(source), MILLISECONDS[field.unit]]}
-            expression = {"$round": [scaled, 0]}
-        case "period":
-            expression = _period(field)
-        case "time" | "id-time":
-            kind, expression = "time", _milliseconds(field, source)
-            sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
-        case _:
-            return None
-    expression = _or_nothing(field, source, expression, default)
-    return Measure(field.path, kind, expression, _sql(sql, table, owner), source_sql(field, default))
-
-
-def _or_nothing(field: Field, source: Any, expression: Any, default: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
-    """Return the expression with what stands for none, and the default where the field holds nothing."""
+    paths = (field.path, *field.also)
+    mongo: list[Any] = [f"${path}" for path in paths]
+    value = mongo[0] if len(mongo) == 1 else {"$ifNull": mongo}
+    texts = [sql.value_at(path) for path in paths]
+    text = texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})"
     if field.none is not None:
-        expression = {"$cond": [{"$eq": [source, field.none]}, None, expression]}
-    if default is not None:
-        expression = {"$cond": [{"$eq": [{"$ifNull": [source, None]}, None]}, default, expression]}
-    return expression
-
-
-def _number(field: Field, source: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
-    found = aggregates.number(source)
-    if (field.factor, field.add) != (1, 0):
-        found = {"$add": [{"$multiply": [found, field.factor]}, field.add]}
-        found = {"$round": [found, 0]} if field.factor != 1 else found
-    if not field.clamp:
-        return found
-    least, most = tables.bounds_of(field.columns[0])
-    return {"$cond": [{"$isNumber": source}, {"$max": [least, {"$min": [most, found]}]}, None]}
-
-
-def _period(field: Field) -> Any:  # noqa: ANN401 - a MongoDB expression
-    number, unit = aggregates.number(f"${field.path}.{field.number}"), f"${field.path}.{field.unit_from}"
-    branches = [{"case": {"$eq": [unit, word]}, "then": MILLISECONDS[name]} for word, name in field.words.items()]
-    return {"$round": [{"$multiply": [number, {"$switch": {"branches": branches, "default": None}}]}, 0]}
+        text = f"nullif(({text})::numeric, {field.none})"
+    found = CONVERTERS[field.converter].aggregate(field, value, text, default)
+    if found is None:
+        return None
+    expression, source_sql = found.expression, "" if "_id" in paths else found.source_sql
+    if field.none is not None:
+        expression = {"$cond": [{"$eq": [value, field.none]}, None, expression]}
+    if default is not None and not found.has_default:
+        expression = {"$cond": [{"$eq": [{"$ifNull": [value, None]}, None]}, default, expression]}
+        source_sql = source_sql and f"coalesce({source_sql}, {sql.literal(default)})"
+    table = tables.split(field.columns[0])[0]
+    return Measure(field.path, found.kind, expression, _sql(found.sql, table, owner), source_sql)
 
 
 def _chosen(cases: Sequence[Case]) -> Any:  # noqa: ANN401 - a MongoDB expression
@@ -123,23 +91,6 @@ def _holds(case: Case) -> Any:  # noqa: ANN401 - a MongoDB expression
     if case.equals is not None:
         return {"$eq": [f"${case.field}", {"$literal": case.equals}]}
     return {"$ne": [{"$ifNull": [f"${case.field}", None]}, None]}
-
-
-def _flag_branches(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - MongoDB expressions
-    return [{"case": {"$eq": [value, flag]}, "then": str(flag).lower()} for flag in (True, False)]
-
-
-def _milliseconds(field: Field, source: str) -> Any:  # noqa: ANN401 - a MongoDB expression
-    """Return the expression of a time in whole milliseconds since 1970."""
-    if field.converter == "id-time":
-        return {"$cond": [{"$eq": [{"$type": source}, "objectId"]}, {"$toLong": {"$toDate": source}}, None]}
-    if field.encoding == "milliseconds-text":
-        other = aggregates.milliseconds(source)
-        return {"$convert": {"input": source, "to": "long", "onError": other, "onNull": None}}
-    if field.encoding in ("date", "iso", "iso-z", "timestamp", "timestamptz"):
-        return aggregates.milliseconds(source)
-    micros = {"$round": [{"$multiply": [aggregates.number(source), _MICROSECONDS[field.encoding]]}, 0]}
-    return {"$toLong": {"$trunc": [{"$divide": [micros, 1_000]}, 0]}}
 
 
 def _default_of(table: str, column: str) -> Any:  # noqa: ANN401 - a value of the column

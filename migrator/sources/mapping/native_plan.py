@@ -6,7 +6,8 @@ plan cannot say what must be said of every document has none: a function decides
 several tables.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid5
@@ -15,13 +16,13 @@ import bson
 import msgspec
 
 from migrator import native
-from migrator.constraints import LONGEST_KEY
 from migrator.records import Record
 from migrator.sources.mapping import converters, tables
-from migrator.sources.mapping.language import MILLISECONDS, Field
+from migrator.sources.mapping.converters.base import Unplannable
+from migrator.sources.mapping.converters.numbers import NUMBER_TYPES, none_of
+from migrator.sources.mapping.language import Field
 from migrator.sources.profile import Context, Note, Rejected
-from migrator.sources.shape_description import Description, IndescribableError, describe
-from migrator.sources.shapes import Int16, Int32, Int64
+from migrator.sources.shape_description import Description, IndescribableError
 from migrator.sources.tenants import tenant_of
 from migrator.values import copy_format, identity
 from migrator.values import document as documents
@@ -36,20 +37,23 @@ Chosen: TypeAlias = tuple[int, bytes | None, bytes]
 """Position of a step (-1: always), the value that its field holds (BSON type and bytes; None: any), and the cell."""
 
 NULL: Final = b"\x0a"
-_INT, _LONG, _DOUBLE = 0x10, 0x12, 0x01
-_NUMBER_TYPES: Final = {"int": _INT, "long": _LONG, "double": _DOUBLE}
-_WIDTHS: Final = {"int2": 2, "int4": 4, "int8": 8}
-_SIZED: Final[tuple[tuple[Any, int], ...]] = ((Int16, 15), (Int32, 31), (Int64, 63))
-_PER_SECOND: Final = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
-_EXACT: Final = 2**53
 _OWNER: Final = ("id", "tenant_id", "source", "source_id")
 """The first columns of a row."""
 _RUN: Final = ("trigger_id", "scheduled_at", "attempt", "started_at", "finished_at", "duration_ms")
 """The columns that complete a run."""
-
-
-class Unplannable(Exception):  # noqa: N818 - an answer, not a failure
-    """A plan cannot say what a field, or a collection, needs."""
+_OF_THE_ID: Final = frozenset({"path", "columns", "converter", "required", "finding"})
+"""The members of ``Field`` that are heeded at the ``_id``."""
+_OF_EVERY_FIELD: Final = _OF_THE_ID | {"also", "default", "written", "nulls"}
+"""Those that are heeded whatever the operation is. What is counted as a finding is for the Python codec."""
+_OF_A_VALUE: Final = frozenset(
+    {
+        *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
+        *("factor", "add", "clamp", "trim", "local", "dialect", "members", "number", "unit_from", "fixed", "holds"),
+        *("spaced", "expected", "collection", "prefix", "loose", "shared", "shape", "respelled"),
+        *("default", "written"),
+    }
+)
+"""Those that say nothing of a document without the field; the last two are looked at where a field is left out."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 0
     width: int = 0
     """Bytes of a number's cell."""
-    number: int = _INT
+    number: int = NUMBER_TYPES["int"]
     """BSON type in which a number is written."""
     sized: bool = False
     """A number that is a double is for the Python codec."""
@@ -172,19 +176,6 @@ class _Planner:
         self._id_columns = {"id-time": -1, "id-text": -1, "text": -1}
         self._places: dict[str, int] = {}
         """Path of a field to the position of its step."""
-        self._makers: Mapping[str, Callable[[Field], Step]] = {
-            "own-id": lambda field: self._of(field, "own-id"),
-            "tenant": lambda field: self._of(field, "tenant", required=True, learn=self._learn_tenant),
-            "reference": self._reference,
-            **dict.fromkeys(("text", "cron"), self._text),
-            **dict.fromkeys(("json", "jsonb"), self._json),
-            **dict.fromkeys(("number", "duration", "int2", "int4", "int8"), self._number),
-            **dict.fromkeys(("time", "timestamptz"), self._time),
-            **dict.fromkeys(("flag", "bool"), lambda field: self._of(field, "flag", shapes=(bool,))),
-            **dict.fromkeys(("texts", "text[]"), self._texts),
-            **dict.fromkeys(("words", "version", "zone", "period", "cron-fields", "column"), self._memo),
-        }
-        """Converter, or type of the column of the converter ``column``, to what makes the step."""
 
     def plan(self) -> NativePlan:
         """Return the plan."""
@@ -312,11 +303,11 @@ class _Planner:
             return None
 
     def _take_id(self, field: Field) -> None:
-        if field.converter not in self._id_columns or len(field.columns) != 1 or field.columns[0] in tables.INDEXED:
+        operation = converters.CONVERTERS[field.converter].operation(field)
+        if operation.name not in self._id_columns or len(field.columns) != 1 or field.columns[0] in tables.INDEXED:
             raise Unplannable("an _id that is read in another way")
-        if field.trim or field.shape is not None or field.default is not None or field.nulls:
-            raise Unplannable("an _id that is read in another way")
-        self._id_columns[field.converter] = self._positions[field.columns[0]]
+        _check_heeded(field, _OF_THE_ID)
+        self._id_columns[operation.name] = self._positions[field.columns[0]]
 
     def _choices(self) -> Iterator[tuple[int, tuple[Chosen, ...]]]:
         """Yield the columns that are chosen; a case for a field without a step is for the Python codec."""
@@ -344,8 +335,7 @@ class _Planner:
 
     def _leave_out(self, field: Field) -> None:
         """Leave out a field; raise if documents without it are not plain either."""
-        if field.write is not None or field.nulls or field.none is not None or field.required:
-            raise Unplannable(f"the field {field.path}, which every document has")
+        _check_heeded(field, _OF_A_VALUE)
         for column in field.columns:
             position = self._positions.get(".".join((tables.split(column)[0], tables.split(column)[1].split(".")[0])))
             cell = None if position is None else self._cells[position]
@@ -356,114 +346,47 @@ class _Planner:
         return None if field.default is None else copy_format.cell(tables.type_of(column), field.default)
 
     def _step(self, field: Field) -> Step:
-        if field.write is not None or any(map(tables.member_of, field.columns)) or field.local:
-            raise Unplannable("written, or read, by more than the field says")
-        kind = field.converter if field.converter != "column" or field.words else tables.type_of(field.columns[0])
-        make = self._makers.get(kind)
-        if make is None or (not field.columns and kind not in ("tenant", "own-id")):
-            raise Unplannable(f"no operation for {kind}")
-        return make(field)
-
-    def _of(self, field: Field, operation: str, *, shapes: tuple[Any, ...] = (), **options: Any) -> Step:  # noqa: ANN401 - of ``Step``
-        """Return the step of a field; ``shapes``: the shapes it may have, besides none."""
-        if shapes and field.shape is not None and field.shape not in (*shapes, *(one | None for one in shapes)):
+        converter = converters.CONVERTERS[field.converter]
+        if any(map(tables.member_of, field.columns)) or not (field.columns or field.converter in ("tenant", "own-id")):
+            raise Unplannable("a field that fills a part of a column, or none")
+        operation = converter.operation(field)
+        _check_heeded(field, _OF_EVERY_FIELD | operation.options | ({"shape"} if operation.shapes else set()))
+        if operation.shapes and field.shape not in (None, *operation.shapes, *(one | None for one in operation.shapes)):
             raise Unplannable("a shape of its own")
+        step = Step(key=field.path.rpartition(".")[2].encode(), operation=operation.name, **operation.step)
+        return msgspec.structs.replace(step, **self._common(field, step), **self._own(field, step))
+
+    def _common(self, field: Field, step: Step) -> dict[str, Any]:
+        """Return the members of a step that no operation says."""
         column, *others = (self._positions[column] for column in field.columns) if field.columns else (-1,)
         taken = {one.split(".")[0] for one in (*(other.path for other in self._mapped.every), *self._mapped.fixed)}
-        none = converters.none_of(field)
-        null_as = NULL if field.nulls else None if none is None else _value_of(none)
-        options.setdefault("required", field.required or any(path.split(".")[0] in taken for path in field.also))
-        default = self._default(field, field.columns[0]) if field.columns else None
-        return Step(
-            key=field.path.rpartition(".")[2].encode(),
-            operation=operation,
-            column=column,
-            others=tuple(others),
-            default=default,
-            written=field.written,
-            null_as=null_as,
-            **options,
-        )
+        none = none_of(field)
+        return {
+            "column": column,
+            "others": tuple(others),
+            "required": step.required or field.required or any(path.split(".")[0] in taken for path in field.also),
+            "default": self._default(field, field.columns[0]) if field.columns else None,
+            "written": field.written,
+            "null_as": NULL if field.nulls else None if none is None else _value_of(none),
+        }
 
-    def _longest(self, field: Field) -> int:
-        return LONGEST_KEY if any(column in tables.INDEXED for column in field.columns) else 0
-
-    def _text(self, field: Field) -> Step:
-        operation = "trimmed" if field.trim and field.converter != "column" else "text"
-        return self._of(field, operation, shapes=(str,), longest=self._longest(field))
-
-    def _texts(self, field: Field) -> Step:
-        longest = LONGEST_KEY if field.converter == "column" else self._longest(field)
-        return self._of(field, "texts", shapes=(list[str],), longest=longest)
-
-    def _json(self, field: Field) -> Step:
-        if field.default is not None or len(field.columns) > 1:
-            raise Unplannable("a default of JSON")
-        if field.holds is not None:
-            raise Unplannable("JSON that must be of one type")
-        shape = None
-        if field.respelled and field.shape is None:
-            raise Unplannable("words of a document without a shape")
-        if field.converter == "json" and field.shape is not None:
-            shape = describe(field.shape, field.respelled)
-            if self._mapped.derive_on is not None and field.path in self._mapped.derive_on.below_zero:
-                shape = _not_negative(shape)
-        return self._of(field, "json", shape=shape)
-
-    def _number(self, field: Field) -> Step:
-        column = field.columns[0]
-        if len(field.columns) > 1:
-            raise Unplannable("a number in several columns")
-        least, most = tables.bounds_of(column)
-        sized = field.converter == "column"
-        if field.converter == "number" and field.shape is not None:
-            bits = next((bits for kind, bits in _SIZED if field.shape in (kind, kind | None)), None)
-            if bits is None:
-                raise Unplannable("a number of another shape")
-            least, most, sized = max(least, -(2**bits)), min(most, 2**bits - 1), True
-        elif field.converter == "duration":
-            if MILLISECONDS[field.unit] != 1:
-                return self._memo(field)
-            least, most = max(least, -_EXACT), min(most, _EXACT)
-        elif field.converter == "number" and (field.factor, field.add) != (1, 0):
-            return self._memo(field)
-        return self._of(
-            field,
-            "number",
-            least=least,
-            most=most,
-            width=_WIDTHS[tables.type_of(column)],
-            number=_NUMBER_TYPES[field.type or "int"],
-            sized=sized,
-            none=field.none,
-        )
-
-    def _time(self, field: Field) -> Step:
-        if field.shape is not None and field.converter != "column":
-            raise Unplannable("a time of another shape")
-        encoding = "date" if field.converter == "column" else field.encoding
-        if encoding in ("date", "iso", "iso-z"):
-            return self._of(field, encoding)
-        if encoding not in _PER_SECOND:
-            raise Unplannable("a time in a text, or in a column")
-        number = _NUMBER_TYPES[field.type or ("double" if encoding == "seconds" else "long")]
-        return self._of(field, "epoch", per_second=_PER_SECOND[encoding], number=number)
-
-    def _reference(self, field: Field) -> Step:
-        """Return the step of a reference whose text follows from the id of the row; of others the text is remainder."""
-        _, name = tables.split(field.columns[0])
-        target = tables.TARGETS[name]
-        if not field.prefix or not self._codec.keeps_uuids(target, field.collection) or len(field.columns) > 1:
-            raise Unplannable("a reference that is not written")
-        if not identity.keeps_uuid(f"{field.prefix}{'0' * 32}"):
-            raise Unplannable("a reference whose id is not kept")
-        reference = -1 if field.loose else self._codec.reference_index(field)
-        return self._of(field, "reference", reference=reference, prefix=field.prefix.encode())
-
-    def _memo(self, field: Field) -> Step:
-        if len(field.columns) > 1:
-            raise Unplannable("words in several columns")
-        return self._of(field, "memo", learn=self._codec.learner(field, self._context))
+    def _own(self, field: Field, step: Step) -> dict[str, Any]:
+        """Return the members of a step that its operation leaves to what is around the field."""
+        if step.operation == "tenant":
+            return {"learn": self._learn_tenant}
+        if step.operation == "memo":
+            if len(field.columns) > 1:
+                raise Unplannable("words in several columns")
+            return {"learn": self._codec.learner(field, self._context)}
+        if step.operation == "reference":
+            target = tables.TARGETS[tables.split(field.columns[0])[1]]
+            if not self._codec.keeps_uuids(target, field.collection):
+                raise Unplannable("a reference whose id is not kept")
+            return {"reference": -1 if field.loose else self._codec.reference_index(field)}
+        derived = self._mapped.derive_on
+        if step.shape is not None and derived is not None and field.path in derived.below_zero:
+            return {"shape": _not_negative(step.shape)}
+        return {}
 
     def _learn_tenant(self, value: bytes) -> Learned:
         notes: list[Note] = []
@@ -496,6 +419,14 @@ def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 -
     except (copy_format.NulInTextError, UnicodeEncodeError, OverflowError, bson.errors.BSONError):
         return None
     return (cell, written) if written == value else None
+
+
+def _check_heeded(field: Field, heeded: AbstractSet[str]) -> None:
+    """Raise ``Unplannable`` for a field with a member that is not heeded and does not have its default."""
+    for member in msgspec.structs.fields(field):
+        default = {} if member.default is msgspec.NODEFAULT else member.default
+        if member.name not in heeded and getattr(field, member.name) != default:
+            raise Unplannable(f"{member.name} of the field {field.path}")
 
 
 def _not_negative(shape: Description) -> Description:

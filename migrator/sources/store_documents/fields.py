@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from migrator import constraints
 from migrator.sources.mapping import tables
-from migrator.sources.mapping.language import Converter, Field
+from migrator.sources.mapping.language import Field
 from migrator.sources.store_documents import names
 
 ID: Final = Field(path="id", converter="own-id")
@@ -31,7 +31,7 @@ def camel(column: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def field(column: str, converter: Converter, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+def field(column: str, converter: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
     """Return the field of ``table.column``; its path is the column's name in camelCase unless another is given."""
     return Field(path=path or camel(tables.split(column)[1]), columns=(column,), converter=converter, **options)
 

@@ -15,7 +15,7 @@ import msgspec
 from migrator import states
 from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
 from migrator.sources import aggregates, tenants
-from migrator.sources.mapping.converters import value_at
+from migrator.sources.mapping.converters.base import value_at
 from migrator.sources.profile import (
     Collection,
     Context,

@@ -76,7 +76,7 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
         ),
         (
             'x = { to = "schedules.priority", default = "high" }',
-            "field x of jobs: default: expected a value of the col",
+            "field x of jobs: default: expected a value of ",
         ),
         (
             'x = { to = "schedules.priority", default = 101 }',

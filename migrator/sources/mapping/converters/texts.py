@@ -1,0 +1,250 @@
+"""Converters between texts: as they are, as lists, as words that stand for others, and as names of known things."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from bson.binary import UUID_SUBTYPE, Binary
+
+from migrator import constraints
+from migrator.constraints import LONGEST_KEY
+from migrator.cron import ZoneError
+from migrator.cron.zones import resolve
+from migrator.sources import aggregates
+from migrator.sources.mapping import tables
+from migrator.sources.mapping.converters.base import (
+    Aggregate,
+    Converter,
+    Operation,
+    Reader,
+    Same,
+    Target,
+    Uncounted,
+    Unplannable,
+    Writer,
+    column_name,
+    written_words,
+)
+from migrator.sources.mapping.converters.numbers import LARGEST_DOUBLE, NUMBER, NUMBERS
+from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.mapping.sql import literal
+from migrator.sources.profile import Note, Rejected
+from migrator.sources.shapes import plain, text, unknown_value
+
+TEXT: Final = frozenset({"text"})
+UNKNOWN_ZONE: Final = "unknown-zone"
+_UUID_BYTES: Final = 16
+
+
+def longest_of(field: Field) -> int:
+    """Return the bytes that a text may have in the columns of a field; 0: any number."""
+    return LONGEST_KEY if any(column in tables.INDEXED for column in field.columns) else 0
+
+
+class Text(Same):
+    """A text, as it is."""
+
+    name = "text"
+    column_types = TEXT
+    options: tuple[str, ...] = ("also", "trim", "default", "written", "nulls")
+
+    def shape(self, _field: Field, /) -> Any:
+        return str | None
+
+    def reader(self, target: Target, /) -> Reader | None:
+        checked, path = target.checked, target.field.path
+        if not target.field.trim:
+            return lambda value, _reading: checked(value, path)
+
+        def read(value: str, _reading: Reading) -> str | None:
+            trimmed = text(value, path)
+            return trimmed if trimmed is None or checked is plain else checked(trimmed, path)
+
+        return read
+
+    def operation(self, field: Field, /) -> Operation:
+        return Operation(
+            name="trimmed" if field.trim else "text",
+            options=frozenset({"trim"}),
+            shapes=(str,),
+            step={"longest": longest_of(field)},
+        )
+
+
+class Texts(Uncounted):
+    """A list of texts."""
+
+    name = "texts"
+    column_types = frozenset({"text[]"})
+    options = ("also", "nulls")
+
+    def shape(self, _field: Field, /) -> Any:
+        return list[str] | None
+
+    def reader(self, target: Target, /) -> Reader | None:
+        checked, path = target.checked, f"{target.field.path}[]"
+        return lambda value, _reading: tuple(checked(item, path) for item in value)
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return list
+
+    def operation(self, field: Field, /) -> Operation:
+        return Operation(name="texts", shapes=(list[str],), step={"longest": longest_of(field)})
+
+
+class Words(Converter):
+    """A word that stands for another, or for a number."""
+
+    name = "words"
+    column_types = frozenset({"text", "int2", "int4", "int8"})
+    options = ("also", "words", "write_as", "type", "keep", "default", "written", "nulls")
+
+    def shape(self, field: Field, /) -> Any:
+        return str | None if field.type is None else NUMBER
+
+    def reader(self, target: Target, /) -> Reader | None:
+        field, checked = target.field, target.checked
+        words, path, keep = field.words, field.path, field.keep
+        word_of = _word if field.type is None else _spelled
+        written = set(written_words(words).values())
+        unknown = "unknown-word" if field.finding is None else field.finding
+
+        def read(value: Any, reading: Reading) -> Any:
+            word = word_of(value)
+            found = words.get(word)
+            if found is None:
+                if not keep:
+                    raise unknown_value(path, tuple(words))
+                reading.notes.append(Note(unknown, path))
+                return checked(value, path)
+            if word not in written and unknown:
+                reading.notes.append(Note("alias", path))
+            return found
+
+        return read
+
+    def writer(self, field: Field, /) -> Writer | None:
+        written: dict[Any, Any] = {**field.write_as, **written_words(field.words)}
+        if field.type is not None:
+            number = NUMBERS[field.type]
+            written = {value: number(int(word)) for value, word in written.items()}
+        listed = constraints.WORDS.get(field.columns[0], ())
+        writes_all = field.keep or (bool(listed) and written.keys() >= {*listed})
+        if writes_all and all(value == word for value, word in written.items()):
+            return None
+        return (lambda value: written.get(value, value)) if field.keep else written.get
+
+    def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
+        column = column_name(field)
+        given: dict[Any, Any] = dict(field.words)
+        if field.type is not None:
+            given = {int(old): new for old, new in given.items()}
+        renamed = {old: new for old, new in given.items() if old != new}
+        spelled = aggregates.words(value, renamed)
+        is_text = tables.type_of(field.columns[0]) == "text"
+        branches = "".join(f" WHEN {literal(old)} THEN {literal(new)}" for old, new in field.words.items())
+        otherwise = f" ELSE ({sql})::text" if is_text else ""
+        source_sql = f"CASE ({sql})::text{branches}{otherwise} END" if branches else f"({sql})::text"
+        if not is_text:
+            number = aggregates.number(spelled)
+            return Aggregate(kind="sum", expression=number, sql=f"{column}::numeric", source_sql=source_sql)
+        expression = aggregates.free_words(column, value, renamed).expression if field.keep else spelled
+        return Aggregate(kind="group", expression=expression, sql=column, source_sql=source_sql)
+
+    def operation(self, _field: Field, /) -> Operation:
+        return Operation(name="memo", options=frozenset({"words", "write_as", "type", "keep", "shape"}))
+
+
+def _word(value: str) -> str:
+    """Return a text; JavaScript code, a ``str`` to Python, is no word."""
+    return value if type(value) is str else ""
+
+
+def _spelled(value: float) -> str:
+    """Return a number as ``words`` spells it; what is no whole number is no word."""
+    return str(int(value)) if value == value // 1 and abs(value) < LARGEST_DOUBLE else ""
+
+
+class Zone(Same):
+    """The name of a time zone."""
+
+    name = "zone"
+    column_types = TEXT
+    options = ("also", "default", "written", "nulls")
+    may_unmake = True
+
+    def shape(self, _field: Field, /) -> Any:
+        return str | None
+
+    def reader(self, target: Target, /) -> Reader | None:
+        table, path = tables.split(target.column)[0], target.field.path
+
+        def read(value: str, reading: Reading) -> str | None:
+            try:
+                zone = resolve(plain(value, path))
+            except ZoneError:
+                reading.unusable[table] = Note(UNKNOWN_ZONE, path)
+                return None
+            if zone != value:
+                reading.notes.append(Note("mapped-zone", path))
+            return zone
+
+        return read
+
+    def operation(self, _field: Field, /) -> Operation:
+        return Operation(name="memo", options=frozenset({"shape"}))
+
+
+class Version(Same):
+    """The version of the document's form; another one than the expected is counted."""
+
+    name = "version"
+    column_types = TEXT
+    options = ("expected", "nulls")
+    needed = ("expected",)
+    place = "fields"
+
+    def shape(self, _field: Field, /) -> Any:
+        return str | None
+
+    def reader(self, target: Target, /) -> Reader | None:
+        field = target.field
+
+        def read(value: str, reading: Reading) -> str | None:
+            if value == field.expected:
+                return value
+            version = value.strip() or None
+            if version is not None and version != field.expected:
+                reading.notes.append(Note("unknown-schema-version", field.path))
+            return version
+
+        return read
+
+    def operation(self, _field: Field, /) -> Operation:
+        return Operation(name="memo", options=frozenset({"expected", "shape"}))
+
+
+class Uuid(Uncounted):
+    """A UUID, stored as a text."""
+
+    name = "uuid"
+    column_types = TEXT
+    options = ("also", "nulls")
+
+    def shape(self, _field: Field, /) -> Any:
+        return Any
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path = target.field.path
+
+        def read(value: object, _reading: Reading) -> str:
+            if isinstance(value, Binary) and value.subtype == UUID_SUBTYPE and len(value) == _UUID_BYTES:
+                return str(UUID(bytes=bytes(value)))
+            raise Rejected("wrong-type", path, "a UUID")
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return lambda value: Binary(UUID(value).bytes, UUID_SUBTYPE)
+
+    def operation(self, field: Field, /) -> Operation:
+        raise Unplannable(f"no operation for {field.converter}")

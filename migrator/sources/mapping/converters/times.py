@@ -1,0 +1,184 @@
+"""Converters of times."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from bson.binary import Binary
+from bson.objectid import ObjectId
+
+from migrator.sources import aggregates
+from migrator.sources.mapping import tables
+from migrator.sources.mapping.converters.base import (
+    Aggregate,
+    Converter,
+    Operation,
+    Reader,
+    Target,
+    Unplannable,
+    Writer,
+    column_name,
+)
+from migrator.sources.mapping.converters.numbers import NUMBER, NUMBER_TYPES, NUMBERS
+from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.profile import Rejected
+from migrator.sources.shapes import Moment, plain
+from migrator.values import table_row
+from migrator.values.times import format_iso, format_javascript, parse_iso, to_bson
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TABLE_ENCODINGS: Final = ("timestamptz", "timestamp")
+_TEXTS: Final = ("date", "iso", "iso-z")
+"""Each of them is read where one of them is the encoding."""
+_PER_SECOND: Final[Mapping[str, int]] = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+_TYPES: Final[Mapping[str, Any]] = (
+    dict.fromkeys(_TEXTS, Moment) | dict.fromkeys(_TABLE_ENCODINGS, Any) | {"milliseconds-text": str | None}
+)
+_TIMESTAMPTZ: Final = frozenset({"timestamptz"})
+_ID_SECONDS: Final = 4
+"""Bytes of an ObjectId that hold its time."""
+_digits = re.compile(r"-?[0-9]{1,16}").fullmatch
+_OUTSIDE: Final = "a time in the years 1 to 9999"
+
+
+class Time(Converter):
+    """An instant, in one of the encodings of ``Encoding``."""
+
+    name = "time"
+    column_types = _TIMESTAMPTZ
+    options = ("also", "encoding", "type", "local", "nulls")
+
+    def shape(self, field: Field, /) -> Any:
+        return _TYPES.get(field.encoding, NUMBER)
+
+    def reader(self, target: Target, /) -> Reader | None:
+        field = target.field
+        if field.encoding in _TEXTS:
+            return None
+        if field.encoding in _TABLE_ENCODINGS:
+            return partial(_read_table_time, field)
+        unit, path = field.encoding.removesuffix("-text"), field.path
+        is_text = unit != field.encoding
+
+        def read(value: Any, _reading: Reading) -> datetime | None:
+            if value == "":
+                return None  # how Hangfire writes a time that is not set
+            if is_text and not _digits(value):
+                return _instant(value, path)
+            try:
+                return _EPOCH + timedelta(**{unit: int(value) if is_text else value})
+            except (OverflowError, ValueError):
+                raise Rejected("bad-date", path, _OUTSIDE) from None
+
+        return read
+
+    def writer(self, field: Field, /) -> Writer | None:
+        if field.encoding in _WRITERS:
+            return _WRITERS[field.encoding]
+        microseconds = 1_000_000 // _PER_SECOND[field.encoding]
+        number = NUMBERS[field.type or ("double" if field.encoding == "seconds" else "long")]
+        microsecond = timedelta(microseconds=1)
+        return lambda value: number((value - _EPOCH) / microsecond / microseconds)
+
+    def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
+        if field.encoding == "milliseconds-text":
+            other = aggregates.milliseconds(value)
+            expression: Any = {"$convert": {"input": value, "to": "long", "onError": other, "onNull": None}}
+            parsed = f"trunc(extract(epoch from nullif({sql}, '')::timestamptz) * 1000)::bigint"
+            source_sql = f"CASE WHEN ({sql}) ~ '^-?[0-9]+$' THEN ({sql})::bigint ELSE {parsed} END"
+        elif field.encoding in _PER_SECOND:
+            factor = 1_000_000 // _PER_SECOND[field.encoding]
+            micros = {"$round": [{"$multiply": [aggregates.number(value), factor]}, 0]}
+            expression = {"$toLong": {"$trunc": [{"$divide": [micros, 1_000]}, 0]}}
+            source_sql = f"trunc(round(({sql})::numeric * {factor}) / 1000)::bigint"
+        else:
+            expression = aggregates.milliseconds(value)
+            zone = " AT TIME ZONE 'UTC'" if field.encoding == "timestamp" else "::timestamptz"
+            source_sql = f"trunc(extract(epoch from ({sql}){zone}) * 1000)::bigint"
+        return _aggregate(field, expression, source_sql)
+
+    def operation(self, field: Field, /) -> Operation:
+        if field.encoding in _TEXTS:
+            return Operation(name=field.encoding, options=frozenset({"encoding", "type"}))
+        if field.encoding not in _PER_SECOND:
+            raise Unplannable("a time in a text, or in a column")
+        number = NUMBER_TYPES[field.type or ("double" if field.encoding == "seconds" else "long")]
+        step = {"per_second": _PER_SECOND[field.encoding], "number": number}
+        return Operation(name="epoch", options=frozenset({"encoding", "type"}), step=step)
+
+
+class IdTime(Converter):
+    """The time in an ``_id`` that is an ObjectId."""
+
+    name = "id-time"
+    column_types = _TIMESTAMPTZ
+    options = ()
+    place = "_id"
+
+    def shape(self, _field: Field, /) -> Any:
+        return Any
+
+    def reader(self, target: Target, /) -> Reader | None:
+        table, name = tables.split(target.column)
+        path, needed = target.field.path, name in tables.needed_columns(table)
+
+        def read(value: object, _reading: Reading) -> datetime | None:
+            if isinstance(value, ObjectId):
+                return datetime.fromtimestamp(int.from_bytes(value.binary[:_ID_SECONDS], "big"), UTC)
+            if needed:
+                raise Rejected("wrong-type", path, "an ObjectId, which holds a time")
+            return None
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return None
+
+    def aggregate(self, field: Field, value: Any, _sql: str, _default: Any, /) -> Aggregate | None:
+        is_id = {"$eq": [{"$type": value}, "objectId"]}
+        return _aggregate(field, {"$cond": [is_id, {"$toLong": {"$toDate": value}}, None]}, "")
+
+    def operation(self, field: Field, /) -> Operation:
+        return Operation(name=field.converter)
+
+
+_WRITERS: Final[Mapping[str, Writer]] = {
+    "date": to_bson,
+    "iso": format_iso,
+    "iso-z": format_javascript,
+    "milliseconds-text": lambda value: str((value - _EPOCH) // timedelta(milliseconds=1)),
+    "timestamptz": table_row.time,
+    "timestamp": lambda value: table_row.time(value.astimezone(UTC).replace(tzinfo=None)),
+}
+"""Encodings of which no option changes what is written."""
+
+
+def _aggregate(field: Field, expression: Any, source_sql: str) -> Aggregate:
+    """Return the aggregate of a time in whole milliseconds since 1970."""
+    sql = f"trunc(extract(epoch from {column_name(field)}) * 1000)::bigint"
+    return Aggregate(kind="time", expression=expression, sql=sql, source_sql=source_sql)
+
+
+def _instant(value: str, path: str) -> datetime:
+    """Read the other spelling of ``milliseconds-text``, which older releases of a scheduler may have written."""
+    try:
+        return parse_iso(plain(value, path))
+    except ValueError:
+        expected = "milliseconds since 1970 as a text of digits, or an ISO 8601 text with an offset"
+        raise Rejected("bad-date", path, expected) from None
+
+
+def _read_table_time(field: Field, value: object, _reading: Reading) -> datetime:
+    if not isinstance(value, Binary) or value.subtype != table_row.TIME:
+        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
+    try:
+        found: Any = table_row.from_bson(value)
+        naive = found.tzinfo is None
+        moment: datetime = found.replace(tzinfo=UTC) if naive else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Rejected("bad-date", field.path, _OUTSIDE) from None
+    if naive != (field.encoding == "timestamp"):
+        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
+    return moment
