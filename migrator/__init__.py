@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from migrator.records import Run, Schedule, Trigger
     from migrator.scheduler.async_client import AsyncScheduler
-    from migrator.scheduler.client import Scheduler
+    from migrator.scheduler.client import Scheduler, TransactionScheduler
     from migrator.scheduler.handlers import Context, ExternalSystem, Registry
     from migrator.scheduler.models import ScheduleRequest
     from migrator.scheduler.process import Worker
@@ -65,6 +65,7 @@ __all__ = [
     "Settings",
     "Store",
     "StoreError",
+    "TransactionScheduler",
     "TransitionError",
     "Trigger",
     "UnreachableError",
@@ -80,7 +81,7 @@ _MODULES: Final = MappingProxyType(
         "migrator.config": "Settings load_settings",
         "migrator.store": "open_store prepare",
         "migrator.store.protocols": "Store ScheduleQuery",
-        "migrator.scheduler.client": "Scheduler",
+        "migrator.scheduler.client": "Scheduler TransactionScheduler",
         "migrator.scheduler.async_client": "AsyncScheduler",
         "migrator.scheduler.models": "ScheduleRequest",
         "migrator.records": "Schedule Trigger Run",

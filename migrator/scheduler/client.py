@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 from migrator.argument_types import checked
-from migrator.errors import NotFoundError
+from migrator.errors import NotFoundError, UsageError
 from migrator.log import logger
 from migrator.records import Handler, Run
 from migrator.scheduler import commands, creation, health, queries, validation
@@ -28,7 +28,7 @@ from migrator.scheduler.models import (
 from migrator.scheduler.queries import Metrics, Stats
 from migrator.scheduler.recorder import EndedRun, Recorder, end_line
 from migrator.store.conflicts import repeat_session
-from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.protocols import PsycopgConnection, RunQuery, ScheduleQuery, Session, Store, Transactional
 from migrator.store.queue import Claim
 
 T = TypeVar("T")
@@ -71,6 +71,23 @@ class Scheduler:
         self.store, self.tenant = store, tenant
         self._sink, self._new_id = sink, new_id
         self._limits = Limits() if limits is None else limits
+
+    def using(self, connection: PsycopgConnection) -> "TransactionScheduler":
+        """Return the client whose calls are part of the transaction of a connection of the application (PostgreSQL).
+
+        What a call creates and queues exists if, and only if, the application commits. ``connection``: of psycopg 3,
+        synchronous or asynchronous, to the store's database. ``UsageError`` on MongoDB.
+        """
+        if not hasattr(connection, "pgconn"):
+            raise UsageError(f"connection must be a connection of psycopg 3, not {type(connection).__name__}")
+        if self.store.backend != "postgres" or not isinstance(self.store, Transactional):
+            raise UsageError(
+                f"the data is in {self.store.backend}, and only a client on PostgreSQL takes part in the application's"
+                " transaction: call the client itself, after the commit"
+            )
+        return TransactionScheduler(
+            self.store.using(connection), self.tenant, sink=self._sink, new_id=self._new_id, limits=self._limits
+        )
 
     # -- creation
 
@@ -475,3 +492,37 @@ class Scheduler:
         made, events = repeat_session(once)
         tell(self._sink, events)
         return made
+
+
+class TransactionScheduler(Scheduler):
+    """The client in a transaction of the application (``Scheduler.using``): creates, changes and reads schedules.
+
+    ``claim``, ``finish``, ``complete``, ``heartbeat``, ``metrics``, ``health``, ``status`` and ``purge`` belong to no
+    single tenant, and raise ``UsageError``. A call that is refused undoes only itself, and the transaction goes on.
+    Each call needs an open transaction, or a connection that is not in autocommit. Nothing else may use the connection
+    during a call.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tenant: str,
+        *,
+        sink: EventSink = ignore,
+        new_id: Callable[[], UUID] = uuid4,
+        limits: Limits | None = None,
+    ) -> None:
+        """``store``: that of the transaction (``Transactional.using``); the others are those of ``Scheduler``."""
+        self._events: list[Event] = []
+        super().__init__(store, tenant, sink=self._events.append, new_id=new_id, limits=limits)
+        self._listener = sink
+
+    def health(self, *, now: datetime | None = None) -> HealthStatus:
+        """Raise ``UsageError``."""
+        self.store.workers.list()
+        return super().health(now=now)
+
+    def publish(self) -> None:
+        """Call ``sink`` with the lifecycle events of the calls so far: after the commit, and not after a rollback."""
+        events, self._events[:] = [*self._events], []
+        tell(self._listener, events)

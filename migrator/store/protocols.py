@@ -503,6 +503,14 @@ class SessionStore(Protocol):
         """Close the store."""
 
 
+class PsycopgConnection(Protocol):
+    """A connection of psycopg 3 that an application has opened: ``psycopg.Connection``, ``psycopg.AsyncConnection``."""
+
+    @property
+    def pgconn(self) -> Any:  # noqa: ANN401 - libpq's connection; an application on MongoDB does not have the driver
+        """The driver's connection."""
+
+
 class Store(SessionStore, Protocol):
     """A scheduler's data on one backend: sessions of one tenant, and what crosses tenants (queue, workers, locks)."""
 
@@ -531,3 +539,14 @@ class Preparable(Protocol):
 
     def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A backend whose sessions can be part of a transaction that an application has begun (PostgreSQL)."""
+
+    def using(self, connection: PsycopgConnection) -> Store:
+        """Return a store whose sessions are savepoints in the transaction of an application's connection.
+
+        What belongs to no tenant (queue, workers, locks, ``now``, ``purge``) is refused with ``UsageError``.
+        """

@@ -23,7 +23,7 @@ from migrator.records import GraphJobEvent, Record, Schedule
 from migrator.store import locks as lock_protocols
 from migrator.store import protocols
 from migrator.store import queue as queue_protocols
-from migrator.store.protocols import Preparable
+from migrator.store.protocols import Preparable, Transactional
 from migrator.store.workers import Workers
 from migrator.values import jsonb
 
@@ -191,6 +191,10 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
         self._count("passed_over", shadowed.passed_over)
         for read in shadowed.reads:
             self._put(read)
+
+    def using(self, connection: protocols.PsycopgConnection) -> protocols.Store:
+        assert isinstance(self._store, Transactional)  # noqa: S101 - the client asks for the backend first
+        return self._store.using(connection)  # no shadow reads: the other side does not have what is not committed
 
     def now(self) -> datetime:
         return self._store.now()

@@ -119,7 +119,8 @@ def work(settings: Settings, tenant: str) -> int:
     return len(done)
 
 
-METHODS = sorted(name for name in vars(Scheduler) if not name.startswith("_") and name not in ("purge", "store"))
+NOT_USED = ("purge", "store", "using")
+METHODS = sorted(name for name in vars(Scheduler) if not name.startswith("_") and name not in NOT_USED)
 
 
 # PostgreSQL

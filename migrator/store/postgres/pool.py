@@ -153,11 +153,10 @@ class SessionPool:
             ) from error
 
     def _begin(self, tenant: str | None) -> tuple[SessionConnection, datetime]:
-        role = self.dispatcher if tenant is None else self.service
         for _ in range(self._size + 1):
             connection = self._borrow()
             try:
-                return connection, self._set(connection, role, tenant)
+                return connection, self.enter(connection, tenant)
             except psycopg.OperationalError:
                 # It broke while it was idle in the pool (the server was restarted, for example): nothing was done yet,
                 # so another connection may be tried.
@@ -170,7 +169,12 @@ class SessionPool:
                 raise
         raise UnreachableError(f"{WHAT} ends every connection as it is used")
 
-    def _set(self, connection: SessionConnection, role: str, tenant: str | None) -> datetime:
+    def enter(self, connection: SessionConnection, tenant: str | None) -> datetime:
+        """Set role and tenant until the end of the connection's transaction; return the database's clock.
+
+        Raises ``RefusedError`` for a role that the user does not have, ``BackendMovedError``, ``CopyError``.
+        """
+        role = self.dispatcher if tenant is None else self.service
         try:
             with holders_named(connection):
                 row, standing = _begun(connection, role, tenant or "")

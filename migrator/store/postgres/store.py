@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import Final, Literal, Self
+from typing import Final, Literal, NoReturn, Self, cast
 from uuid import UUID
 
 from psycopg import errors, sql
@@ -13,10 +13,11 @@ from psycopg import errors, sql
 from migrator import records
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, not_a_member
-from migrator.errors import RefusedError
+from migrator.errors import RefusedError, UsageError
 from migrator.records import Schedule, Trigger
 from migrator.store import validation
 from migrator.store.postgres import epoch, parallel_run
+from migrator.store.postgres.application_connection import ApplicationTransactions
 from migrator.store.postgres.audit import PostgresAudit
 from migrator.store.postgres.dispatcher_pool import DispatcherPool
 from migrator.store.postgres.jobs import PostgresGraphJobs, PostgresPolicyJobs
@@ -34,6 +35,7 @@ from migrator.store.postgres.runs import (
 from migrator.store.postgres.schedules import PostgresHandlers, PostgresSchedules, PostgresTriggers
 from migrator.store.postgres.statistics import PostgresStatistics
 from migrator.store.postgres.workers import PostgresWorkers
+from migrator.store.protocols import PsycopgConnection, Store
 
 OUTBOX_TRIGGER: Final = "migrator_outbox"
 """On each table whose changes the reverse sync carries to MongoDB, from the cutover until it is finished."""
@@ -100,10 +102,21 @@ class PostgresStore:
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
-        with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
+        with self.session_in(self.pool, tenant, now=now) as session:
+            yield session
+
+    @contextmanager
+    def session_in(
+        self, transactions: SessionPool | ApplicationTransactions, tenant: str, *, now: datetime | None = None
+    ) -> Iterator[PostgresSession]:
+        """Open a session in a transaction of the pool, or of an application."""
+        with transactions.transaction(tenant=tenant, now=now) as (connection, clock):
             session = PostgresSession(connection, tenant, clock)
             yield session
             self._rollback.require_stated(connection, tenant, self._definitions(session))
+
+    def using(self, connection: PsycopgConnection) -> Store:
+        return cast("Store", ApplicationStore(self, ApplicationTransactions(self.pool, connection)))
 
     @staticmethod
     def _definitions(session: PostgresSession) -> Iterator[tuple[Schedule, Sequence[Trigger]]]:
@@ -184,6 +197,29 @@ class PostgresStore:
             if self._dispatcher_pool is None:
                 self._dispatcher_pool = DispatcherPool(self.settings)
             return self._dispatcher_pool
+
+
+class ApplicationStore:
+    """The store within the transactions of an application's connection (``Store.using``): sessions alone."""
+
+    backend: Literal["postgres"] = "postgres"
+
+    def __init__(self, store: PostgresStore, transactions: ApplicationTransactions) -> None:
+        self._store, self._transactions = store, transactions
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
+        with self._store.session_in(self._transactions, tenant, now=now) as session:
+            yield session
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what belongs to no tenant, and needs the rights of the dispatcher."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UsageError(
+            "an application's transaction creates, changes and reads schedules, and queues runs; for the rest call the"
+            " client of the store itself"
+        )
 
 
 def open_store(settings: Settings) -> PostgresStore:

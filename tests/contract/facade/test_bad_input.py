@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -10,7 +11,7 @@ import pytest
 from migrator.cron import CronError, ZoneError
 from migrator.errors import NotFoundError, UsageError
 from migrator.scheduler.client import Scheduler
-from migrator.store.protocols import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery, Store
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Clock, Harness
 from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW, event_trigger, fresh, schedule, trigger
@@ -291,3 +292,15 @@ def test_a_clock_that_goes_back_fires_nothing_twice(harness: Harness) -> None:
     assert harness.run_once() == 0
     harness.run_until(NOW + 2 * MINUTE, MINUTE)
     assert [run.scheduled_at for run in harness.runs(job)] == [NOW + MINUTE, NOW + 2 * MINUTE]
+
+
+def test_only_postgresql_takes_part_in_a_transaction_of_the_application(at_work: Store, tenant: str) -> None:
+    scheduler = Scheduler(at_work, tenant)
+    connection: Any = SimpleNamespace(pgconn=None)
+    with pytest.raises(UsageError) as refused:
+        scheduler.using(connection)
+    on_postgres = "connection must be a connection of psycopg 3, not types.SimpleNamespace"
+    elsewhere = f"the data is in {at_work.backend}, and only a client on PostgreSQL takes part"
+    assert str(refused.value).startswith(on_postgres if at_work.backend == "postgres" else elsewhere)
+    with pytest.raises(UsageError, match="connection must be a connection of psycopg 3, not object"):
+        scheduler.using(cast("Any", object()))
