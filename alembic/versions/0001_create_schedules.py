@@ -7,9 +7,12 @@ down_revision = None
 branch_labels = ("scheduler",)
 depends_on = None
 
-TABLES = ("handlers", "schedules", "triggers")
+TABLES = ("handlers", "schedules", "triggers", "parallel_triggers")
 """Made by this revision; taken away, with their rows, when it is undone."""
 
+# Firing uses ix_triggers_due, for all tenants; lists of a tenant use ix_triggers_next. parallel_triggers has no foreign
+# key: the tail deletes and inserts triggers, and must not wait for processes that fire. A row whose trigger is gone
+# fires nothing.
 DDL = """
 CREATE TABLE handlers (
     id uuid NOT NULL,
@@ -181,6 +184,7 @@ CREATE TABLE triggers (
     derived boolean DEFAULT false NOT NULL,
     source_spec jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority smallint DEFAULT 50 NOT NULL,
     CONSTRAINT pk_triggers PRIMARY KEY (id, tenant_id),
     CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (tenant_id, schedule_id)
         REFERENCES schedules (tenant_id, id) ON DELETE CASCADE,
@@ -209,7 +213,9 @@ CREATE TABLE triggers (
     ),
     CONSTRAINT ck_triggers_counters CHECK (fire_count < 9223372036854775807)
 );
-CREATE INDEX ix_triggers_due ON triggers (next_fire_at, tenant_id, id)
+CREATE INDEX ix_triggers_due ON triggers (priority DESC, next_fire_at, id)
+    WHERE enabled AND next_fire_at IS NOT NULL;
+CREATE INDEX ix_triggers_next ON triggers (tenant_id, next_fire_at, id)
     WHERE enabled AND next_fire_at IS NOT NULL;
 CREATE INDEX ix_triggers_event ON triggers (event_name, tenant_id, id)
     WHERE enabled AND event_name IS NOT NULL;
@@ -237,6 +243,34 @@ COMMENT ON COLUMN triggers.last_fire_at IS 'the last slot that fired';
 COMMENT ON COLUMN triggers.derived IS
     'true: made from many documents in a closing pass, and not encoded into a document';
 COMMENT ON COLUMN triggers.source_spec IS 'expression as the source states it';
+COMMENT ON COLUMN triggers.priority IS 'priority of the schedule, kept equal by the database; 50 without one';
+
+CREATE TABLE parallel_triggers (
+    id uuid NOT NULL,
+    tenant_id text NOT NULL,
+    timing text NOT NULL,
+    began_at timestamptz,
+    next_fire_at timestamptz,
+    last_fire_at timestamptz,
+    fire_count bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT pk_parallel_triggers PRIMARY KEY (id, tenant_id),
+    CONSTRAINT ck_parallel_triggers_times CHECK (
+        LEAST(began_at, next_fire_at, last_fire_at) >= '0001-01-01 00:00:00+00'
+        AND GREATEST(began_at, next_fire_at, last_fire_at) < '10000-01-01 00:00:00+00'
+    ),
+    CONSTRAINT ck_parallel_triggers_counters CHECK (fire_count < 9223372036854775807)
+);
+COMMENT ON TABLE parallel_triggers IS
+    'What triggers that came from the source fire here in a parallel run. The triggers themselves follow the source.';
+COMMENT ON COLUMN parallel_triggers.id IS 'trigger';
+COMMENT ON COLUMN parallel_triggers.tenant_id IS
+    'owner of the row; *: a global row, which every tenant may read and only some roles may write';
+COMMENT ON COLUMN parallel_triggers.timing IS
+    'columns of the trigger that say when it fires; if they change, it continues with the next fire of the source';
+COMMENT ON COLUMN parallel_triggers.began_at IS 'first slot that is fired here; null: none is planned yet';
+COMMENT ON COLUMN parallel_triggers.next_fire_at IS 'next slot; null if there is none';
+COMMENT ON COLUMN parallel_triggers.last_fire_at IS 'slot fired last';
+COMMENT ON COLUMN parallel_triggers.fire_count IS 'fires so far';
 """
 
 

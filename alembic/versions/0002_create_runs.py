@@ -56,6 +56,7 @@ CREATE TABLE runs (
     global_schedule boolean DEFAULT false NOT NULL,
     schedule_tenant_id text
         GENERATED ALWAYS AS (CASE WHEN global_schedule THEN '*'::text ELSE tenant_id END) STORED,
+    priority smallint DEFAULT 50 NOT NULL,
     CONSTRAINT pk_runs PRIMARY KEY (id, tenant_id),
     CONSTRAINT fk_runs_schedule_id FOREIGN KEY (schedule_tenant_id, schedule_id)
         REFERENCES schedules (tenant_id, id),
@@ -79,7 +80,7 @@ CREATE TABLE runs (
     ),
     CONSTRAINT ck_runs_counters CHECK (run_number < 2147483647 AND attempt < 2147483647 AND fence < 9223372036854775807)
 );
-CREATE INDEX ix_runs_waiting ON runs (state, COALESCE(available_at, created_at), id)
+CREATE INDEX ix_runs_waiting ON runs (state, priority DESC, COALESCE(available_at, created_at), id)
     WHERE state = ANY (ARRAY['planning'::text, 'queued'::text]);
 CREATE INDEX ix_runs_open ON runs (state, schedule_id, COALESCE(available_at, created_at), id)
     WHERE state = ANY (ARRAY['queued'::text, 'running'::text]);
@@ -130,6 +131,8 @@ COMMENT ON COLUMN runs.global_schedule IS
     'refers to no other global row';
 COMMENT ON COLUMN runs.schedule_tenant_id IS
     'computed: the tenant of the schedule and of the trigger, a part of both foreign keys';
+COMMENT ON COLUMN runs.priority IS
+    'priority of the schedule, kept equal by the database while the run is planning or queued; 50 without one';
 
 CREATE TABLE execution_logs (
     id uuid NOT NULL,

@@ -1,4 +1,4 @@
-"""Create who works and what is held and told: workers, locks, audit."""
+"""Create processes, locks and the audit trail: workers, locks, audit."""
 
 from alembic import op
 

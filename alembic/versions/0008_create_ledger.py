@@ -1,4 +1,4 @@
-"""Create the tool's own tables."""
+"""Create the ledger: plans and chunks of a copy, quarantine, parity checks, decisions, limits."""
 
 from alembic import op
 
@@ -15,8 +15,9 @@ TABLES = (
     "pending_links",
     "deferred_ddl",
     "tool_runs",
-    "comparisons",
+    "parity_checks",
     "decisions",
+    "control",
 )
 """Made by this revision; taken away, with their rows, when it is undone."""
 
@@ -120,9 +121,14 @@ CREATE TABLE quarantine (
     state text NOT NULL,
     created_at timestamptz DEFAULT now() NOT NULL,
     resolved_at timestamptz,
+    dropped_by text,
+    dropped_because text,
     CONSTRAINT pk_quarantine PRIMARY KEY (id),
     CONSTRAINT fk_quarantine_plan_id FOREIGN KEY (plan_id) REFERENCES plans (id) ON DELETE SET NULL,
-    CONSTRAINT ck_quarantine_state CHECK (state = ANY (ARRAY['open'::text, 'resolved'::text, 'superseded'::text]))
+    CONSTRAINT ck_quarantine_state
+        CHECK (state = ANY (ARRAY['open'::text, 'resolved'::text, 'superseded'::text, 'dropped'::text])),
+    CONSTRAINT ck_quarantine_dropped
+        CHECK ((state = 'dropped') = (dropped_by IS NOT NULL AND dropped_because IS NOT NULL))
 );
 CREATE UNIQUE INDEX uq_quarantine_document ON quarantine (profile, collection, source_key);
 COMMENT ON TABLE quarantine IS 'Documents that could not be converted, with their bytes; one row per document.';
@@ -139,9 +145,11 @@ COMMENT ON COLUMN quarantine.path IS 'field path; empty: the whole document';
 COMMENT ON COLUMN quarantine.expected IS 'what the profile accepts';
 COMMENT ON COLUMN quarantine.raw IS 'the document''s bytes';
 COMMENT ON COLUMN quarantine.tool_version IS 'version that quarantined it';
-COMMENT ON COLUMN quarantine.state IS 'open, resolved or superseded';
+COMMENT ON COLUMN quarantine.state IS 'open, resolved, superseded or dropped';
 COMMENT ON COLUMN quarantine.created_at IS 'when';
-COMMENT ON COLUMN quarantine.resolved_at IS 'when it was loaded, or replaced';
+COMMENT ON COLUMN quarantine.resolved_at IS 'when it was loaded, replaced or dropped';
+COMMENT ON COLUMN quarantine.dropped_by IS 'who gave the document up; null unless it is dropped';
+COMMENT ON COLUMN quarantine.dropped_because IS 'why the document was given up; null unless it is dropped';
 
 CREATE TABLE notes (
     plan_id uuid NOT NULL,
@@ -153,7 +161,7 @@ CREATE TABLE notes (
     documents bigint NOT NULL,
     CONSTRAINT pk_notes PRIMARY KEY (plan_id, collection, ordinal, class, kind, path),
     CONSTRAINT fk_notes_plan_id FOREIGN KEY (plan_id) REFERENCES plans (id) ON DELETE CASCADE,
-    CONSTRAINT ck_notes_class CHECK (class = ANY (ARRAY['finding'::text, 'residue'::text, 'skip'::text]))
+    CONSTRAINT ck_notes_class CHECK (class = ANY (ARRAY['finding'::text, 'remainder'::text, 'skip'::text]))
 );
 COMMENT ON TABLE notes IS
     'Counts of documents per chunk: findings, fields that went into the remainder, skipped documents.';
@@ -238,7 +246,7 @@ COMMENT ON COLUMN tool_runs.tool_version IS 'version';
 COMMENT ON COLUMN tool_runs.host IS 'where it ran';
 COMMENT ON COLUMN tool_runs.settings IS 'settings, without secrets';
 
-CREATE TABLE comparisons (
+CREATE TABLE parity_checks (
     id uuid NOT NULL,
     plan_id uuid,
     started_at timestamptz DEFAULT now() NOT NULL,
@@ -247,18 +255,18 @@ CREATE TABLE comparisons (
     clean boolean DEFAULT false NOT NULL,
     result jsonb,
     checksum bytea,
-    CONSTRAINT pk_comparisons PRIMARY KEY (id),
-    CONSTRAINT fk_comparisons_plan_id FOREIGN KEY (plan_id) REFERENCES plans (id) ON DELETE SET NULL
+    CONSTRAINT pk_parity_checks PRIMARY KEY (id),
+    CONSTRAINT fk_parity_checks_plan_id FOREIGN KEY (plan_id) REFERENCES plans (id) ON DELETE SET NULL
 );
-COMMENT ON TABLE comparisons IS 'Recorded parity checks of everything.';
-COMMENT ON COLUMN comparisons.id IS 'of this parity check';
-COMMENT ON COLUMN comparisons.plan_id IS 'plan';
-COMMENT ON COLUMN comparisons.started_at IS 'when';
-COMMENT ON COLUMN comparisons.finished_at IS 'when; null: running or killed';
-COMMENT ON COLUMN comparisons.complete IS 'every document was compared';
-COMMENT ON COLUMN comparisons.clean IS 'no difference was found';
-COMMENT ON COLUMN comparisons.result IS 'what was found';
-COMMENT ON COLUMN comparisons.checksum IS
+COMMENT ON TABLE parity_checks IS 'Recorded parity checks of everything.';
+COMMENT ON COLUMN parity_checks.id IS 'of this parity check';
+COMMENT ON COLUMN parity_checks.plan_id IS 'plan';
+COMMENT ON COLUMN parity_checks.started_at IS 'when';
+COMMENT ON COLUMN parity_checks.finished_at IS 'when; null: running or killed';
+COMMENT ON COLUMN parity_checks.complete IS 'every document was compared';
+COMMENT ON COLUMN parity_checks.clean IS 'no difference was found';
+COMMENT ON COLUMN parity_checks.result IS 'what was found';
+COMMENT ON COLUMN parity_checks.checksum IS
     'SHA-256 over this row, as the tool wrote it; null: written by an older version';
 
 CREATE TABLE decisions (
@@ -282,6 +290,25 @@ COMMENT ON COLUMN decisions.tool_version IS 'version';
 COMMENT ON COLUMN decisions.detail IS 'with what';
 COMMENT ON COLUMN decisions.checksum IS
     'SHA-256 over this row, as the tool wrote it; null: written by an older version';
+
+CREATE TABLE control (
+    name text NOT NULL,
+    value double precision,
+    who text NOT NULL,
+    reason text NOT NULL,
+    at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT pk_control PRIMARY KEY (name),
+    CONSTRAINT ck_control_name CHECK (name = ANY (ARRAY['pause'::text, 'postpone-cutover'::text, 'max_rate'::text,
+        'max_replication_lag'::text, 'max_source_load'::text])),
+    CONSTRAINT ck_control_value CHECK ((value IS NULL) = (name = ANY (ARRAY['pause'::text, 'postpone-cutover'::text])))
+);
+COMMENT ON TABLE control IS
+    'What operators set while a migration runs: a pause, a postponed cutover, limits of the copy.';
+COMMENT ON COLUMN control.name IS 'pause, postpone-cutover, or the key of [copy] in whose place the value is';
+COMMENT ON COLUMN control.value IS 'documents a second, seconds, or clients; 0: no limit; null: not a limit';
+COMMENT ON COLUMN control.who IS 'who set it';
+COMMENT ON COLUMN control.reason IS 'why it was set; may be empty';
+COMMENT ON COLUMN control.at IS 'when it was set';
 """
 
 

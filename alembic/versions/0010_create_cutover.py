@@ -1,4 +1,4 @@
-"""Create the tables of the switch and of the way back."""
+"""Create the tables of the cutover and the rollback: journal and outbox."""
 
 from alembic import op
 
@@ -24,7 +24,7 @@ CREATE TABLE cutovers (
     detail jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_cutovers PRIMARY KEY (id),
     CONSTRAINT ck_cutovers_state CHECK (
-        state = ANY (ARRAY['running'::text, 'aborted'::text, 'switched'::text, 'rolled-back'::text, 'finished'::text])
+        state = ANY (ARRAY['running'::text, 'aborted'::text, 'cut-over'::text, 'rolled-back'::text, 'finished'::text])
     )
 );
 COMMENT ON TABLE cutovers IS 'Cutovers from MongoDB to PostgreSQL, with the state of each.';

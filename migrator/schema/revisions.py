@@ -8,7 +8,7 @@ upgrade leaves nothing. Alembic's own command does none of this, so ``alembic/en
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -104,8 +104,6 @@ class Revision(msgspec.Struct, frozen=True):
     """SHA-256 of the file's bytes, in hexadecimal."""
     tables: tuple[str, ...]
     """Tables it makes, and drops with their rows when it is undone."""
-    renames: Mapping[str, str]
-    """Tables it renames: the name before → the name after."""
 
 
 def revisions_folder() -> Path:
@@ -150,11 +148,10 @@ def _revision(branch: str, script: Any) -> Revision:  # noqa: ANN401 - Alembic's
         file=path.name,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         tables=tuple(script.module.TABLES),
-        renames=getattr(script.module, "RENAMES", {}),
     )
 
 
-def applied_revisions(connection: Connection, branch: str) -> Mapping[str, tuple[str, str]]:
+def applied_revisions(connection: Connection, branch: str) -> dict[str, tuple[str, str]]:
     """Return revision → (file, SHA-256) of what was applied; empty if nothing was."""
     row = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{branch}.{HISTORY_TABLE}",)).fetchone()
     if row == (True,):
@@ -174,7 +171,7 @@ def recorded_revisions(connection: Connection, branch: str) -> list[str]:
     return [revision for (revision,) in connection.execute(query)]
 
 
-def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[str, str]], names: list[str]) -> None:
+def check_recorded(branch: str, known: list[Revision], done: dict[str, tuple[str, str]], names: list[str]) -> None:
     """Raise ``RefusedError`` if Alembic's table names anything but the last revision that was applied."""
     expected = [one.id for one in known if one.id in done][-1:]
     if names != expected:
@@ -185,12 +182,13 @@ def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[
         )
 
 
-def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) -> None:
+def check_applied(known: list[Revision], done: dict[str, tuple[str, str]]) -> None:
     """Raise ``RefusedError`` if an applied revision is unknown, or its file is not the one that was applied."""
     by_id = {revision.id: revision for revision in known}
-    for identity, (file, digest) in done.items():
+    for identity, (file, _) in reversed(done.items()):  # of a version that knows more, the newest is named
         if identity not in by_id:
             raise _unknown(identity, file)
+    for identity, (_, digest) in done.items():
         if by_id[identity].sha256 != digest:
             raise _changed(identity, by_id[identity].file)
 
@@ -202,11 +200,12 @@ def require_known(connection: Connection) -> None:
     """
     versions = revisions_folder() / "versions"
     for branch in BRANCHES:
-        for identity, (file, digest) in applied_revisions(connection, branch).items():
-            path = versions / Path(file).name
-            if not path.is_file():
+        applied = applied_revisions(connection, branch)
+        for identity, (file, _) in reversed(applied.items()):
+            if not (versions / Path(file).name).is_file():
                 raise _unknown(identity, file)
-            if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        for identity, (file, digest) in applied.items():
+            if hashlib.sha256((versions / Path(file).name).read_bytes()).hexdigest() != digest:
                 raise _changed(identity, file)
 
 
@@ -363,7 +362,7 @@ def require_group_roles(dsn: str, names: Roles) -> None:
         security.require_group_roles(connection, names)
 
 
-def _checked_revisions(connection: Connection, branch: str) -> tuple[list[Revision], Mapping[str, tuple[str, str]]]:
+def _checked_revisions(connection: Connection, branch: str) -> tuple[list[Revision], dict[str, tuple[str, str]]]:
     """Return a branch's revisions, and those that were applied; raise ``RefusedError`` if they do not match."""
     known = known_revisions(branch)
     applied = applied_revisions(connection, branch)
@@ -506,8 +505,7 @@ def _losses(connection: Connection, revision: str) -> dict[str, int]:
     for branch, stop in named_places(revision):
         known, applied = known_revisions(branch), applied_revisions(connection, branch)
         after = known if stop == BASE else known[[entry.id for entry in known].index(stop) + 1 :]
-        names = {old: new for entry in known if entry.id in applied for old, new in entry.renames.items()}
-        for table in (names.get(table, table) for entry in after if entry.id in applied for table in entry.tables):
+        for table in (table for entry in after if entry.id in applied for table in entry.tables):
             query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(branch, table))
             row = connection.execute(query).fetchone()
             if row and row[0]:

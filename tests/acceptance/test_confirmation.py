@@ -63,23 +63,23 @@ def test_a_dry_run_says_what_would_be_and_asks_nothing(config: Path, scheduler_d
     assert (status, said) == (0, "no rows are lost\nnothing was written\n")
     status, said, _ = run("schema", "upgrade", "--dry-run", "--config", str(config))
     assert (status, said.splitlines()[:2]) == (0, ["nothing to apply", "nothing was written"])
-    run("schema", "downgrade", "0012", "--yes", "--config", str(config))
+    run("schema", "downgrade", "0008", "--yes", "--config", str(config))
     status, said, _ = run("schema", "upgrade", "--dry-run", "--config", str(config))
-    assert (status, said.splitlines()[:3]) == (
+    assert (status, said.splitlines()[:2]) == (
         0,
-        [f"would apply {one} (migration)" for one in ("0014", "0015", "0017")],
+        [f"would apply {one} (migration)" for one in ("0009", "0010")],
     )
     with psycopg.connect(scheduler_dsn) as connection:
         now = connection.execute("SELECT count(*) FROM migration.schema_history").fetchone()
     assert before is not None
-    assert now == (before[0] - 3,)  # the downgrade alone
+    assert now == (before[0] - 2,)  # the downgrade alone
 
 
 def test_another_name_changes_nothing_and_the_right_one_does(config: Path, scheduler_dsn: str) -> None:
-    command = ("schema", "downgrade", "0011", "--who", "ann", "--reason", "back to  the old words")
+    command = ("schema", "downgrade", "0005", "--who", "ann", "--reason", "without  graph jobs")
     status, shown = on_terminal(config, "staging", *command)
     assert status == 2
-    assert f"schema downgrade 0011, environment {ENVIRONMENT}, target " in shown
+    assert f"schema downgrade 0005, environment {ENVIRONMENT}, target " in shown
     assert "no rows are lost" in shown
     assert "migrator: the answer is not staging 7: nothing was done" in shown
     assert decisions(scheduler_dsn) == []
@@ -87,17 +87,17 @@ def test_another_name_changes_nothing_and_the_right_one_does(config: Path, sched
     status, shown = on_terminal(config, ENVIRONMENT, *command)
     assert status == 0, shown
     assert QUESTION in shown
-    assert "undone 0016" in shown
-    assert "undone 0013" in shown
-    detail = {"revision": "0011", "rows": {}, "undone": ["0016", "0013"]}
-    assert decisions(scheduler_dsn) == [("schema downgrade", "ann", "back to the old words", detail)]
+    assert "undone 0007" in shown
+    assert "undone 0006" in shown
+    detail = {"revision": "0005", "rows": {}, "undone": ["0007", "0006"]}
+    assert decisions(scheduler_dsn) == [("schema downgrade", "ann", "without graph jobs", detail)]
 
 
 def test_without_a_terminal_it_is_refused_and_yes_answers_for_it(config: Path, scheduler_dsn: str) -> None:
-    command = [sys.executable, "-m", "migrator", "schema", "downgrade", "0011", "--config", str(config)]
+    command = [sys.executable, "-m", "migrator", "schema", "downgrade", "0005", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (2, "")
-    sentence = "schema downgrade 0011 asks before it begins, and there is no terminal to answer on: add --yes"
+    sentence = "schema downgrade 0005 asks before it begins, and there is no terminal to answer on: add --yes"
     assert done.stderr == f"migrator: {sentence}\n"
     assert decisions(scheduler_dsn) == []
     assert run(*command[3:], "--yes")[0] == 0

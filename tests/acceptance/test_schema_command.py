@@ -68,9 +68,9 @@ def test_downgrade_refuses_to_lose_rows_until_told(call: Call, scheduler_dsn: st
     assert err == (
         "migrator: rows would be lost (scheduler.graph_jobs: 1); call again with --discard-rows to lose them\n"
     )
-    status, out, _ = call(scheduler_dsn, "downgrade", "0006", "--discard-rows")
+    status, out, _ = call(scheduler_dsn, "downgrade", "0005", "--discard-rows")
     assert status == 0
-    undone = len(PRODUCT) - PRODUCT.index("0006") - 1
+    undone = len(PRODUCT) - PRODUCT.index("0005") - 1
     assert out.splitlines()[undone:] == [f"{undone} revisions undone", "nothing compared: run migrator schema check"]
 
 

@@ -112,7 +112,7 @@ def test_a_change_waits_for_a_run_that_is_being_made(any_scheduler_dsn: str) -> 
 
 @pytest.mark.proves("0-T2.2.1")
 def test_the_revision_fills_the_columns_from_the_schedules(scheduler_dsn: str) -> None:
-    revisions.downgrade(scheduler_dsn, "scheduler@0007")
+    revisions.downgrade(scheduler_dsn, "scheduler@0006")
     with connect(scheduler_dsn) as connection:
         stated, silent = insert(connection, "schedules", priority=75), insert(connection, "schedules")
         rows = [

@@ -9,16 +9,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from psycopg.sql import SQL, Identifier
-from psycopg.types.json import Jsonb
 
 from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
-from migrator.pipeline import checksums
 from migrator.schema import catalogue, revisions
 from tests.schema_rows import LEAST, connect, count, insert
 
@@ -202,10 +198,10 @@ def test_down_and_up_again_with_a_row_in_every_table(any_scheduler_dsn: str) -> 
 def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_scheduler_dsn: str) -> None:
     """1-M1: applied after earlier ones, once; down and up with data inside. 1-B1: the migration can be reverted."""
     with connect(any_scheduler_dsn) as connection:
-        kept = {table: insert(connection, table) for table in LEAST if not table.startswith(("graph", "parallel"))}
+        kept = {table: insert(connection, table) for table in LEAST if not table.startswith("graph")}
         insert(connection, "graph_job_events")
-        undone = revisions.downgrade(any_scheduler_dsn, "0006", discard_rows=True)
-        after = PRODUCT[PRODUCT.index("0006") + 1 :]
+        undone = revisions.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
+        after = PRODUCT[PRODUCT.index("0005") + 1 :]
         assert [change.revision for change in undone] == after[::-1]
         assert connection.execute("SELECT to_regclass('scheduler.graph_jobs')").fetchone() == (None,)
         for table, identity in kept.items():
@@ -224,149 +220,6 @@ def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_
             assert revisions.current(any_scheduler_dsn)[branch].revision == stop
     revisions.upgrade(any_scheduler_dsn)
     assert catalogue.differences(any_scheduler_dsn) == []
-
-
-def words(connection: Connection) -> dict[str, list[object]]:
-    """Return the words that the ledger stores, by column."""
-    columns = {
-        "notes": ("class",),
-        "cutovers": ("state", "fence", "detail"),
-        "cutover_steps": ("step", "detail"),
-        "decisions": ("kind",),
-    }
-    return {
-        f"{table}.{column}": sorted(
-            (
-                value
-                for (value,) in connection.execute(
-                    SQL("SELECT {} FROM {}").format(Identifier(column), Identifier("migration", table))
-                )
-            ),
-            key=str,
-        )
-        for table, names in columns.items()
-        for column in names
-    }
-
-
-def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
-    plan, forged, cutover = (uuid4() for _ in range(3))
-    now: dict[str, list[Any]] = {
-        "notes.class": ["finding", "finding", "remainder", "remainder", "skip", "skip"],
-        "cutovers.state": ["cut-over"],
-        "cutovers.fence": [{"kind": "roles", "revoked": [{"user": "app"}]}],
-        "cutovers.detail": [
-            {"metrics_before": {"asked": "MongoDB", "metrics": {"runs": 1}}, "metrics_at_cutover": None, "epoch": 1}
-        ],
-        "cutover_steps.step": ["backup", "open-target", "rollback-fence", "rollback-open-source"],
-        "cutover_steps.detail": [{"skipped": True}, {}, {}, {}],
-        "decisions.kind": ["cutover to postgres", "fresh start", "parallel run begun"],
-    }
-    before: dict[str, list[Any]] = {
-        "notes.class": ["finding", "finding", "residue", "residue", "skip", "skip"],
-        "cutovers.state": ["switched"],
-        "cutovers.fence": [{"kind": "roles", "taken": [{"user": "app"}]}],
-        "cutovers.detail": [
-            {"figures_before": {"asked": "MongoDB", "figures": {"runs": 1}}, "figures_switch": None, "epoch": 1}
-        ],
-        "cutover_steps.step": ["back-fence", "back-switch", "backup", "switch"],
-        "cutover_steps.detail": [{"left_out": True}, {}, {}, {}],
-        "decisions.kind": ["fresh start", "parallel operation", "switch to postgres"],
-    }
-    with connect(any_scheduler_dsn) as connection:
-        for one in (plan, forged):
-            connection.execute(
-                "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest,"
-                " source_identity, as_of, state) VALUES (%s, 'stellaops', 1, '0', '', '', now(), 'complete')",
-                (one,),
-            )
-            connection.execute(
-                "INSERT INTO migration.chunks (plan_id, collection, ordinal, state) VALUES (%s, 'runs', 0, 'done')",
-                (one,),
-            )
-            for ordinal, group in ((0, "finding"), (0, "remainder"), (-1, "skip")):
-                connection.execute(
-                    "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents)"
-                    " VALUES (%s, 'runs', %s, %s, 'orphan', '', 1)",
-                    (one, ordinal, group),
-                )
-        checksums.write(connection, "plans", "true")
-        checksums.write(connection, "chunks", "true")
-        connection.execute("UPDATE migration.chunks SET documents = 5 WHERE plan_id = %s", (forged,))
-        connection.execute(
-            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, fence,"
-            " detail) VALUES (%s, '', %s, '', '', '0', %s, %s)",
-            (cutover, now["cutovers.state"][0], *(Jsonb(now[f"cutovers.{one}"][0]) for one in ("fence", "detail"))),
-        )
-        for ordinal, step in enumerate(now["cutover_steps.step"]):
-            connection.execute(
-                "INSERT INTO migration.cutover_steps (cutover_id, ordinal, step, state, detail)"
-                " VALUES (%s, %s, %s, 'done', %s)",
-                (cutover, ordinal, step, Jsonb({"skipped": True} if step == "backup" else {})),
-            )
-        for kind in now["decisions.kind"]:
-            connection.execute(
-                "INSERT INTO migration.decisions (kind, who, reason, tool_version) VALUES (%s, '', '', '0')", (kind,)
-            )
-        checksums.write(connection, "decisions", "true")
-        assert words(connection) == now
-        wrong = checksums.verify_checksums(connection).changed
-        assert len(wrong) == 1
-        for stop, expected in (("0010", before), (TOOL[-1], now)):
-            if stop == "0010":
-                revisions.downgrade(any_scheduler_dsn, stop)
-            else:
-                revisions.upgrade(any_scheduler_dsn)
-            assert words(connection) == expected
-        found = checksums.verify_checksums(connection)
-        assert (found.rows, found.without, found.changed) == (7, 0, wrong), "what was changed by hand is still named"
-
-
-def test_the_result_of_a_dry_run_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
-    results = [{"dry_run": True}, {"dry_run": True, "rows": 3}, {"shadowed": 1}]
-    with connect(any_scheduler_dsn) as connection:
-        runs = [insert(connection, "runs", result=result) for result in results]
-
-        def stored() -> list[Any]:
-            found: dict[UUID, Any] = dict(connection.execute("SELECT id, result FROM scheduler.runs").fetchall())
-            return [found[one] for one in runs]
-
-        assert stored() == results
-        revisions.downgrade(any_scheduler_dsn, "0011")
-        assert stored() == [{"shadowed": True}, *results[1:]]
-        revisions.upgrade(any_scheduler_dsn)
-        assert stored() == results
-
-
-def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
-    def payloads() -> list[Any]:
-        return [
-            connection.execute(
-                SQL("SELECT payload FROM {} ORDER BY id").format(Identifier("scheduler", table))
-            ).fetchall()
-            for table in ("graph_jobs", "graph_job_events")
-        ]
-
-    def expected(key: str) -> list[Any]:
-        return [[({key: {"k": 1}, "a": 1.5},)], [({key: {"+b": None}},)]]
-
-    with connect(any_scheduler_dsn) as connection:
-        job = insert(connection, "graph_jobs", payload={"$remainder": {"k": 1}, "a": 1.5})
-        insert(connection, "graph_job_events", job_id=job, payload={"$remainder": {"+b": None}})
-        revisions.downgrade(any_scheduler_dsn, "0011")
-        assert payloads() == expected("$residue")
-        revisions.upgrade(any_scheduler_dsn)
-        assert payloads() == expected("$remainder")
-
-
-def test_rows_of_a_renamed_table_are_not_lost_without_a_word(scheduler_dsn: str) -> None:
-    with connect(scheduler_dsn) as connection:
-        connection.execute("INSERT INTO migration.parity_checks (id) VALUES (%s)", (uuid4(),))
-        with pytest.raises(RefusedError, match=r"\(migration.parity_checks: 1\)"):
-            revisions.downgrade(scheduler_dsn, "migration@base")
-        revisions.downgrade(scheduler_dsn, "0010")
-        with pytest.raises(RefusedError, match=r"\(migration.comparisons: 1\)"):
-            revisions.downgrade(scheduler_dsn, "migration@base")
 
 
 def test_the_tool_s_own_schema_can_be_dropped_alone(any_scheduler_dsn: str) -> None:
@@ -406,6 +259,22 @@ def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisi
             RefusedError, match=rf"at revision {newest.id} .* does not know; use the version that applied it"
         ):
             call(scheduler_dsn)
+
+
+def test_a_database_of_another_chain_of_revisions_is_refused(scheduler_dsn: str) -> None:
+    """Unknown revisions, and known ones of another content: the newest unknown one says which version to use."""
+    with connect(scheduler_dsn) as connection:
+        connection.execute("UPDATE migration.schema_history SET sha256 = repeat('0', 64)")
+        connection.execute(
+            "INSERT INTO migration.schema_history VALUES ('0016', '0016_x.py', '', now(), '0'),"
+            " ('0017', '0017_y.py', '', now(), '0')"
+        )
+        expected = r"at revision 0017 \(0017_y.py\), which this version of the tool does not know; use the version"
+        for call in (revisions.upgrade, revisions.current, revisions.downgrade):
+            with pytest.raises(RefusedError, match=expected):
+                call(scheduler_dsn)
+        with pytest.raises(RefusedError, match=expected):
+            revisions.require_known(connection)
 
 
 def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, copied_revisions: Path) -> None:

@@ -123,13 +123,13 @@ def test_from_where_the_target_is_with_its_rows(printed: Print, scheduler_dsn: s
         schedule = insert(connection, "schedules", priority=75)
         trigger = insert(connection, "triggers", schedule_id=schedule)
         expected = recorded(scheduler_dsn)
-        revisions.downgrade(scheduler_dsn, "0007")
-        revisions.downgrade(scheduler_dsn, "0010")
+        revisions.downgrade(scheduler_dsn, "0006")
+        revisions.downgrade(scheduler_dsn, "0009")
         before = facts(scheduler_dsn)
         status, script, _ = printed(scheduler_dsn, "--sql")
         assert (status, facts(scheduler_dsn)) == (0, before)
-        assert "scheduler from 0007, migration from 0010" in script
-        assert printed(None, "--sql", "--from", "0007", "--from", "0010")[:2] == (0, script)
+        assert "scheduler from 0006, migration from 0009" in script
+        assert printed(None, "--sql", "--from", "0006", "--from", "0009")[:2] == (0, script)
         connection.execute(script.encode())
         assert catalogue.differences(scheduler_dsn) == []
         assert recorded(scheduler_dsn) == expected
@@ -146,8 +146,8 @@ def test_a_script_that_begins_elsewhere_changes_nothing(scheduler_dsn: str, post
         connection.execute("ROLLBACK")
     assert facts(scheduler_dsn) == before
     with connect(postgres_dsn) as connection:
-        late = upgrade_script({"scheduler": "0007", "migration": None}, Roles()).text.encode()
-        with pytest.raises(RaiseException, match="scheduler is at nothing, and this script begins at 0007"):
+        late = upgrade_script({"scheduler": "0006", "migration": None}, Roles()).text.encode()
+        with pytest.raises(RaiseException, match="scheduler is at nothing, and this script begins at 0006"):
             connection.execute(late)
         connection.execute("ROLLBACK")
         connection.execute("CREATE SCHEMA scheduler CREATE TABLE runs_of_others ()")

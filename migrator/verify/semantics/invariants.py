@@ -267,7 +267,7 @@ PRIORITIES: Final[tuple[Invariant, ...]] = (
         maintained=True,
     ),
 )
-"""The schedule's priority in the rows of the queue (revision 0011)."""
+"""The schedule's priority in the rows of the queue (revision 0007)."""
 
 
 MAX_VIOLATIONS = 20_000

@@ -183,7 +183,7 @@ def test_a_statement_in_the_middle_of_its_work_is_waited_for(
 def test_a_revision_of_the_rights_does_not_lift_it(
     roles: PostgresSettings, tool: Connection, scheduler_dsn: str
 ) -> None:
-    revisions.downgrade(scheduler_dsn, "0007")
+    revisions.downgrade(scheduler_dsn, "0006")
     fence.engage_target(tool, roles, LIMIT)
     revisions.upgrade(scheduler_dsn)
     assert fence.is_target_fenced(tool, roles)

@@ -1,14 +1,41 @@
-"""Isolate the tenants of the tables so far: row-level security, policies, rights; find schedules by their tags."""
+"""Describe the columns that the tables share, and isolate tenants: row-level security, policies, rights."""
 
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 
 TABLES = ()
 """Makes no table."""
+
+SOURCED = (
+    "handlers",
+    "schedules",
+    "triggers",
+    "runs",
+    "execution_logs",
+    "impact_snapshots",
+    "run_summaries",
+    "policy_jobs",
+    "workers",
+    "locks",
+    "audit",
+)
+
+COMMENTS = """
+COMMENT ON COLUMN {table}.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
+COMMENT ON COLUMN {table}.tenant_id IS
+    'owner of the row; *: a global row, which every tenant may read and only some roles may write';
+COMMENT ON COLUMN {table}.source IS
+    'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
+COMMENT ON COLUMN {table}.source_id IS
+    '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is '
+    'found by its computed id. To search by it, build a hash index after the load';
+COMMENT ON COLUMN {table}.extra IS
+    'remainder: the fields of the document that no column holds, by path, with their types; {{}}: there are none';
+"""
 
 # table → those who may delete rows of it. With UPDATE on a whole table, or DELETE, a role may LOCK TABLE in every mode:
 # UPDATE is granted by column, and DELETE only where the store deletes.
@@ -16,6 +43,7 @@ CHANGED: dict[str, tuple[str, ...]] = {
     "handlers": ("service",),
     "schedules": (),
     "triggers": ("service",),
+    "parallel_triggers": (),
     "runs": ("service",),
     "execution_logs": (),
     "impact_snapshots": (),
@@ -80,8 +108,10 @@ GRANT EXECUTE ON FUNCTION {schema}.schedules_with_{which}(text[]) TO {service};
 
 
 def upgrade() -> None:
-    """Let service sessions see their own tenant's rows and those of ``*``, and write their own."""
+    """Write the comments; let service sessions see their own tenant's rows and those of ``*``, and write their own."""
     names = _names()
+    for table in SOURCED:
+        op.get_bind().exec_driver_sql(COMMENTS.format(table=table))
     if names["schema"] == "scheduler":  # no right to a temporary schema can be granted
         _execute("GRANT USAGE ON SCHEMA scheduler TO {service}, {dispatcher}", names)
     for table in (*CHANGED, *APPEND_ONLY):
@@ -100,7 +130,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove functions, policies and grants; only the owner sees the tables then."""
+    """Remove functions, policies and grants; only the owner sees the tables then. The comments stay: they are right."""
     names = _names()
     for which in OPERATORS:
         _execute("DROP FUNCTION {schema}.schedules_with_{which}(text[])", names, which=which)

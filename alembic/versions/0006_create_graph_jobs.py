@@ -1,9 +1,9 @@
-"""Create the graph jobs and their events, as their plan has them, and isolate their tenants."""
+"""Create the graph jobs of StellaOps and their events, and isolate their tenants."""
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0006"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
