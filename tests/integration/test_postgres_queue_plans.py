@@ -1,19 +1,22 @@
 """The queue's statements use their index and touch few rows, however long the queue; times are not tested.
 
-Each statement is taken as the store sends it, in a connection of its own with its settings, and is undone.
+Each statement is taken as the store sends it, prepared in a connection of its own with its settings, and is undone.
+Its plan is the generic one, which knows none of the parameters, also not the limit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 from uuid import UUID
 
 import pytest
+from psycopg import sql
 
 from migrator.connections.postgres import Connection
 from migrator.store.postgres import queue_statements
 from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, fetch_rows
+from migrator.store.postgres.queue import PostgresQueue
 from tests.conftest import Cluster
 from tests.integration.test_postgres_store_plans import Node, indexes, kinds, touched
 from tests.schema_rows import connect, keep_statistics
@@ -52,29 +55,29 @@ def ends(connection: Connection, count: int) -> str:
     return as_json({"id": row[0], "tenant": row[1], "worker": "w", "fence": 1, "state": "completed"} for row in rows)
 
 
-def claim(limit: int, **of: bool) -> str:
-    return queue_statements.claim(limit, **{"of_tenants": False, "of_queues": False} | of)
-
-
 LEASE = timedelta(minutes=1)
 
 # What is asked → (statement and parameters, indexes that it must use, most rows touched).
 GUARDS: dict[str, tuple[Call, set[str], int]] = {
-    "2-X6 a claim with some that come first": ((claim(10), [NOW, "w", LEASE]), {"ix_runs_waiting", "pk_runs"}, 6 * 10),
+    "2-X6 a claim with some that come first": (
+        (queue_statements.claim(), [NOW, "w", LEASE, 10]),
+        {"ix_runs_waiting", "pk_runs"},
+        6 * 10,
+    ),
     # One run in eight is the tenant's.
     "2-X6 a claim of a tenant": (
-        (claim(10, of_tenants=True), [NOW, "w", LEASE, ["tenant-3"]]),
+        (queue_statements.claim(of_tenants=True), [NOW, "w", LEASE, 10, ["tenant-3"]]),
         {"ix_runs_waiting", "pk_runs"},
         8 * 6 * 10,
     ),
     "5-D1 runs that are over and held by some workers": (
-        (queue_statements.expired(10, of_workers=True), [NOW, ["w"]]),
+        (queue_statements.expired(of_workers=True), [NOW, 10, ["w"]]),
         {"ix_runs_open"},
         2 * RUNNING,
     ),
-    "2-X6 due triggers": ((queue_statements.due(10, of_tenants=False), [NOW]), {"ix_triggers_due"}, 4 * 10),
+    "2-X6 due triggers": ((queue_statements.due(), [NOW, 10]), {"ix_triggers_due"}, 4 * 10),
     "3-B12 runs that are over": (
-        (queue_statements.expired(10, of_tenants=False), [NOW]),
+        (queue_statements.expired(), [NOW, 10]),
         {"ix_runs_open"},
         2 * RUNNING,
     ),
@@ -83,16 +86,21 @@ GUARDS: dict[str, tuple[Call, set[str], int]] = {
 
 
 @pytest.fixture(scope="module")
-def filled(any_cluster: Cluster) -> Iterator[DispatcherPool]:
+def filled_dsn(any_cluster: Cluster) -> Iterator[str]:
     dsn = any_cluster.scheduler()
     with connect(dsn) as connection:
         keep_statistics(connection)
         connection.execute("ANALYZE")  # the statistics of an empty queue: what the plans must not depend on
         connection.execute(FILL.encode())
-    dispatch = DispatcherPool(settings(dsn, pool_size=1))
+    yield dsn
+    any_cluster.drop(dsn)
+
+
+@pytest.fixture(scope="module")
+def filled(filled_dsn: str) -> Iterator[DispatcherPool]:
+    dispatch = DispatcherPool(settings(filled_dsn, pool_size=1))
     yield dispatch
     dispatch.close()
-    any_cluster.drop(dsn)
 
 
 class UndoneError(Exception):
@@ -106,7 +114,13 @@ def nodes_of(dispatch: DispatcherPool, statement: str, parameters: list[Any], *b
         for text in before:
             fetch_rows(connection, text, ())
         given = [ends(connection, 50) if one is ... else one for one in parameters]
-        ((plans,),) = fetch_rows(connection, "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement, given)
+        fetch_rows(connection, f"PREPARE stated AS {statement}", ())
+        values = sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Literal, given))) if given else sql.SQL("")
+        executed = sql.SQL("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE stated{}").format(values)
+        try:
+            ((plans,),) = fetch_rows(connection, executed.as_string(connection), ())
+        finally:
+            fetch_rows(connection, "DEALLOCATE stated", ())
         left = [plans[0]["Plan"]]
         while left:
             nodes.append(left.pop())
@@ -137,7 +151,7 @@ ALL_LIMITED = "UPDATE scheduler.schedules SET priority = NULL, max_concurrency =
 @pytest.mark.parametrize("limit", [1, 10, 100])
 def test_a_claim_touches_a_few_rows_for_each_run(limit: int, before: str, filled: DispatcherPool) -> None:
     """Thirty thousand runs are queued: no more than is claimed is looked at, nor sorted."""
-    nodes = nodes_of(filled, claim(limit), [NOW, "w", LEASE], before)
+    nodes = nodes_of(filled, queue_statements.claim(), [NOW, "w", LEASE, limit], before)
     assert "ix_runs_waiting" in indexes(nodes)
     assert "Seq Scan" not in kinds(nodes)
     assert touched(nodes) <= limit * (6 if before == NONE_FIRST else 16)
@@ -154,7 +168,7 @@ def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(
     before: str, most: int, filled: DispatcherPool
 ) -> None:
     """What another scheduler has queued is passed over, each run with one look at its schedule, and is not sorted."""
-    nodes = nodes_of(filled, claim(10, of_handlers=True), [NOW, "w", LEASE, ["mine"], []], before)
+    nodes = nodes_of(filled, queue_statements.claim(of_handlers=True), [NOW, "w", LEASE, 10, ["mine"], []], before)
     assert {"ix_runs_waiting", "pk_schedules"} <= indexes(nodes)
     assert "Seq Scan" not in kinds(nodes)
     assert touched(nodes) <= most
@@ -162,20 +176,43 @@ def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(
 
 @pytest.mark.proves("5-D1", "3-B1")
 def test_due_triggers_of_some_handlers_are_read_in_their_order(filled: DispatcherPool) -> None:
-    statement = queue_statements.due(50, of_handlers=True)
-    nodes = nodes_of(filled, statement, [NOW, ["mine"], []], ALL_MINE)
+    statement = queue_statements.due(of_handlers=True)
+    nodes = nodes_of(filled, statement, [NOW, 50, ["mine"], []], ALL_MINE)
     assert "ix_triggers_due" in indexes(nodes)
     assert touched(nodes) <= 3 * 50
-    nodes = nodes_of(filled, statement, [NOW, ["mine"], []], FEW_MINE)
+    nodes = nodes_of(filled, statement, [NOW, 50, ["mine"], []], FEW_MINE)
     assert "Seq Scan" not in kinds(nodes)
     assert touched(nodes) <= 3 * 2000
 
 
 @pytest.mark.proves("2-X6", "3-B1")
 def test_due_triggers_are_read_in_their_order(filled: DispatcherPool) -> None:
-    nodes = nodes_of(filled, queue_statements.due(50, of_tenants=False), [NOW], NONE_FIRST)
+    nodes = nodes_of(filled, queue_statements.due(), [NOW, 50], NONE_FIRST)
     assert "ix_triggers_due" in indexes(nodes)
     assert touched(nodes) <= 3 * 50
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ 'LIMIT'"
+
+
+@pytest.mark.proves("2-X6")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue, limit: queue.claim("w", limit, LEASE, NOW, tenants=["nobody"]),
+        lambda queue, limit: queue.fire_due(None, limit, NOW, ["nobody"]),
+        lambda queue, limit: queue.expired(limit, NOW, ["nobody"]),
+    ],
+    ids=["claim", "fire_due", "expired"],
+)
+def test_a_statement_is_prepared_once_for_all_limits(
+    call: Callable[[PostgresQueue, int], Sequence[object]], filled: DispatcherPool
+) -> None:
+    queue = PostgresQueue(filled)
+    ((before,),) = filled.rows(PREPARED, ())
+    for limit in (1, 2, 200, 40_000):
+        assert call(queue, limit) == []
+    assert filled.rows(PREPARED, ()) == [(before + 1,)]
 
 
 HISTORY = """INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, created_at)
@@ -215,3 +252,21 @@ def test_runs_that_end_are_found_by_their_ids(statement: str, filled: Dispatcher
     assert "pk_runs" in indexes(nodes)
     assert "ix_runs_open" not in indexes(nodes)
     assert touched(nodes) <= 4 * 50
+
+
+@pytest.mark.proves("2-X6", "3-B1", "3-B2")
+def test_statements_of_the_queue_touch_few_rows_with_the_statistics_of_a_full_queue(
+    filled: DispatcherPool, filled_dsn: str
+) -> None:
+    """The last test of this module: the others have the statistics of an empty queue."""
+    with connect(filled_dsn) as connection:
+        connection.execute("ANALYZE")
+    for (statement, parameters), wanted, most in GUARDS.values():
+        nodes = nodes_of(filled, statement, parameters)
+        assert wanted <= indexes(nodes)
+        assert touched(nodes) <= most
+    for before, a_run in ((NONE_FIRST, 6), (ALL_LIMITED, 16)):
+        for limit in (1, 100):
+            nodes = nodes_of(filled, queue_statements.claim(), [NOW, "w", LEASE, limit], before)
+            assert "ix_runs_waiting" in indexes(nodes)
+            assert touched(nodes) <= limit * a_run

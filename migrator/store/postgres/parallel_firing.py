@@ -66,11 +66,11 @@ class ParallelFiring(Firing):
     """Fires triggers that came from the source, and leaves their rows and those of their schedules as they are."""
 
     def due(
-        self, limit: int, given: Sequence[object], *, tenants: int | None, served_only: str, but: int | None = None
+        self, given: Sequence[object], *, tenants: int | None, served_only: str, but: int | None = None
     ) -> list[Key]:
         """Return the due triggers of the source, locked in their place of the parallel run.
 
-        The parameters are the time and what ``served_only``, ``tenants`` and ``but`` refer to, as in
+        The parameters are the time, the limit and what ``served_only``, ``tenants`` and ``but`` refer to, as in
         ``queue_statements.due``.
         """
         fetch_rows(self._connection, _FOLLOW, ())
@@ -80,7 +80,7 @@ JOIN scheduler.triggers AS t ON t.id = p.id AND t.tenant_id = p.tenant_id
 JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
 WHERE t.enabled AND p.next_fire_at <= {queue_statements.NOW} AND {queue_statements.served("t", tenants)}
     AND {queue_statements.MAY_FIRE}{served_only}{queue_statements.left_out("t", but)}
-ORDER BY t.priority DESC, p.next_fire_at, p.id LIMIT {limit} FOR UPDATE OF p SKIP LOCKED
+ORDER BY t.priority DESC, p.next_fire_at, p.id LIMIT $2 FOR UPDATE OF p SKIP LOCKED
 """
         return [(identity, tenant) for identity, tenant in fetch_rows(self._connection, statement, given)]
 

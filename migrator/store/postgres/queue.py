@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
+from psycopg.types.numeric import Int8
 
 from migrator.connections.postgres import Connection
 from migrator.records import Run, Schedule
@@ -49,17 +50,17 @@ class PostgresQueue:
         validation.check_page(limit)
         named, filters = checked_time(now), _given(tenants, queues, handlers)
         asked = _asked(tenants, queues, handlers)
-        place, served_only = queue_statements.named_filters(2, **asked)
+        place, served_only = queue_statements.named_filters(3, **asked)
 
         def fire(connection: Connection, most: int, chosen: list[Key], left: Sequence[Key]) -> list[Run]:
-            but = 2 + len(filters) if left else None
+            but = 3 + len(filters) if left else None
             at = named or self._pool.clock(connection)
-            given = [at, *filters, *_keys(left)]
-            chosen[:] = fetch_rows(connection, queue_statements.due(most, **asked, but=but), given)
+            given = [at, Int8(most), *filters, *_keys(left)]
+            chosen[:] = fetch_rows(connection, queue_statements.due(**asked, but=but), given)
             runs = Firing(connection, at, plan).fire(chosen) if chosen else []
             if (most > 1 or not chosen) and fetch_rows(connection, parallel_run.HOLD, ()):
                 of_source = ParallelFiring(connection, at, plan)
-                found = of_source.due(most, given, tenants=place, served_only=served_only, but=but)
+                found = of_source.due(given, tenants=place, served_only=served_only, but=but)
                 chosen += found
                 runs += of_source.fire(found)
             return runs
@@ -129,13 +130,13 @@ class PostgresQueue:
         validation.check_above_zero("a lease", lease)
         filters, asked = _given(tenants, queues, handlers), _asked(tenants, queues, handlers)
         holder = _plain(worker_id)
-        named = [checked_time(now), holder, lease, *filters]
+        at = checked_time(now)
 
         def statement(most: int, *, only_look: bool = False) -> tuple[str, list[Any]]:
             left = self._left_runs.keys()  # with those of the call before: each claim would raise their fence
-            but = 4 + len(filters) if left else None
-            text = queue_statements.claim(most, **asked, but=but, only_look=only_look)
-            return text, [*named, *_keys(left)]
+            but = 5 + len(filters) if left else None
+            text = queue_statements.claim(**asked, but=but, only_look=only_look)
+            return text, [at, holder, lease, Int8(most), *filters, *_keys(left)]
 
         def claim_first(connection: Connection, chosen: list[Key], _left: Sequence[Key]) -> Sequence[Claim]:
             chosen[:] = fetch_rows(connection, *statement(1, only_look=True))
@@ -178,8 +179,8 @@ class PostgresQueue:
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         validation.check_page(limit)
-        statement = queue_statements.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
-        rows, unreadable = self._pool.readable(statement, [checked_time(now), *_given(tenants, workers)])
+        statement = queue_statements.expired(of_tenants=tenants is not None, of_workers=workers is not None)
+        rows, unreadable = self._pool.readable(statement, [checked_time(now), Int8(limit), *_given(tenants, workers)])
         for key in unreadable:
             self._left_runs.add(*key, UNREADABLE)
         return _claims(rows)

@@ -1,7 +1,7 @@
 """The statements of the queue: finding due triggers, claiming runs, and renewing, releasing and ending held ones.
 
-A run is held by the worker whose id and fence it has. The changes of held runs are one JSON parameter, whatever its
-length: a statement is prepared once, and a batch is one round trip.
+A run is held by the worker whose id and fence it has. A limit is a parameter, and the changes of held runs are one JSON
+parameter, whatever its length: a statement is prepared once, and a batch is one round trip.
 """
 
 from functools import cache
@@ -34,7 +34,10 @@ def served(alias: str, tenants: int | None) -> str:
 def _schedule(identity: str, tenant: str) -> str:
     """Return the join of each row with its schedule ``s``, looked up by its key: OFFSET 0 prevents other joins."""
     where = f"id = {identity} AND tenant_id = {tenant}"
-    return f"LEFT JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE {where} OFFSET 0) AS s ON true"
+    return (
+        "LEFT JOIN LATERAL (SELECT *, xmin AS row_version FROM scheduler.schedules"
+        f" WHERE {where} OFFSET 0) AS s ON true"
+    )
 
 
 def _of_schedule(state: str, more: str = "") -> str:
@@ -75,14 +78,14 @@ _DUE = "t.enabled AND t.next_fire_at IS NOT NULL"
 _QUEUED = "r.state = 'queued'"
 
 
-def _ordered(table: str, alias: str, waiting: str, columns: str, condition: str, since: str, limit: int) -> str:
+def _ordered(table: str, alias: str, waiting: str, columns: str, condition: str, since: str, limit: str) -> str:
     """Return two CTEs: ``levels``, the priorities of what waits, highest first, and ``chosen``, the rows, locked.
 
     One ordered scan of the index on (priority, since, id) of what is ``waiting``: in each priority it reads from the
     first row to the first one whose time has not come, and continues with the next priority. A plain ORDER BY over all
     priorities would also read the rows of higher priorities whose time has not come. ``condition`` is evaluated for
     each row in turn; a locked row is skipped. It looks up no more priorities, and locks no more rows, than ``limit``
-    rows need.
+    rows (a parameter) need.
     """
     highest = f"SELECT {alias}.priority FROM {table} AS {alias} WHERE {waiting}"
     first = f"ORDER BY {alias}.priority DESC LIMIT 1"
@@ -94,7 +97,7 @@ RECURSIVE levels AS (
 ), chosen AS MATERIALIZED (
     SELECT found.* FROM levels AS l CROSS JOIN LATERAL (
         SELECT {columns} FROM {table} AS {alias}
-        LEFT JOIN scheduler.schedules AS s ON s.id = {alias}.schedule_id AND s.tenant_id = {alias}.{_OWNER[alias]}
+        {_schedule(f"{alias}.schedule_id", f"{alias}.{_OWNER[alias]}")}
         WHERE {waiting} AND {alias}.priority = l.priority AND {since} <= {NOW} AND {condition}
         ORDER BY {since}, {alias}.id LIMIT {limit} FOR UPDATE OF {alias} SKIP LOCKED
     ) AS found LIMIT {limit}
@@ -129,7 +132,6 @@ def left_out(alias: str, first: int | None) -> str:
 
 @cache
 def claim(
-    limit: int,
     *,
     of_tenants: bool = False,
     of_queues: bool = False,
@@ -137,17 +139,17 @@ def claim(
     but: int | None = None,
     only_look: bool = False,
 ) -> str:
-    """Return the statement: now, worker, lease, then as ``named_filters`` → columns of runs and of their schedules.
+    """Return the statement: now, worker, lease, limit, then as ``named_filters`` → columns of runs, of their schedules.
 
     ``but``: the number of the first of two parameters that name runs to be left out. ``only_look``: nothing is
     claimed, and the ids and tenants of the runs that would be are returned; they are locked.
     """
-    tenants, served_only = named_filters(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
+    tenants, served_only = named_filters(5, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     runs, schedules = table(Run), table(Schedule)
     alone = "false" if served_only else "r.schedule_id IS NULL"
     may_run = f"s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused'{served_only}"
     columns = (
-        "r.id AS chosen_id, r.tenant_id AS chosen_tenant, s.xmin AS version,"
+        "r.id AS chosen_id, r.tenant_id AS chosen_tenant, s.row_version AS version,"
         " CASE WHEN s.max_concurrency IS NOT NULL THEN s.id END AS limited, s.tenant_id AS limited_tenant"
     )
     ordered = _ordered(
@@ -158,8 +160,10 @@ def claim(
         f"{served('r', tenants)} AND {parallel_run.SERVED.format('r')}{left_out('r', but)}"
         f" AND CASE WHEN s.id IS NULL THEN {alone} ELSE {may_run} AND {_ROOM} END",
         SINCE.format("r"),
-        limit,
+        "$4",
     )
+    # For a limit that it does not know, the planner expects a tenth of all rows, and would read the runs whole. It
+    # expects ten elements of an array, and looks the runs up by their ids.
     if only_look:
         return f"WITH {ordered} SELECT chosen_id, chosen_tenant FROM chosen WHERE ($2::text, $3::interval) IS NOT NULL"
     return f"""
@@ -169,12 +173,15 @@ WITH {ordered}, gate AS MATERIALIZED (
         WHERE s.id = limited AND s.tenant_id = limited_tenant AND s.xmin = version
         LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
     ) AS opened
+), free AS MATERIALIZED (
+    SELECT chosen_id, chosen_tenant FROM chosen
+    WHERE limited IS NULL OR (limited, limited_tenant) IN (SELECT open_id, open_tenant FROM gate)
 ), taken AS (
     UPDATE scheduler.runs AS r SET state = 'running', worker_id = $2, fence = coalesce(fence, 0) + 1,
         lease_expires_at = date_trunc('milliseconds', {NOW} + $3::interval),
         started_at = coalesce(started_at, {NOW}), updated_at = {NOW}
-    FROM chosen WHERE r.id = chosen_id AND r.tenant_id = chosen_tenant
-        AND (limited IS NULL OR (limited, limited_tenant) IN (SELECT open_id, open_tenant FROM gate))
+    FROM unnest(ARRAY(SELECT chosen_id FROM free), ARRAY(SELECT chosen_tenant FROM free)) AS g(id, tenant)
+    WHERE r.id = g.id AND r.tenant_id = g.tenant
     RETURNING {runs.qualified("r").as_string(None)}, r.schedule_tenant_id, r.priority
 ), marked AS (
     UPDATE scheduler.schedules AS s SET status = s.status
@@ -194,18 +201,17 @@ MAY_FIRE = (
 
 @cache
 def due(
-    limit: int,
     *,
     of_tenants: bool = False,
     of_queues: bool = False,
     of_handlers: bool = False,
     but: int | None = None,
 ) -> str:
-    """Return the statement that locks due triggers: now, then as ``named_filters`` → their ids and tenants.
+    """Return the statement that locks due triggers: now, limit, then as ``named_filters`` → their ids and tenants.
 
     ``but``: as in ``claim``, triggers to be left out.
     """
-    tenants, served_only = named_filters(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
+    tenants, served_only = named_filters(3, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     ordered = _ordered(
         "scheduler.triggers",
         "t",
@@ -214,7 +220,7 @@ def due(
         f"{served('t', tenants)} AND {parallel_run.SERVED.format('t')}{left_out('t', but)}"
         f" AND CASE WHEN s.id IS NOT NULL THEN {MAY_FIRE}{served_only} ELSE false END",
         "t.next_fire_at",
-        limit,
+        "$2",
     )
     return f"WITH {ordered} SELECT chosen_id, chosen_tenant FROM chosen"
 
@@ -329,14 +335,14 @@ SELECT id, tenant_id FROM ended
 
 
 @cache
-def expired(limit: int, *, of_tenants: bool = False, of_workers: bool = False) -> str:
-    """Return the statement: now[, tenants][, workers] → the columns of running runs that are over, and of schedules."""
-    workers = f"AND r.fence IS NOT NULL AND r.worker_id = ANY(${3 if of_tenants else 2}::text[])" if of_workers else ""
+def expired(*, of_tenants: bool = False, of_workers: bool = False) -> str:
+    """Return the statement: now, limit[, tenants][, workers] → columns of running runs that are over, of schedules."""
+    workers = f"AND r.fence IS NOT NULL AND r.worker_id = ANY(${4 if of_tenants else 3}::text[])" if of_workers else ""
     return f"""
 WITH over AS MATERIALIZED (
     SELECT r.* FROM scheduler.runs AS r
-    WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)} {workers} AND {_EXPIRED}
-    ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
+    WHERE r.state = 'running' AND {served("r", 3 if of_tenants else None)} {workers} AND {_EXPIRED}
+    ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT $2
 )
 SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)} FROM over AS r
 {_schedule("r.schedule_id", "r.schedule_tenant_id")}
