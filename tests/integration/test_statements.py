@@ -121,7 +121,7 @@ BY_KEY = re.compile(
 PART = re.compile(r"\s*(--[^\n]*\n\s*)*(EXISTS\s*)?(SELECT|WITH|INSERT|UPDATE|DELETE|MERGE)\b")
 IS_SQL = re.compile(r"\b(SELECT|UPDATE|DELETE FROM|WHERE|JOIN)\s")
 WITHOUT_TENANT = {
-    "SELECT {} FROM {} WHERE id = ANY({}::{}[])": "all rows with these ids: the caller finds each by id and tenant",
+    "WHERE id = ANY({}::{}[])": "all rows with these ids: the caller finds each by id and tenant",
     "EXISTS (SELECT FROM scheduler.? AS g WHERE g.id = ?.?": "the caller appends the tenant, for both cases",
     "SELECT * FROM scheduler.schedules WHERE id = tagged.id OFFSET 0": "the query around it compares the tenant",
     "UPDATE scheduler.runs SET lease_expires_at = least(lease_expires_at, $1), updated_at = $1 WHERE state ="
