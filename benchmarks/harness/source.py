@@ -53,15 +53,22 @@ DATASETS: Final[Mapping[str, Dataset]] = {
 def fill(database: Database[Any], collection: str, documents: int) -> int:
     """Write the documents of one collection (``runs`` with their schedules); return the mean size in bytes."""
     if collection == "runs":
-        plan = Plan(seed=_SEED, counts=_counts(runs=documents), plain=True)
-        insert(database["schedules"], schedules.documents(plan))
-        insert(database["runs"], runs.run_documents(plan))
-    elif collection == "impact_snapshots":
-        insert(database["impact_snapshots"], _snapshots(documents))
+        insert(database["schedules"], schedules.documents(_plan(documents)))
+    if collection in ("runs", "impact_snapshots"):
+        insert(database[collection], demo_documents(collection, documents))
     else:
         made = _agenda_jobs(documents) if collection == "agendaJobs" else _apscheduler_jobs(documents)
         _insert(database, collection, made)
     return int(database.command("collStats", collection)["avgObjSize"])
+
+
+def demo_documents(collection: str, documents: int) -> Iterator[bytes]:
+    """Yield documents of ``runs`` or ``impact_snapshots``."""
+    return _snapshots(documents) if collection == "impact_snapshots" else runs.run_documents(_plan(documents))
+
+
+def _plan(runs: int = 0) -> Plan:
+    return Plan(seed=_SEED, counts=_counts(runs), plain=True)
 
 
 def _insert(database: Database[Any], collection: str, made: Iterator[dict[str, Any]]) -> None:
@@ -76,7 +83,7 @@ def _insert(database: Database[Any], collection: str, made: Iterator[dict[str, A
 
 
 def _snapshots(documents: int) -> Iterator[bytes]:
-    plan = Plan(seed=_SEED, counts=_counts(), plain=True)
+    plan = _plan()
     stream = plan.stream("benchmark-snapshots")
     images = runs.image_pool(plan)
     for index in range(documents):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records import Record
+from migrator.records import Record, attach_extra, attach_payload, remainder_of, remainder_of_payload
 from migrator.values import identity
 
 Document: TypeAlias = dict[str, Any]
@@ -186,10 +186,6 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Of a source in PostgreSQL: name → SQL over a row ``this``, for what a row takes from others. A collection's name
     in braces stands for its table. The document has the values in the member ``INHERITED``, which is not encoded."""
     measures: tuple[Measure, ...] = ()
-    attach: Callable[[Rows, bytes], Rows]
-    """Store a remainder with the rows (``records.attach_extra`` for most)."""
-    remainder: Callable[[Rows], bytes]
-    """The remainder stored with the rows."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
     reference_paths: frozenset[str] = frozenset()
@@ -212,6 +208,14 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     derived: Mapping[str, type] = MappingProxyType({})
     """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
     document, or are gone with a transaction. No row and no remainder keeps them."""
+
+    def attach(self, rows: Rows, remainder: bytes) -> Rows:
+        """Return the rows with a remainder stored in the first."""
+        return attach_extra(rows, remainder) if hasattr(rows[0], "extra") else attach_payload(rows, remainder)
+
+    def remainder(self, rows: Rows) -> bytes:
+        """Return the remainder stored with the rows."""
+        return remainder_of(rows) if hasattr(rows[0], "extra") else remainder_of_payload(rows)
 
     def without_derived(self, document: Document) -> Document:
         """Return the document without its derived fields."""

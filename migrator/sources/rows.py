@@ -16,7 +16,7 @@ from bson.int64 import Int64
 
 from migrator import cron
 from migrator.constraints import LONGEST_TENANT
-from migrator.records import Record, attach_extra, remainder_of
+from migrator.records import Record
 from migrator.sources.profile import (
     INHERITED,
     Collection,
@@ -93,8 +93,6 @@ def collection_of(
         tenant_sql=tenant_sql,
         measures=measures,
         unique=unique,
-        attach=attach_extra,
-        remainder=remainder_of,
         reference_paths=frozenset(),
         known=columns - {"id"} | {"_id"},
     )

@@ -24,8 +24,6 @@ ENTRIES = Collection(
     tables=(AuditEntry,),
     decode=lambda _document, _context: pytest.fail("the transform must have no part in this"),
     encode=lambda _rows: pytest.fail("the transform must have no part in this"),
-    attach=lambda rows, _remainder: rows,
-    remainder=lambda _rows: b"{}",
     tenant_expression="$tenant",
     measures=(
         Measure(name="action", kind="group", expression="$action", sql="action"),

@@ -7,7 +7,7 @@ A pickle is read without being unpickled: nothing of it is imported and nothing 
 ``docs/sources-apscheduler.md`` says where each member goes, and what is refused.
 """
 
-from migrator.records import Schedule, Trigger, attach_extra, remainder_of
+from migrator.records import Schedule, Trigger
 from migrator.sources.apscheduler import jobs
 from migrator.sources.apscheduler.aggregates import MEASURES
 from migrator.sources.profile import MONGODB, POSTGRESQL, Collection, NextFire, Profile
@@ -26,8 +26,6 @@ PROFILE = Profile(
             decode=jobs.decode,
             encode=jobs.encode,
             measures=MEASURES,
-            attach=attach_extra,
-            remainder=remainder_of,
             next_fire=NextFire(field="next_run_time", seconds=True),
             known=frozenset({"_id", "next_run_time", "job_state"}),
         ),

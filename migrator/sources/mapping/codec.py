@@ -17,7 +17,7 @@ import msgspec
 
 from migrator import constraints, cron
 from migrator.cron import CronError
-from migrator.records import Record, Trigger, attach_extra, remainder_of
+from migrator.records import Record, Trigger
 from migrator.sources import aggregates
 from migrator.sources.mapping import compiled, converters, native_plan, tables
 from migrator.sources.mapping.compiled import NULL
@@ -676,8 +676,6 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         measures=measures,
         tenant_sql=tenant_sql(fields),
         key=mapped.key,
-        attach=attach_extra,
-        remainder=remainder_of,
         unique=tables.UNIQUE.get(fed[0], ()),
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
         known=frozenset(path for shape in (mapped, *mapped.kinds.values()) for path in _known(shape)),

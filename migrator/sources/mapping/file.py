@@ -21,7 +21,7 @@ from migrator.files import UnreadableError, read_text
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.converters import CONVERTERS
-from migrator.sources.mapping.converters.columns import Column
+from migrator.sources.mapping.converters.documents import Column
 from migrator.sources.mapping.language import (
     Case,
     Encoding,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from migrator import states
-from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
+from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent
 from migrator.sources import aggregates, tenants
 from migrator.sources.mapping.converters.base import value_at
 from migrator.sources.profile import (
@@ -369,8 +369,6 @@ JOBS = Collection(
         aggregates.span("createdAt", "created_at"),
         aggregates.span("updatedAt", "updated_at", field=either("$updatedAt", _CHANGED)),
     ),
-    attach=attach_payload,
-    remainder=remainder_of_payload,
     known=known_paths(Job) | JOB_FIELDS,
 )
 
@@ -397,7 +395,5 @@ EVENTS = Collection(
         aggregates.coded("status", _EVENT_STATUS, {"cancelled": "canceled"}, _CODES),
         aggregates.span("ts", "created_at", field=either_event("$createdAt", "$ts")),
     ),
-    attach=attach_payload,
-    remainder=remainder_of_payload,
     known=known_paths(EventDocument) | EVENT_FIELDS,
 )

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from migrator.sources.mapping.converters.base import Converter, Reader, Target, Writer
-from migrator.sources.mapping.converters.columns import Column
-from migrator.sources.mapping.converters.crons import Cron, CronFields
-from migrator.sources.mapping.converters.documents import Json, JsonText
+from migrator.sources.mapping.converters.documents import Column, Json, JsonText
 from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Tenant
 from migrator.sources.mapping.converters.numbers import Duration, Flag, Number, Period
-from migrator.sources.mapping.converters.texts import Text, Texts, Uuid, Version, Words, Zone
+from migrator.sources.mapping.converters.texts import Cron, CronFields, Text, Texts, Uuid, Version, Words, Zone
 from migrator.sources.mapping.converters.times import IdTime, Time
 from migrator.sources.mapping.language import Field
 

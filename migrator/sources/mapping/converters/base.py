@@ -140,6 +140,21 @@ class Same(Uncounted):
         return None
 
 
+def always(shape: Any) -> Callable[[Converter, Field], Any]:
+    """Return the method ``shape`` of a converter whose fields all have this type."""
+    return lambda _self, _field: shape
+
+
+def memo(*options: str) -> Callable[[Converter, Field], Operation]:
+    """Return the method ``operation`` of a converter of few values, which heeds these options and the shape."""
+    return lambda _self, _field: Operation(name="memo", options=frozenset({"shape", *options}))
+
+
+def no_operation(_self: Converter, field: Field) -> Operation:
+    """Refuse, as the method ``operation``: the native codec has none."""
+    raise Unplannable(f"no operation for {field.converter}")
+
+
 def value_at(document: Document, names: Sequence[str]) -> Any:
     """Return what a document holds at a path; None if nothing is there."""
     value: Any = document

@@ -1,4 +1,4 @@
-"""Converters of jsonb columns: any value, and texts that hold JSON."""
+"""Converters of JSON: any value, texts that hold it, and columns of any type as our own store writes them."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,9 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
+from migrator.constraints import LONGEST_KEY
 from migrator.sources.mapping import tables
+from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters.base import (
     Operation,
     Reader,
@@ -14,14 +16,27 @@ from migrator.sources.mapping.converters.base import (
     Uncounted,
     Unplannable,
     Writer,
+    always,
+    no_operation,
     value_at,
 )
+from migrator.sources.mapping.converters.numbers import number_step
+from migrator.sources.mapping.converters.texts import longest_of
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shape_description import describe
-from migrator.sources.shapes import Shape, ordered_reader
+from migrator.sources.shapes import Shape, choice, indexed, instant, ordered_reader
 from migrator.values import jsonb
+from migrator.values.times import to_bson
 
+_JSON_NULL: Final = b"null"
+_OPERATIONS: Final[Mapping[str, tuple[str, Any]]] = {
+    "text": ("text", str),
+    "text[]": ("texts", list[str]),
+    "bool": ("flag", bool),
+    "timestamptz": ("date", Any),
+}
+"""Type of a column to the operation of the native codec, and the shape that the field may have."""
 _JSONB: Final = frozenset({"jsonb"})
 _HELD: Final[Mapping[str, Any]] = {
     "list": list[Any],
@@ -79,9 +94,8 @@ class JsonText(Uncounted):
     name = "json-text"
     column_types = _JSONB
     options = ("also", "spaced", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return Any
+    shape = always(Any)
+    operation = no_operation
 
     def reader(self, _target: Target, /) -> Reader | None:
         def read(value: object, _reading: Reading) -> bytes | None:
@@ -100,9 +114,6 @@ class JsonText(Uncounted):
         return lambda value: json.dumps(
             jsonb.decode(value), ensure_ascii=field.spaced, separators=separators, sort_keys=True
         )
-
-    def operation(self, field: Field, /) -> Operation:
-        raise Unplannable(f"no operation for {field.converter}")
 
 
 def json_operation(field: Field, shape: Any = None) -> Operation:
@@ -164,3 +175,69 @@ def _respelled(item: Any, words: Mapping[str, Mapping[str, str]]) -> Any:
         if isinstance(word, str) and word in spellings:
             spelled = {**spelled, name: spellings[word]}
     return spelled
+
+
+class Column(Uncounted):
+    """A value of the type of its column, read strictly: nobody else writes such fields. For mappings in Python."""
+
+    name = "column"
+    column_types: frozenset[str] = frozenset()
+    options: tuple[str, ...] = ()
+    shape = always(Any)
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path, kind, checked = target.field.path, tables.type_of(target.column), target.checked
+        items, words = f"{path}[]", target.field.words
+        readers: Mapping[str, Reader] = {
+            "jsonb": lambda value, _reading: jsonb.encode(value),
+            "timestamptz": lambda value, _reading: instant(value, path),
+            "bool": lambda value, _reading: _typed(value, bool, path, "bool"),
+            "text[]": lambda value, _reading: tuple(
+                indexed(_typed(item, str, items, "string"), items) for item in _typed(value, list, path, "array")
+            ),
+            "text": lambda value, _reading: checked(_typed(value, str, path, "string"), path),
+        }
+        if words:
+            return lambda value, _reading: choice(_typed(value, str, path, "string"), words, path)
+        if kind in readers:
+            return readers[kind]
+        least, most = tables.bounds_of(target.column)
+
+        def read(value: object, _reading: Reading) -> int:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise Rejected("wrong-type", path, "int")
+            if not least <= value <= most:
+                raise Rejected("out-of-range", path, f"int from {least} to {most}")
+            return int(value)
+
+        return read
+
+    def writer(self, field: Field, /) -> Writer | None:
+        match tables.type_of(field.columns[0]):
+            case "jsonb":
+                return lambda value: NULL if value == _JSON_NULL else jsonb.decode(value)
+            case "timestamptz":
+                return to_bson
+            case "text[]":
+                return list
+        return None
+
+    def operation(self, field: Field, /) -> Operation:
+        if field.words:
+            return Operation(name="memo", options=frozenset({"words", "shape"}))
+        kind = tables.type_of(field.columns[0])
+        match kind:
+            case "jsonb":
+                return json_operation(field)
+            case "int2" | "int4" | "int8":
+                step = number_step(field, *tables.bounds_of(field.columns[0]), sized=True)
+                return Operation(name="number", options=frozenset({"type", "none"}), step=step)
+        longest = {"text": longest_of(field), "text[]": LONGEST_KEY}.get(kind, 0)
+        name, shape = _OPERATIONS[kind]
+        return Operation(name=name, shapes=(shape,), step={"longest": longest})
+
+
+def _typed(value: Any, kind: type, path: str, expected: str) -> Any:
+    if type(value) is not kind:
+        raise Rejected("wrong-type", path, expected)
+    return value

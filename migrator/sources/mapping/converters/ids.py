@@ -6,7 +6,16 @@ from typing import Any
 from bson.objectid import ObjectId
 
 from migrator.sources.mapping import tables
-from migrator.sources.mapping.converters.base import Operation, Reader, Same, Target, Uncounted, Unplannable, Writer
+from migrator.sources.mapping.converters.base import (
+    Operation,
+    Reader,
+    Same,
+    Target,
+    Uncounted,
+    Unplannable,
+    Writer,
+    always,
+)
 from migrator.sources.mapping.converters.texts import TEXT
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
@@ -21,9 +30,7 @@ class Reference(Uncounted):
     column_types = frozenset({"uuid"})
     options = ("also", "collection")
     place = "fields"
-
-    def shape(self, _field: Field, /) -> Any:
-        return Any
+    shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         """Return the function from a reference to the id of the row that is referred to."""
@@ -73,9 +80,7 @@ class Tenant(Same):
     column_types: frozenset[str] = frozenset()
     options = ("also",)
     place = "fields"
-
-    def shape(self, _field: Field, /) -> Any:
-        return str | None
+    shape = always(str | None)
 
     def reader(self, _target: Target, /) -> Reader | None:
         return None  # the codec reads it before all other fields
@@ -91,9 +96,7 @@ class OwnId(Uncounted):
     column_types: frozenset[str] = frozenset()
     options: tuple[str, ...] = ()
     place = "fields"
-
-    def shape(self, _field: Field, /) -> Any:
-        return Any
+    shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -126,9 +129,7 @@ class IdText(Same):
     column_types = TEXT
     options: tuple[str, ...] = ()
     place = "_id"
-
-    def shape(self, _field: Field, /) -> Any:
-        return Any
+    shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, target.field.path

@@ -18,7 +18,9 @@ from migrator.sources.mapping.converters.base import (
     Target,
     Unplannable,
     Writer,
+    always,
     column_name,
+    memo,
     written_words,
 )
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
@@ -84,9 +86,7 @@ class Number(Converter):
     name = "number"
     column_types = frozenset({"int2", "int4", "int8"})
     options = ("also", "type", "factor", "add", "clamp", "none", "default", "written", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return NUMBER
+    shape = always(NUMBER)
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
@@ -131,9 +131,7 @@ class Duration(Converter):
     name = "duration"
     column_types = frozenset({"int8"})
     options = ("also", "unit", "type", "none", "default", "written", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return NUMBER
+    shape = always(NUMBER)
 
     def reader(self, target: Target, /) -> Reader | None:
         return whole_reader(target, MILLISECONDS[target.field.unit], rounds=True)
@@ -168,6 +166,7 @@ class Period(Converter):
     options = ("number", "unit_from", "words", "type", "fixed")
     needed = ("number", "unit_from")
     place = "fields"
+    operation = memo("number", "unit_from", "words", "type", "fixed")
 
     def shape(self, field: Field, /) -> Any:
         return members({field.number: NUMBER, field.unit_from: str | None}) | None
@@ -218,9 +217,6 @@ class Period(Converter):
             source_sql="",
         )
 
-    def operation(self, _field: Field, /) -> Operation:
-        return Operation(name="memo", options=frozenset({"number", "unit_from", "words", "type", "fixed", "shape"}))
-
 
 class Flag(Same):
     """True or false, as it is."""
@@ -228,9 +224,7 @@ class Flag(Same):
     name = "flag"
     column_types = frozenset({"bool"})
     options = ("also", "default", "written", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return bool | None
+    shape = always(bool | None)
 
     def reader(self, _target: Target, /) -> Reader | None:
         return None

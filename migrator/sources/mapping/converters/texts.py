@@ -1,8 +1,9 @@
-"""Converters between texts: as they are, as lists, as words that stand for others, and as names of known things."""
+"""Converters of texts: as they are, as lists, words that stand for others, names of known things, and cron lines."""
 
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 from bson.binary import UUID_SUBTYPE, Binary
 
 from migrator import constraints
@@ -19,12 +20,14 @@ from migrator.sources.mapping.converters.base import (
     Same,
     Target,
     Uncounted,
-    Unplannable,
     Writer,
+    always,
     column_name,
+    memo,
+    no_operation,
     written_words,
 )
-from migrator.sources.mapping.converters.numbers import LARGEST_DOUBLE, NUMBER, NUMBERS
+from migrator.sources.mapping.converters.numbers import LARGEST_DOUBLE, NUMBER, NUMBERS, members
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.mapping.sql import literal
 from migrator.sources.profile import Note, Rejected
@@ -46,9 +49,7 @@ class Text(Same):
     name = "text"
     column_types = TEXT
     options: tuple[str, ...] = ("also", "trim", "default", "written", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return str | None
+    shape = always(str | None)
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, target.field.path
@@ -76,9 +77,7 @@ class Texts(Uncounted):
     name = "texts"
     column_types = frozenset({"text[]"})
     options = ("also", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return list[str] | None
+    shape = always(list[str] | None)
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, f"{target.field.path}[]"
@@ -97,6 +96,7 @@ class Words(Converter):
     name = "words"
     column_types = frozenset({"text", "int2", "int4", "int8"})
     options = ("also", "words", "write_as", "type", "keep", "default", "written", "nulls")
+    operation = memo("words", "write_as", "type", "keep")
 
     def shape(self, field: Field, /) -> Any:
         return str | None if field.type is None else NUMBER
@@ -150,9 +150,6 @@ class Words(Converter):
         expression = aggregates.free_words(column, value, renamed).expression if field.keep else spelled
         return Aggregate(kind="group", expression=expression, sql=column, source_sql=source_sql)
 
-    def operation(self, _field: Field, /) -> Operation:
-        return Operation(name="memo", options=frozenset({"words", "write_as", "type", "keep", "shape"}))
-
 
 def _word(value: str) -> str:
     """Return a text; JavaScript code, a ``str`` to Python, is no word."""
@@ -171,9 +168,8 @@ class Zone(Same):
     column_types = TEXT
     options = ("also", "default", "written", "nulls")
     may_unmake = True
-
-    def shape(self, _field: Field, /) -> Any:
-        return str | None
+    shape = always(str | None)
+    operation = memo()
 
     def reader(self, target: Target, /) -> Reader | None:
         table, path = tables.split(target.column)[0], target.field.path
@@ -190,9 +186,6 @@ class Zone(Same):
 
         return read
 
-    def operation(self, _field: Field, /) -> Operation:
-        return Operation(name="memo", options=frozenset({"shape"}))
-
 
 class Version(Same):
     """The version of the document's form; another one than the expected is counted."""
@@ -202,9 +195,8 @@ class Version(Same):
     options = ("expected", "nulls")
     needed = ("expected",)
     place = "fields"
-
-    def shape(self, _field: Field, /) -> Any:
-        return str | None
+    shape = always(str | None)
+    operation = memo("expected")
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
@@ -219,9 +211,6 @@ class Version(Same):
 
         return read
 
-    def operation(self, _field: Field, /) -> Operation:
-        return Operation(name="memo", options=frozenset({"expected", "shape"}))
-
 
 class Uuid(Uncounted):
     """A UUID, stored as a text."""
@@ -229,9 +218,8 @@ class Uuid(Uncounted):
     name = "uuid"
     column_types = TEXT
     options = ("also", "nulls")
-
-    def shape(self, _field: Field, /) -> Any:
-        return Any
+    shape = always(Any)
+    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -246,5 +234,48 @@ class Uuid(Uncounted):
     def writer(self, _field: Field, /) -> Writer | None:
         return lambda value: Binary(UUID(value).bytes, UUID_SUBTYPE)
 
+
+class Cron(Text):
+    """A cron line, which makes a trigger if its dialect can evaluate it."""
+
+    name = "cron"
+    options = ("also", "dialect", "local", "nulls")
+    may_unmake = True
+
     def operation(self, field: Field, /) -> Operation:
-        raise Unplannable(f"no operation for {field.converter}")
+        operation = super().operation(field)
+        return msgspec.structs.replace(operation, options=operation.options | {"dialect"})
+
+
+class CronFields(Uncounted):
+    """A document that holds the fields of a cron line."""
+
+    name = "cron-fields"
+    column_types = TEXT
+    options = ("members", "dialect", "local", "fixed")
+    needed = ("members",)
+    place = "fields"
+    may_unmake = True
+    operation = memo("members", "fixed", "dialect")
+
+    def shape(self, field: Field, /) -> Any:
+        return members(dict.fromkeys(field.members, str | int | None)) | None
+
+    def reader(self, _target: Target, /) -> Reader | None:
+        def read(value: Any, _reading: Reading) -> str | None:
+            held = msgspec.structs.astuple(value)
+            if all(one is None for one in held):
+                return None
+            parts = ("*" if one is None else "".join(str(one).split()) for one in held)
+            return " ".join(part or "*" for part in parts)
+
+        return read
+
+    def writer(self, field: Field, /) -> Writer | None:
+        def write(value: str) -> dict[str, str] | None:
+            parts = value.split()
+            if len(parts) != len(field.members):
+                return None
+            return {**field.fixed, **dict(zip(field.members, parts, strict=True))}
+
+        return write
