@@ -38,6 +38,7 @@ from tests.cron_lines import DEEP
 from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
 
+pytest.register_assert_rewrite("migrator.testing.sources")
 pytest_plugins = ("tests.cutting_over",)
 """The fixtures of scenes of a cutover."""
 

@@ -1,13 +1,11 @@
 """``agenda_logs`` become execution logs that know their job."""
 
 from datetime import UTC
-from typing import Any
 
 import pytest
 
 from migrator.records import Run, Schedule
 from migrator.sources.agenda import PROFILE
-from migrator.sources.profile import Rejected
 from migrator.values import jsonb
 from tests.agenda_documents import KEY, NOON, Document, created_4, is_clean, log_6, travel
 
@@ -68,21 +66,3 @@ def test_a_bare_line() -> None:
     assert trip.log is not None
     assert (trip.log.context, trip.log.message) == (None, None)
     assert is_clean(trip)
-
-
-@pytest.mark.parametrize(
-    ("reason", "path", "changes"),
-    [
-        ("unknown-value", "level", {"level": "notice"}),
-        ("wrong-type", "level", {"level": 3}),
-        ("missing-field", "timestamp", {"timestamp": None}),
-        ("bad-date", "timestamp", {"timestamp": "today"}),
-        ("wrong-type", "jobId", {"jobId": KEY}),
-        ("wrong-type", "duration", {"duration": "2 ms"}),
-        ("wrong-type", "meta", {"meta": "text"}),
-    ],
-)
-def test_a_wrong_line_is_set_aside(reason: str, path: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(Rejected) as caught:
-        travel(log_6(**changes), "agenda_logs")
-    assert (caught.value.reason, caught.value.path) == (reason, path)

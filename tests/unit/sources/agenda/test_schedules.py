@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 from bson.code import Code
-from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
@@ -20,8 +19,6 @@ from tests.agenda_documents import (
     created_4,
     every_4,
     is_clean,
-    job_6,
-    pulse,
     pulse_run,
     travel,
 )
@@ -133,46 +130,6 @@ def test_a_name_is_short_enough_to_be_indexed() -> None:
     schedule = travel(created_4(_id="x" * 5_000)).schedule
     assert schedule is not None
     assert schedule.name == f"mail:{schedule.id}"
-
-
-REFUSED: list[tuple[str, str, dict[str, Any]]] = [
-    ("missing-field", "name", {"_id": KEY}),
-    ("wrong-type", "name", created_4(name=7)),
-    ("wrong-type", "name", created_4(name=None)),
-    ("too-long", "name", created_4(name="x" * 2_001)),
-    ("wrong-type", "priority", created_4(priority="high")),
-    ("wrong-type", "priority", created_4(priority=True)),
-    ("wrong-type", "priority", created_4(priority=math.nan)),
-    ("wrong-type", "priority", created_4(priority=-math.inf)),
-    ("unknown-value", "type", created_4(type="twice")),
-    ("wrong-type", "disabled", created_4(disabled="no")),
-    ("wrong-type", "nextRunAt", created_4(nextRunAt=5)),
-    ("bad-date", "nextRunAt", created_4(nextRunAt="tomorrow")),
-    ("bad-date", "nextRunAt", created_4(nextRunAt="2026-11-20T12:00:00")),
-    ("bad-date", "lastRunAt", created_4(lastRunAt=DatetimeMS(2**60))),
-    ("bad-date", "failedAt", created_4(failedAt=DatetimeMS(-(2**60)))),
-    ("bad-date", "lockedAt", created_4(lockedAt=datetime(9999, 12, 31, 23, 59))),  # noqa: DTZ001 - as decoded
-    ("bad-date", "startDate", every_4(startDate=1e300)),
-    ("bad-date", "endDate", every_4(endDate="2030-01-01")),
-    ("wrong-type", "endDate", created_4(nextRunAt=None, endDate=True)),
-    ("wrong-type", "failReason", created_4(failReason={"a": 1})),
-    ("wrong-type", "name", created_4(name=Code("mail"))),
-    ("wrong-type", "repeatInterval", every_4(Code("5 minutes"))),
-    ("wrong-type", "repeatInterval", every_4(["5 minutes"])),
-    ("wrong-type", "skipDays[]", job_6(skipDays=["1 day"])),
-    ("wrong-type", "attempts", pulse(attempts=2.5)),
-    ("out-of-range", "attempts", pulse(attempts=Int64(2**40))),
-    ("unknown-value", "backoff.type", pulse(backoff={"type": "linear", "delay": 1})),
-    ("missing-field", "backoff.delay", pulse(backoff={"type": "fixed"})),
-    ("out-of-range", "backoff.delay", pulse(backoff={"type": "fixed", "delay": math.inf})),
-]
-
-
-@pytest.mark.parametrize(("reason", "path", "document"), REFUSED)
-def test_a_wrong_document_is_set_aside(reason: str, path: str, document: dict[str, Any]) -> None:
-    with pytest.raises(Rejected) as caught:
-        travel(document)
-    assert (caught.value.reason, caught.value.path) == (reason, path)
 
 
 def test_without_a_tenant_there_are_no_rows() -> None:

@@ -104,28 +104,3 @@ def test_a_run_that_finished_before_it_started_is_found() -> None:
 def test_fields_without_a_column_are_remainder() -> None:
     made = fresh("policy_runs", determinismHash="sha256:1", errorCode="E", traceId="t", explainUri="u")
     assert travel("policy_runs", made).fields == {"determinismHash", "errorCode", "traceId", "explainUri"}
-
-
-@pytest.mark.parametrize(
-    ("number", "path", "value", "reason", "where"),
-    [
-        (CAMEL, "status", "pending_replay", "unknown-value", "status"),
-        (CAMEL, "mode", "partial", "unknown-value", "mode"),
-        (CAMEL, "priority", "low", "unknown-value", "priority"),
-        (CAMEL, "policyId", ..., "missing-field", "policyId"),
-        (CAMEL, "metadata", {"a": 1}, "wrong-type", "metadata[]"),
-        (CAMEL, "inputs__sbomSet", [1], "wrong-type", "inputs.sbomSet[]"),
-        (CAMEL, "inputs__vexCursor", "now", "bad-date", "inputs.vexCursor"),
-        (CAMEL, "stats__durationSeconds", "60", "wrong-type", "stats.durationSeconds"),
-        (CAMEL, "runId", "r" * 2001, "too-long", "runId"),
-        (CAMEL, "policyVersion", 1 << 31, "out-of-range", "policyVersion"),
-        (SNAKE, "inputs__advisory_cursor", "2025-10-26T13:59:00", "bad-date", "inputs.advisory_cursor"),
-        (SNAKE, "stats__rules_fired", 1.5, "wrong-type", "stats.rules_fired"),
-        (SNAKE, "policy_id", ..., "missing-field", "policy_id"),
-        (SNAKE, "_id", "r" * 2001, "too-long", "_id"),
-    ],
-)
-def test_what_is_refused(number: int, path: str, value: object, reason: str, where: str) -> None:
-    with pytest.raises(Rejected) as caught:
-        travel("policy_runs", fresh("policy_runs", number, **{path: value}))
-    assert (caught.value.reason, caught.value.path) == (reason, where)
