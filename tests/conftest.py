@@ -208,6 +208,8 @@ def needs_server(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     if callspec is not None and "bench" in callspec.params:
         return bool(callspec.params["bench"] != "memory")
+    if callspec is not None and callspec.params.get("side") == "mongo":  # of tests/doubles
+        return True
     return not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
