@@ -46,11 +46,12 @@ from migrator.cutover import (
 )
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
-from migrator.cutover.gates import GateOptions, gate_lines, unmet
+from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import latest
 from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
+from migrator.cutover.server_gates import gate_lines, unmet
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
 from migrator.cutover.waivers import Waiver

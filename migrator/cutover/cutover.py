@@ -37,7 +37,7 @@ from migrator.cutover import (
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import Cutover, Journal, Step, database_time, exclusive_sessions, latest
-from migrator.cutover.server_gates import Gate
+from migrator.cutover.server_gates import Gate, unmet
 from migrator.cutover.smoke import smoke
 from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.cutover.undo import UndoError, reason, undo
@@ -187,7 +187,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
 def _met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate the gates; raise ``RefusedError`` if one is not met."""
     found = gates.evaluate(sessions, conditions)
-    missing = gates.unmet(found)
+    missing = unmet(found)
     if missing:
         raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
     return found

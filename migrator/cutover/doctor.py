@@ -5,22 +5,20 @@ These are the gates of the cutover that can be evaluated before anything was cop
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from importlib import metadata
 from zoneinfo import available_timezones
 
 import msgspec
-import psycopg
-from pymongo.errors import PyMongoError
 
 from migrator.config import Settings, names_source, postgres_dsn
 from migrator.connections import mongo, postgres
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, open_login, open_target, target_connection
 from migrator.cutover import fence, server_gates
-from migrator.cutover.server_gates import Answer, Gate
+from migrator.cutover.server_gates import Answer, Gate, evaluate
 from migrator.cutover.status import attention
-from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.errors import RefusedError, UnreachableError
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.tail.positions import oplog_history
@@ -28,8 +26,6 @@ from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
 from migrator.store.postgres import lock_sessions
-
-Look = Callable[[], Answer]
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,58 +42,56 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
     unreachable: list[str] = []
     source: MongoDatabase | None = None
     target: Connection | None = None
+
+    @contextmanager
+    def reached(side: str) -> Iterator[None]:
+        try:
+            yield
+        except UnreachableError as error:
+            unreachable.append(side)
+            findings.append(Gate(name=side, passed=None, words=str(error)))
+        except RefusedError as error:  # the target, because of its encoding
+            findings.append(Gate(name=side, passed=False, words=str(error)))
+
     with ExitStack() as stack:
-        if settings.source.in_postgres:
-            try:
+        with reached("source"):
+            if settings.source.in_postgres:
                 findings += _table_findings(settings)
-            except UnreachableError as error:
-                unreachable.append("source")
-                findings.append(Gate(name="source", passed=None, words=str(error)))
-        elif names_source(settings):
-            try:
+            elif names_source(settings):
                 source = mongo.open_source(settings)
                 stack.callback(source.client.close)
                 findings += _source_findings(settings, source)
-            except UnreachableError as error:
-                unreachable.append("source")
-                findings.append(Gate(name="source", passed=None, words=str(error)))
-        else:
-            findings.append(
-                Gate(name="source", passed=True, words="not configured ([mongo]): there is no source to copy")
-            )
-        try:
+            else:
+                words = "not configured ([mongo]): there is no source to copy"
+                findings.append(Gate(name="source", passed=True, words=words))
+        with reached("target"):
             findings.append(_connection_path(settings))  # first: a pooler may refuse the rest for other reasons
             target = stack.enter_context(open_login(settings))
             findings += _target_findings(settings, target)
-        except UnreachableError as error:
-            unreachable.append("target")
-            findings.append(Gate(name="target", passed=None, words=str(error)))
-        except RefusedError as error:  # because of its encoding
-            findings.append(Gate(name="target", passed=False, words=str(error)))
         if source is not None or target is not None:
-            findings.append(_finding("clocks", lambda: server_gates.clocks(source, target, settings, clock)))
+            findings.append(evaluate("clocks", lambda: server_gates.clocks(source, target, settings, clock)))
     return Diagnosis(findings=tuple(findings), unreachable=tuple(unreachable))
 
 
 def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
-    yield _finding("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
-    yield _finding("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
-    yield _finding("replica set", lambda: server_gates.replica_set(source))
-    yield _finding("history", lambda: server_gates.oplog(oplog_history(source)))
-    yield _finding("writers of the source", lambda: server_gates.writers(source, settings))
-    yield _finding("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
+    yield evaluate("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
+    yield evaluate("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
+    yield evaluate("replica set", lambda: server_gates.replica_set(source))
+    yield evaluate("history", lambda: server_gates.oplog(oplog_history(source)))
+    yield evaluate("writers of the source", lambda: server_gates.writers(source, settings))
+    yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
 
 
 def _table_findings(settings: Settings) -> Iterator[Gate]:
     with closing(SourceSessions(settings)) as sessions, postgres.open_source(settings) as connection:
         info = connection.info
         words = f"PostgreSQL {postgres.version(connection)}, database {info.dbname}, as {info.user}"
-        yield _finding("source", lambda: (True, words))
-        read = _finding("read", lambda: (True, f"{len(sessions.survey()[0]):,} tables may be read"))
+        yield evaluate("source", lambda: (True, words))
+        read = evaluate("read", lambda: (True, f"{len(sessions.survey()[0]):,} tables may be read"))
         yield read
         if read.passed:
-            yield _finding("writers of the source", lambda: _table_writers(sessions))
-        yield _finding("reverse sync", lambda: server_gates.reverse_sync(sessions.profile))
+            yield evaluate("writers of the source", lambda: _table_writers(sessions))
+        yield evaluate("reverse sync", lambda: server_gates.reverse_sync(sessions.profile))
 
 
 def _table_writers(sessions: SourceSessions) -> Answer:
@@ -107,15 +101,15 @@ def _table_writers(sessions: SourceSessions) -> Answer:
 
 
 def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
-    yield _finding("target", lambda: _server(target))
-    schema = _finding("schema", lambda: _schema(settings))
+    yield evaluate("target", lambda: _server(target))
+    schema = evaluate("schema", lambda: _schema(settings))
     yield schema
     if schema.passed:  # otherwise there is nothing to check yet
-        yield _finding("cutover", lambda: _cutover(settings))
-        yield _finding("roles", lambda: _roles(settings))
-        yield _finding("writes", lambda: _writes(settings))
-        yield _finding("writers of the target", lambda: _writers(settings))
-    yield _finding("time zones", lambda: _zones(settings, migrated=schema.passed is True))
+        yield evaluate("cutover", lambda: _cutover(settings))
+        yield evaluate("roles", lambda: _roles(settings))
+        yield evaluate("writes", lambda: _writes(settings))
+        yield evaluate("writers of the target", lambda: _writers(settings))
+    yield evaluate("time zones", lambda: _zones(settings, migrated=schema.passed is True))
 
 
 def _connection_path(settings: Settings) -> Gate:
@@ -124,16 +118,6 @@ def _connection_path(settings: Settings) -> Gate:
         return Gate(name="connection", passed=True, words=lock_sessions.describe_pooling(settings))
     except RefusedError as error:
         return Gate(name="connection", passed=False, words=str(error))
-
-
-def _finding(name: str, look: Look) -> Gate:
-    """Evaluate a check; one that cannot be evaluated is not met."""
-    try:
-        with postgres.translate_errors("the target"), mongo.translate_errors("the source"):
-            passed, words = look()
-    except (MigratorError, PyMongoError, psycopg.Error) as error:
-        passed, words = False, str(error)
-    return Gate(name=name, passed=passed, words=words)
 
 
 def _server(target: Connection) -> Answer:

@@ -111,17 +111,45 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.opened_at is not None and self.cutover.state not in _BACK
 
 
-class Criterion(msgspec.Struct, frozen=True, kw_only=True):
-    """A success criterion of a cutover."""
+CRITERIA: Final[dict[str, Callable[[Facts], Check]]] = {}
+"""Name → the check, in the order in which the cutover comes to them."""
 
-    name: str
-    title: str
-    """What holds if it is met, as a sentence without its full stop."""
-    requirements: tuple[str, ...] = ()
-    limits: tuple[str, ...] = ()
-    when_open: bool = True
-    """It is judged only while PostgreSQL holds the data."""
-    judge: Callable[[Facts], Judgement]
+
+def criterion(
+    name: str,
+    title: str,
+    *,
+    requirements: tuple[str, ...] = (),
+    limits: tuple[str, ...] = (),
+    when_open: bool = True,
+) -> Callable[[Callable[[Facts], Judgement]], Callable[[Facts], Check]]:
+    """Make a judgement a success criterion, which is a check of the report.
+
+    ``title`` says what holds if it is met, as a sentence without its full stop. ``when_open``: it is judged only while
+    PostgreSQL holds the data.
+    """
+
+    def register(judge: Callable[[Facts], Judgement]) -> Callable[[Facts], Check]:
+        def check(facts: Facts) -> Check:
+            found = Judgement(outcome=_not_open(facts)) if when_open and not facts.is_open else judge(facts)
+            return Check(
+                id=f"{AREA}.{name}",
+                area=AREA,
+                title=title,
+                requirements=requirements,
+                limits=limits,
+                outcome=found.outcome,
+                counts=found.counts,
+                findings=tuple(
+                    Finding(severity="difference", cause="cutover", details=(words,)) for words in found.words
+                ),
+                findings_total=len(found.words),
+            )
+
+        CRITERIA[name] = check
+        return check
+
+    return register
 
 
 def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Result:
@@ -134,7 +162,7 @@ def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Re
         if found is None:
             raise RefusedError(NO_CUTOVER)
         facts = Facts(settings=settings, target=target, cutover=found, steps=tuple(steps(target, found.id)))
-        checks = tuple(_check(one, facts) for one in CRITERIA)
+        checks = tuple(check(facts) for check in CRITERIA.values())
         decisions = _decisions(target)
         record = _record(facts, decisions)
         lag = _lag(facts)
@@ -176,29 +204,18 @@ _LAG_CHECK: Final = Check(
 )
 
 
-def _check(one: Criterion, facts: Facts) -> Check:
-    name = f"{AREA}.{one.name}"
-    closed = one.when_open and not facts.is_open
-    found = Judgement(outcome=_not_open(facts)) if closed else one.judge(facts)
-    return Check(
-        id=name,
-        area=AREA,
-        title=one.title,
-        requirements=one.requirements,
-        limits=one.limits,
-        outcome=found.outcome,
-        counts=found.counts,
-        findings=tuple(Finding(severity="difference", cause="cutover", details=(words,)) for words in found.words),
-        findings_total=len(found.words),
-    )
-
-
 def _not_open(facts: Facts) -> Outcome:
     if facts.cutover.state in _BACK:
         return not_applicable(f"the cutover is {facts.cutover.state}: the data is in MongoDB")
     return unverified("the cutover is not finished: PostgreSQL was not opened yet")
 
 
+@criterion(
+    "gates",
+    "Every gate was evaluated before the fence, and none stood in the way",
+    limits=("A gate that could not be told does not stop the cutover. It is listed.",),
+    when_open=False,
+)
 def _gates_met(facts: Facts) -> Judgement:
     preflight, fence = facts.done("preflight"), facts.done("fence")
     if preflight is None:
@@ -209,6 +226,11 @@ def _gates_met(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
 
 
+@criterion(
+    "pause",
+    "Writers were stopped no longer than the configuration allows",
+    limits=("The pause ends when PostgreSQL is open. How long an application needs to come back is not measured.",),
+)
 def _pause_short(facts: Facts) -> Judgement:
     took, limit = facts.cutover.detail.get("pause_s"), _pause_limit(facts)
     if took is None:
@@ -219,6 +241,13 @@ def _pause_short(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if over else PASSED, counts=counts, words=words)
 
 
+@criterion(
+    "parity",
+    "Under the fence, every document that had changed was equal to its rows",
+    requirements=("4-Z1", "4-Z3"),
+    limits=("Documents that had not changed were compared by the parity check before, which the gates name.",),
+    when_open=False,
+)
 def _parity_clean(facts: Facts) -> Judgement:
     step = facts.done("parity")
     if step is not None:
@@ -228,6 +257,11 @@ def _parity_clean(facts: Facts) -> Judgement:
     return Judgement(outcome=unverified("the step parity is not done"))
 
 
+@criterion(
+    "backend",
+    "PostgreSQL holds the data, and the configuration names it",
+    limits=("Programs that have a copy of the configuration are not looked at.",),
+)
 def _target_holds_data(facts: Facts) -> Judgement:
     said = epoch.read(facts.target)
     words = [] if said is not None and said.backend == "postgres" else ["the epoch of PostgreSQL does not name it"]
@@ -240,6 +274,11 @@ def _target_holds_data(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if words else PASSED, words=tuple(words))
 
 
+@criterion(
+    "smoke",
+    "With the changed configuration a schedule was read, fired, claimed and finished in PostgreSQL",
+    requirements=("0-T2.12.3",),
+)
 def _smoke_passed(facts: Facts) -> Judgement:
     step = facts.done("smoke")
     if step is None:
@@ -248,6 +287,10 @@ def _smoke_passed(facts: Facts) -> Judgement:
     return Judgement(outcome=PASSED, counts=counts)
 
 
+@criterion(
+    "backup",
+    "The backup of MongoDB is there, and byte for byte what was exported",
+)
 def _backup_whole(facts: Facts) -> Judgement:
     step = facts.done("backup")
     if step is None:
@@ -264,6 +307,14 @@ def _backup_whole(facts: Facts) -> Judgement:
     return Judgement(outcome=PASSED, counts={"documents": sum(one.documents for one in manifest.parts)})
 
 
+@criterion(
+    "rollback",
+    "After a rollback every schedule would fire as now, by the documents of MongoDB",
+    limits=(
+        "Entries that wait are written by migrator tail, which has to run until cutover finish.",
+        "Rows and values for which documents have no field are counted. A rollback exports them to files.",
+    ),
+)
 def _way_back_open(facts: Facts) -> Judgement:
     if facts.cutover.state == "finished":
         return Judgement(outcome=not_applicable("the rollback window is closed"))
@@ -289,6 +340,12 @@ def _way_back_open(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if words else PASSED, counts=counts, words=tuple(words))
 
 
+@criterion(
+    "fires",
+    "After the rollback no schedule fires otherwise without having been named before",
+    limits=("Times are compared as the documents state them. The old application itself is not started.",),
+    when_open=False,
+)
 def _fired_as_named(facts: Facts) -> Judgement:
     step = facts.done(FIRES_STEP)
     if step is None:
@@ -298,6 +355,11 @@ def _fired_as_named(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if unlike else PASSED, counts=counts, words=unlike)
 
 
+@criterion(
+    "processes",
+    "Every scheduler process of the old side has a heartbeat on PostgreSQL",
+    limits=("A program of the old side that is no scheduler process has no heartbeat.",),
+)
 def _processes_came(facts: Facts) -> Judgement:
     found = processes.arrivals(facts.settings)
     if found is None or not found.here:
@@ -309,6 +371,11 @@ def _processes_came(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if words else PASSED, counts=counts | {"missing": len(words)}, words=words)
 
 
+@criterion(
+    "runs",
+    "Every run since then was made on PostgreSQL",
+    requirements=("4-Z2", "4-V7"),
+)
 def _runs_are_new(facts: Facts) -> Judgement:
     row = facts.target.execute(_RUNS_SINCE, (facts.opened_at,)).fetchone()
     made, copied = (0, 0) if row is None else (int(row[0]), int(row[1]))
@@ -320,6 +387,11 @@ def _runs_are_new(facts: Facts) -> Judgement:
     return Judgement(outcome=outcome, counts=counts)
 
 
+@criterion(
+    "single",
+    "No slot has two runs of one attempt",
+    requirements=("4-Z6",),
+)
 def _slots_once(facts: Facts) -> Judgement:
     slots, twice = (int(count) for count in facts.target.execute(_SLOTS, (facts.opened_at,)).fetchone() or (0, 0))
     counts = {"slots": slots, "slots with two runs": twice}
@@ -330,6 +402,12 @@ def _slots_once(facts: Facts) -> Judgement:
     return Judgement(outcome=outcome, counts=counts)
 
 
+@criterion(
+    "on-time",
+    "No trigger is overdue",
+    requirements=("4-Z7",),
+    limits=("It holds for the moment of this report.",),
+)
 def _nothing_late(facts: Facts) -> Judgement:
     late = overdue.count_late(facts.target)
     counts = {"overdue triggers": late}
@@ -338,90 +416,6 @@ def _nothing_late(facts: Facts) -> Judgement:
         return Judgement(outcome=unverified("no scheduler process works on PostgreSQL yet"), counts=counts)
     words = (f"{late:,} triggers are overdue beyond their grace",) if late else ()
     return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
-
-
-CRITERIA: Final = (
-    Criterion(
-        name="gates",
-        title="Every gate was evaluated before the fence, and none stood in the way",
-        limits=("A gate that could not be told does not stop the cutover. It is listed.",),
-        when_open=False,
-        judge=_gates_met,
-    ),
-    Criterion(
-        name="pause",
-        title="Writers were stopped no longer than the configuration allows",
-        limits=("The pause ends when PostgreSQL is open. How long an application needs to come back is not measured.",),
-        judge=_pause_short,
-    ),
-    Criterion(
-        name="parity",
-        title="Under the fence, every document that had changed was equal to its rows",
-        requirements=("4-Z1", "4-Z3"),
-        limits=("Documents that had not changed were compared by the parity check before, which the gates name.",),
-        when_open=False,
-        judge=_parity_clean,
-    ),
-    Criterion(
-        name="backend",
-        title="PostgreSQL holds the data, and the configuration names it",
-        limits=("Programs that have a copy of the configuration are not looked at.",),
-        judge=_target_holds_data,
-    ),
-    Criterion(
-        name="smoke",
-        title="With the changed configuration a schedule was read, fired, claimed and finished in PostgreSQL",
-        requirements=("0-T2.12.3",),
-        judge=_smoke_passed,
-    ),
-    Criterion(
-        name="backup",
-        title="The backup of MongoDB is there, and byte for byte what was exported",
-        judge=_backup_whole,
-    ),
-    Criterion(
-        name="rollback",
-        title="After a rollback every schedule would fire as now, by the documents of MongoDB",
-        limits=(
-            "Entries that wait are written by migrator tail, which has to run until cutover finish.",
-            "Rows and values for which documents have no field are counted. A rollback exports them to files.",
-        ),
-        judge=_way_back_open,
-    ),
-    Criterion(
-        name="fires",
-        title="After the rollback no schedule fires otherwise without having been named before",
-        limits=("Times are compared as the documents state them. The old application itself is not started.",),
-        when_open=False,
-        judge=_fired_as_named,
-    ),
-    Criterion(
-        name="processes",
-        title="Every scheduler process of the old side has a heartbeat on PostgreSQL",
-        limits=("A program of the old side that is no scheduler process has no heartbeat.",),
-        judge=_processes_came,
-    ),
-    Criterion(
-        name="runs",
-        title="Every run since then was made on PostgreSQL",
-        requirements=("4-Z2", "4-V7"),
-        judge=_runs_are_new,
-    ),
-    Criterion(
-        name="single",
-        title="No slot has two runs of one attempt",
-        requirements=("4-Z6",),
-        judge=_slots_once,
-    ),
-    Criterion(
-        name="on-time",
-        title="No trigger is overdue",
-        requirements=("4-Z7",),
-        limits=("It holds for the moment of this report.",),
-        judge=_nothing_late,
-    ),
-)
-"""In the order in which the cutover comes to them."""
 
 
 def _pause_limit(facts: Facts) -> float:

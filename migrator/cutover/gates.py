@@ -2,22 +2,19 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import psycopg
-from pymongo.errors import PyMongoError
 
 from migrator.connections.mongo import committed_time
-from migrator.connections.postgres import translated
 from migrator.cutover import config_file, copied_database, epoch, journal, overdue, parallel, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.write_pause import expected_pause
 from migrator.durations import format_duration
-from migrator.errors import MigratorError
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
 from migrator.parity.silent_schedules import find_silent_schedules
@@ -44,23 +41,11 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate every gate; a gate that cannot be evaluated is not met."""
-    found = []
-    for name, look in _GATES.items():
-        try:
-            passed, words = look(sessions, conditions)
-        except (MigratorError, PyMongoError) as error:
-            passed, words = False, str(error)
-        except psycopg.Error as error:
-            if sessions.target.closed:
-                raise
-            passed, words = False, str(translated("the target", error))
-        found.append(Gate(name=name, passed=passed, words=words))
+    found = [
+        server_gates.evaluate(name, partial(look, sessions, conditions), sessions.target)
+        for name, look in _GATES.items()
+    ]
     return [*found, *parallel.gates(sessions)]
-
-
-def unmet(found: list[Gate]) -> list[Gate]:
-    """Return the gates that are not met."""
-    return [one for one in found if one.passed is False]
 
 
 def _copy(sessions: Sessions, _: GateOptions) -> Answer:
@@ -279,10 +264,3 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
 }
 GATE_NAMES: Final = tuple(_GATES)
 """In the order of the plan."""
-
-
-def gate_lines(found: Iterable[Gate]) -> Iterator[str]:
-    """Yield the gates as lines for a terminal."""
-    marks = {True: "ok", False: "NO", None: "?"}
-    for one in found:
-        yield f"{marks[one.passed]:<3} {one.name}: {one.words}"

@@ -10,7 +10,7 @@ from migrator.connections.identity import environment_name
 from migrator.cutover import gates, overdue, rollback_gaps, steps
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.server_gates import Gate
+from migrator.cutover.server_gates import Gate, unmet
 from migrator.cutover.write_pause import expected_pause
 from migrator.exit_status import Allowance
 from migrator.pipeline.sessions import open_sessions
@@ -70,7 +70,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             changed=changed,
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),
-            ready=not gates.unmet(list(found)),
+            ready=not unmet(found),
             first_fires=first_fires(sessions.target),
             rollback_words=rollback_gaps.plan_words(sessions.profile),
         )

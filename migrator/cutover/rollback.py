@@ -30,7 +30,7 @@ from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_
 from migrator.cutover.losses import Losses
 from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
 from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
-from migrator.cutover.server_gates import Gate
+from migrator.cutover.server_gates import Answer, Gate, evaluate
 from migrator.cutover.steps import (
     EXPORT_KEY,
     FIRES_STEP,
@@ -102,10 +102,10 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         through = fence.unstopped_on_target(target, settings.postgres)
         words = f"does not stop {', '.join(through)}" if through else "stops every user but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
-        gates.append(_config_gate(config))
+        gates.append(evaluate("configuration", lambda: _config(config)))
         gates.append(_pause_gate(settings, target, found, level))
         if level == 3:  # noqa: PLR2004 - a level
-            gates.append(_backup_gate(settings, found))
+            gates.append(evaluate("backup", lambda: _backup(settings, found)))
     if level != 3 and not why_not:  # noqa: PLR2004 - a level; it writes nothing back
         gates += _written_back(settings, found)
     return gates
@@ -375,12 +375,9 @@ def _downgrade(sessions: Sessions) -> None:
     revisions.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
 
 
-def _config_gate(config: Path) -> Gate:
-    try:
-        config_file.require_changeable(config, os.environ)
-    except RefusedError as error:
-        return Gate(name="configuration", passed=False, words=str(error))
-    return Gate(name="configuration", passed=True, words=f"{config} can be changed back")
+def _config(config: Path) -> Answer:
+    config_file.require_changeable(config, os.environ)
+    return True, f"{config} can be changed back"
 
 
 def _pause_gate(settings: Settings, target: Connection, found: Cutover, level: Level) -> Gate:
@@ -402,9 +399,6 @@ def _pause_gate(settings: Settings, target: Connection, found: Cutover, level: L
     return Gate(name="write pause", passed=None if seconds is None else True, words=words)
 
 
-def _backup_gate(settings: Settings, found: Cutover) -> Gate:
-    try:
-        manifest = backup.verified_manifest(backup_folder(settings, found))
-    except RefusedError as error:
-        return Gate(name="backup", passed=False, words=str(error))
-    return Gate(name="backup", passed=True, words=f"digest {manifest.digest[:16]} is unchanged")
+def _backup(settings: Settings, found: Cutover) -> Answer:
+    manifest = backup.verified_manifest(backup_folder(settings, found))
+    return True, f"digest {manifest.digest[:16]} is unchanged"

@@ -1,22 +1,24 @@
-"""What a gate is, and the gates that examine the two servers alone: ``migrator doctor`` evaluates them too.
+"""What a gate is, how one is evaluated, and the gates that examine the two servers alone, as ``doctor`` does too.
 
 Leases, due times and ages are judged by the clock of the server that is asked. If two clocks differ, a trigger would
 fire early, or a second time, when the data moves from one server to the other.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 import msgspec
+import psycopg
 
 from migrator.config import Settings
-from migrator.connections.mongo import MongoDatabase
+from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.mongo import replica_set as name_of_set
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, translated
 from migrator.cutover import fence
 from migrator.cutover.journal import database_time
+from migrator.errors import MigratorError
 from migrator.pipeline.tail.positions import OplogHistory
 from migrator.sources.profile import Profile
 from migrator.sources.write_back import write_back
@@ -31,6 +33,39 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     words: str
     ids: tuple[str, ...] = ()
     """``_id``s of all documents that are concerned; ``words`` names some."""
+
+
+Answer: TypeAlias = tuple[bool | None, str]
+"""The fields of a ``Gate``: whether it is met, and the words."""
+
+
+def evaluate(name: str, look: Callable[[], Answer], target: Connection | None = None) -> Gate:
+    """Return the gate that ``look`` answers; one that cannot be evaluated is not met.
+
+    Raises ``psycopg.Error`` if the session ``target`` has ended: then no other gate can be evaluated either.
+    """
+    try:
+        with translate_errors("the source"):
+            passed, words = look()
+    except MigratorError as error:
+        passed, words = False, str(error)
+    except psycopg.Error as error:
+        if target is not None and target.closed:
+            raise
+        passed, words = False, str(translated("the target", error))
+    return Gate(name=name, passed=passed, words=words)
+
+
+def unmet(gates: Iterable[Gate]) -> list[Gate]:
+    """Return the gates that are not met."""
+    return [gate for gate in gates if gate.passed is False]
+
+
+def gate_lines(gates: Iterable[Gate]) -> Iterator[str]:
+    """Yield the gates as lines for a terminal."""
+    marks = {True: "ok", False: "NO", None: "?"}
+    for gate in gates:
+        yield f"{marks[gate.passed]:<3} {gate.name}: {gate.words}"
 
 
 class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +121,6 @@ def _source_time(source: MongoDatabase) -> datetime:
 
 FREE_SPACE_MB: Final = 8
 """Bytes that the target must be able to take: the notes of the outbox, runs of overdue triggers, the journal."""
-
-Answer: TypeAlias = tuple[bool | None, str]
-"""The fields of a ``Gate``: whether it is met, and the words."""
 
 
 def reverse_sync(profile: Profile) -> Answer:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from migrator.connections.postgres import fetch_value
-from migrator.cutover import gates, metrics, overdue, smoke
+from migrator.cutover import gates, metrics, overdue, server_gates, smoke
 from migrator.pipeline.sessions import close_cached, open_sessions
 from migrator.pipeline.tail.lag_history import LagSample, lag_history, thinned
 from migrator.report.charts import LISTED_ROWS
@@ -78,7 +78,7 @@ def gates_listed(context: Context) -> CheckResult:
     finally:
         close_cached()
     told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in found)
-    unmet = len(gates.unmet(found))
+    unmet = len(server_gates.unmet(found))
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=() if found else ("no gate was evaluated",)),
         counts={"gates": len(found)},

@@ -9,8 +9,9 @@ import pytest
 
 from migrator.config import PostgresSettings, Settings
 from migrator.connections.postgres import Connection
-from migrator.cutover.evidence import CRITERIA, Facts, Judgement
+from migrator.cutover.evidence import CRITERIA, Facts
 from migrator.cutover.journal import Cutover, Step
+from migrator.result import Check
 from tests.schema_rows import connect, insert
 
 OPENED = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -35,12 +36,11 @@ def target(scheduler_dsn: str) -> Iterator[Connection]:
         yield connection
 
 
-def judged(name: str, target: Connection) -> Judgement:
+def judged(name: str, target: Connection) -> Check:
     facts = Facts(
         settings=Settings(postgres=PostgresSettings(dsn=target.info.dsn)), target=target, cutover=CUTOVER, steps=(OPEN,)
     )
-    (criterion,) = (criterion for criterion in CRITERIA if criterion.name == name)
-    return criterion.judge(facts)
+    return CRITERIA[name](facts)
 
 
 def run(target: Connection, created_at: datetime, **columns: Any) -> UUID:  # noqa: ANN401 - columns have all types
@@ -74,7 +74,9 @@ def test_runs_of_the_old_side_after_the_opening_fail_the_criterion_runs(target: 
     run(target, AFTER, source="stellaops/runs", source_id="late")
     found = judged("runs", target)
     assert (found.outcome.status, found.counts) == ("failed", {"runs since": 2, "of the old side": 1})
-    assert found.words == ("1 runs that were made after PostgreSQL was opened come from the old side",)
+    assert [one.details for one in found.findings] == [
+        ("1 runs that were made after PostgreSQL was opened come from the old side",)
+    ]
 
 
 @pytest.mark.proves("4-Z6")
@@ -94,4 +96,4 @@ def test_a_slot_with_two_runs_fails_the_criterion_single(
     plant(target)
     found = judged("single", target)
     assert (found.outcome.status, found.counts) == (status, {"slots": slots, "slots with two runs": twice})
-    assert bool(found.words) == (status == "failed")
+    assert bool(found.findings) == (status == "failed")
