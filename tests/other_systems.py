@@ -9,16 +9,15 @@ from bson.int64 import Int64
 
 from migrator.records import Record, Run, Schedule, Trigger, remainder_of
 from migrator.sources.crawler import PROFILE as CRAWLER
-from migrator.sources.crawler import shapes as crawler
 from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
-from migrator.sources.orchestrator import shapes as orchestrator
 from migrator.sources.profile import INHERITED, Collection, Context, Decoded, Document, Note, Profile, Rows
-from migrator.sources.rows import Row, RowShape, find
 from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
 from migrator.sources.support_center import names
-from migrator.sources.support_center import shapes as support_center
+from migrator.sources.table_columns import row_of as find
 from migrator.values import remainder, table_row
 from migrator.values.copy_format import codec
+from tests import table_shapes
+from tests.table_shapes import Row, RowShape
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, 123000)  # noqa: DTZ001 - as a TIMESTAMP column comes
 NOON_UTC = NOON.replace(microsecond=123456, tzinfo=UTC)
@@ -226,16 +225,16 @@ SUPPORT_CENTER_ROWS: dict[str, Row] = {
 }
 
 SHAPES: dict[str, type[RowShape]] = {
-    "ScheduledJob": orchestrator.ScheduledJob,
-    "EventHandler": orchestrator.EventHandler,
-    "JobExecution": orchestrator.JobExecution,
-    "JobExecutionLog": orchestrator.JobExecutionLog,
-    "jobs": crawler.Job,
-    "job_executions": crawler.JobExecution,
-    "task_functions": support_center.TaskFunction,
-    "scheduled_jobs": support_center.ScheduledJob,
-    "scheduled_job_executions": support_center.JobExecution,
-    "scheduler_instances": support_center.Instance,
+    "ScheduledJob": table_shapes.OrchestratorJob,
+    "EventHandler": table_shapes.EventHandler,
+    "JobExecution": table_shapes.OrchestratorExecution,
+    "JobExecutionLog": table_shapes.OrchestratorLog,
+    "jobs": table_shapes.CrawlerJob,
+    "job_executions": table_shapes.CrawlerExecution,
+    "task_functions": table_shapes.TaskFunction,
+    "scheduled_jobs": table_shapes.SupportJob,
+    "scheduled_job_executions": table_shapes.SupportExecution,
+    "scheduler_instances": table_shapes.Instance,
 }
 """Table → its columns."""
 

@@ -41,15 +41,20 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _AnyTime(type):
-    """Lets msgspec take the ``datetime`` that the hook returns for an ``Instant``."""
+class AnyTime(type):
+    """Lets msgspec take the ``datetime`` that the hook returns for a type that stands in shapes for a time."""
 
     # The bound method of another class is no method of this one: it is called with the value alone, and in C.
     __instancecheck__ = datetime.__instancecheck__
 
 
-class Instant(metaclass=_AnyTime):
+class Instant(metaclass=AnyTime):
     """Stands in shapes for a time, a date or a text: msgspec leaves a type it does not know to the hook."""
+
+    @staticmethod
+    def read(value: object) -> datetime:
+        """Return the time (aware, UTC)."""
+        return instant(value, "")
 
 
 if TYPE_CHECKING:
@@ -80,11 +85,10 @@ class _FaultError(ValueError):
         self.rejected = rejected
 
 
-def _read_time(_kind: type, value: object) -> datetime:
+def _read_stand_in(kind: Any, value: object) -> object:  # noqa: ANN401 - a type that has a function ``read``
+    """Read a value for which a type stands in a shape."""
     try:
-        return times.parse_iso(value) if type(value) is str else instant(value, "")
-    except ValueError:
-        raise _FaultError(_bad_date("")) from None
+        return kind.read(value)
     except Rejected as rejected:
         raise _FaultError(rejected) from None
 
@@ -95,7 +99,7 @@ def read(document: Document, shape: type[AnyShape]) -> AnyShape:
     JavaScript code passes for the text it is a subclass of: ``text`` and ``plain`` refuse it where a column is filled.
     """
     try:
-        return msgspec.convert(document, shape, builtin_types=_NATIVE, dec_hook=_read_time)
+        return msgspec.convert(document, shape, builtin_types=_NATIVE, dec_hook=_read_stand_in)
     except msgspec.ValidationError as error:
         raise rejection(error, shape) from None
 

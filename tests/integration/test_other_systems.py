@@ -23,8 +23,8 @@ from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.pipeline.quarantine import entries
 from migrator.pipeline.tail.loop import Tail
 from migrator.sources import profile_of
-from migrator.sources.rows import Row
 from tests.other_systems import CRAWLER_ROWS, KEYS, MINUTE, NOON_UTC, ORCHESTRATOR_ROWS, PLATFORM, SUPPORT_CENTER_ROWS
+from tests.table_shapes import Row
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 DDL = Path(__file__).parents[1] / "fixtures_data" / "tables"

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Collection, Rejected
-from migrator.sources.rows import Row, columns_of, find
+from migrator.sources.table_columns import row_of as find
 from migrator.values import remainder
 from migrator.values.canonical import same
 from migrator.values.table_row import from_bson, to_bson
 from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, shape_of, travel
+from tests.table_shapes import Row, columns_of
 
 SOME = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 

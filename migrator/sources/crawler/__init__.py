@@ -3,13 +3,16 @@
 Rows of the base table and of every later migration are read. ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.sources.crawler import executions, jobs, names
-from migrator.sources.profile import POSTGRESQL, Profile
+from migrator.sources.crawler import names
+from migrator.sources.crawler.executions import EXECUTIONS
+from migrator.sources.crawler.jobs import JOBS
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import SourceMapping
+from migrator.sources.profile import POSTGRESQL
 
-PROFILE = Profile(
+MAPPING = SourceMapping(
     name=names.NAME,
-    version=1,
-    servers=(POSTGRESQL,),
+    collections=(JOBS, EXECUTIONS),
     documents="modelled: tables made from the migrations of north-cloud",
-    collections=(jobs.COLLECTION, executions.COLLECTION),
 )
+PROFILE = profile_of_mapping(MAPPING, version=1, servers=(POSTGRESQL,))

@@ -1,104 +1,22 @@
 """``job_executions``: runs. Their numbers are counts, and repeat where executions were deleted or began together."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from migrator import states
 from migrator.constraints import most_of
-from migrator.records import Run, Schedule
+from migrator.sources import table_columns as columns
 from migrator.sources.crawler import names
-from migrator.sources.crawler.shapes import JobExecution
-from migrator.sources.profile import INHERITED, Context, Decoded, Note, Reference, Rows
-from migrator.sources.rows import (
-    Origin,
-    Row,
-    collection_of,
-    counted,
-    duration_of,
-    instant,
-    key_text,
-    named_by,
-    read_row,
-    respelled,
-    spanned,
-    summed,
-    tenant_of,
-    the,
-    utc,
-    uuid_of_key,
-)
-from migrator.sources.shapes import choice
-from migrator.values import identity, jsonb
+from migrator.sources.mapping.compiled import NULL
+from migrator.sources.mapping.language import Mapped, Reading
+from migrator.sources.profile import INHERITED, Context, Document, Note, Rows
+from migrator.sources.shapes import Int32, Int64
+from migrator.sources.table_columns import Uuid, counted, json, number, respelled, spanned, summed, text, time
 
-_STATS: Final = ("items_crawled", "items_indexed", "cpu_time_ms", "memory_peak_mb")
-_LOG: Final = ("log_object_key", "log_size_bytes", "log_line_count")
+_NUMBER: Final = Annotated[int, msgspec.Meta(ge=-(2**31), le=most_of("runs.run_number"))]
 _TOLERANCE_MS: Final = 1
 """The source's database reckons the duration from the times, and rounds it."""
-
-
-def decode(row: Row, context: Context) -> Decoded:
-    """Return the run; without its number where a run of the job that began before it has the number."""
-    execution = read_row(row, JobExecution)
-    notes: list[Note] = []
-    state = choice(execution.status, names.EXECUTION_STATUSES, "status")
-    if not states.is_terminal(states.RUN, state):
-        notes.append(Note("live-run", "status"))
-    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), key_text(row))
-    number: int | None = execution.execution_number
-    if row.get(INHERITED, {}).get("repeated"):
-        notes.append(Note("duplicate-run-number", "execution_number"))
-        number = None
-    started = instant(execution.started_at, "started_at")
-    finished = utc(execution.completed_at, "completed_at")
-    attempt = execution.retry_attempt
-    run = Run(
-        **origin.columns(Run),
-        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, key_text({"id": execution.job_id})),
-        run_number=number,
-        attempt=attempt + 1 if attempt is not None and attempt < most_of("runs.attempt") else None,
-        cause="retry" if attempt else None,
-        state=state,
-        created_at=started,
-        started_at=started,
-        finished_at=finished,
-        duration_ms=duration_of(
-            execution.duration_ms, started, finished, column="duration_ms", tolerance=_TOLERANCE_MS, notes=notes
-        ),
-        stats=_members(execution, _STATS),
-        result=_members(execution, _LOG),
-        error=execution.error_message,
-        error_detail=execution.stack_trace,
-        metadata=None if execution.metadata is None else jsonb.encode(execution.metadata),
-    )
-    return Decoded((run,), tuple(notes))
-
-
-def encode(rows: Rows) -> Row:
-    """Return the row as far as the run carries it."""
-    run = the(rows, Run)
-    stats: dict[str, Any] = {} if run.stats is None else jsonb.decode(run.stats)
-    log: dict[str, Any] = {} if run.result is None else jsonb.decode(run.result)
-    return {
-        "id": uuid_of_key(run),
-        "job_id": run.schedule_id,
-        "execution_number": run.run_number,
-        "status": names.EXECUTION_STATUSES_BACK[run.state],
-        "started_at": run.started_at,
-        "completed_at": run.finished_at,
-        "duration_ms": run.duration_ms,
-        **{name: stats.get(name) for name in _STATS},
-        "error_message": run.error,
-        "stack_trace": run.error_detail,
-        "retry_attempt": None if run.attempt is None else run.attempt - 1,
-        "metadata": None if run.metadata is None else jsonb.decode(run.metadata),
-        **{name: log.get(name) for name in _LOG},
-    }
-
-
-def _members(execution: JobExecution, columns: tuple[str, ...]) -> bytes | None:
-    """Return what the columns hold as one document, under their names."""
-    found = {name: value for name in columns if (value := getattr(execution, name)) is not None}
-    return jsonb.encode(found) if found else None
-
 
 _REPEATED: Final = """
 EXISTS (SELECT FROM {job_executions} AS earlier WHERE earlier.job_id = this.job_id
@@ -108,21 +26,65 @@ EXISTS (SELECT FROM {job_executions} AS earlier WHERE earlier.job_id = this.job_
 """
 """The first execution to start keeps the number that several have."""
 
-COLLECTION: Final = collection_of(
-    names.EXECUTIONS,
-    JobExecution,
-    (Run,),
-    decode,
-    encode,
-    references=(Reference(Run, "schedule_id", Schedule, collection=names.JOBS, named=named_by("job_id")),),
-    after=(names.JOBS,),
+
+def _derive(document: Document, reading: Reading, _context: Context) -> None:
+    """Leave out a number that a run of the job which began before has; count attempts from 1."""
+    run = reading.columns["runs"]
+    if not states.is_terminal(states.RUN, run["state"]):
+        reading.notes.append(Note("live-run", "status"))
+    if document.get(INHERITED, {}).get("repeated"):
+        reading.notes.append(Note("duplicate-run-number", "execution_number"))
+        run["run_number"] = None
+    attempt = document.get("retry_attempt")
+    if attempt is not None and attempt < most_of("runs.attempt"):
+        run["attempt"] = attempt + 1
+    if attempt:
+        run["cause"] = "retry"
+    run["started_at"] = run["created_at"]
+    columns.state_duration(reading, "duration_ms", _TOLERANCE_MS)
+
+
+def _retries(rows: Rows) -> Any:  # noqa: ANN401 - a number, or null
+    run: Any = rows[0]
+    return NULL if run.attempt is None else run.attempt - 1
+
+
+def _stats(name: str, shape: Any, **options: Any) -> Any:  # noqa: ANN401 - a type; of ``Field``
+    return number(name, f"runs.stats.{name}", shape=shape, **options)
+
+
+EXECUTIONS: Final = Mapped(
+    name=names.EXECUTIONS,
+    tables=("runs",),
+    fields=(
+        columns.reference("job_id", "runs.schedule_id", names.JOBS, required=True, nulls=True),
+        number("execution_number", "runs.run_number", shape=_NUMBER, required=True, nulls=True),
+        columns.words("status", "runs.state", names.EXECUTION_STATUSES, names.EXECUTION_STATUSES_BACK),
+        time("started_at", "runs.created_at", required=True),
+        time("completed_at", "runs.finished_at"),
+        number("duration_ms", "runs.duration_ms", shape=Int64, type="long"),
+        _stats("items_crawled", Int32),
+        _stats("items_indexed", Int32),
+        _stats("cpu_time_ms", Int64, type="long"),
+        _stats("memory_peak_mb", Int32),
+        text("error_message", "runs.error"),
+        text("stack_trace", "runs.error_detail"),
+        number("retry_attempt", shape=columns.Count, write=_retries),
+        json("metadata", "runs.metadata"),
+        text("log_object_key", "runs.result.log_object_key"),
+        number("log_size_bytes", "runs.result.log_size_bytes", shape=Int64, type="long"),
+        number("log_line_count", "runs.result.log_line_count", shape=Int64),
+    ),
+    admit=columns.key(Uuid),
+    derive=_derive,
     inherited={"repeated": _REPEATED},
-    unique=(("tenant_id", "schedule_id", "run_number"),),
-    longs=("duration_ms", "cpu_time_ms", "log_size_bytes"),
     measures=(
         counted("state", respelled("status", names.EXECUTION_STATUSES)),
         spanned("created_at", "this.started_at"),
         spanned("finished_at", "this.completed_at"),
-        *(summed(f"stats->>'{name}'", f"this.{name}", f"stats.{name}") for name in _STATS),
+        *(
+            summed(f"stats->>'{name}'", f"this.{name}", f"stats.{name}")
+            for name in ("items_crawled", "items_indexed", "cpu_time_ms", "memory_peak_mb")
+        ),
     ),
 )

@@ -7,109 +7,89 @@ interval was set by somebody, and wins over the line, as in the source.
 
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from migrator import cron
+from migrator.constraints import most_of
 from migrator.cron.dialects import parse
 from migrator.cron.interval import constant_interval
 from migrator.records import Schedule, Trigger
+from migrator.sources import table_columns as columns
 from migrator.sources.crawler import names
-from migrator.sources.crawler.shapes import Job
-from migrator.sources.profile import Context, Decoded, Note, Rejected, Rows
-from migrator.sources.rows import (
-    Origin,
-    Row,
-    collection_of,
-    counted,
-    find,
-    key_text,
-    next_fire_of,
-    read_row,
-    respelled,
-    spanned,
-    summed,
-    tenant_of,
-    the,
-    utc,
-    uuid_of_key,
-)
+from migrator.sources.mapping.compiled import NULL
+from migrator.sources.mapping.language import Case, Mapped, Reading
+from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.sources.shapes import choice, indexed
+from migrator.sources.table_columns import Uuid, column, counted, json, number, respelled, row_of, spanned, summed, text
+from migrator.sources.table_columns import time as time_of
 from migrator.values import jsonb
 
-_SPEC: Final = ("schedule_time", "interval_minutes", "interval_type")
 _HOUR, _DAY = 60, 1440  # minutes
+_MINUTE: Final = names.UNITS["minutes"]
+_RETRIES: Final = Annotated[int, msgspec.Meta(ge=0, le=most_of("schedules.retry_count"))]
 
 
-def trigger_of(job: Job, origin: Origin, status: str, context: Context, notes: list[Note]) -> Trigger | None:
-    """Return the trigger, or None for a cron line that the source could not have evaluated.
-
-    Raises ``Rejected`` for an interval without a unit and for a cron line whose zone nobody states.
-    """
-    cause = _trigger_columns(job, status, context, notes)
-    if cause is None:
-        return None
-    spec = {name: value for name in _SPEC if (value := getattr(job, name)) is not None}
-    return Trigger(
-        **origin.columns(Trigger),
-        schedule_id=origin.key(Schedule),
-        last_fire_at=utc(job.started_at, "started_at"),
-        source_spec=jsonb.encode(spec) if spec else None,
-        **cause,
-    )
+def _derive(document: Document, reading: Reading, context: Context) -> None:
+    """Name the schedule, and form its trigger; a cron line that the source could not have evaluated makes none."""
+    schedule, notes = reading.columns["schedules"], reading.notes
+    name = "source_name" if document.get("source_name") else "source_id"
+    schedule["name"] = indexed(document[name], name)
+    if "is_paused" in document and bool(document["is_paused"]) != (schedule["status"] == "paused"):
+        notes.append(Note("paused-contradiction", "is_paused"))
+    if document.get("lock_token") is not None:
+        # The source keeps no end of a lock. Claims are leases of runs here, so the token stays in the remainder.
+        notes.append(Note("lock-held", "lock_token"))
+    _form_trigger(document, reading, context)
 
 
-def _trigger_columns(job: Job, status: str, context: Context, notes: list[Note]) -> dict[str, Any] | None:
-    """Return the columns of the trigger's kind."""
-    line = job.schedule_time if job.schedule_time and job.schedule_time.strip() else None
-    enabled = job.schedule_enabled is True
-    stated = utc(job.next_run_at, "next_run_at")
-    if job.interval_minutes is not None and not _spoiled(job, line, context, notes):
-        cause: dict[str, Any] | None = _interval_columns(job, line, notes)
+def _form_trigger(job: Document, reading: Reading, context: Context) -> None:
+    """Raise ``Rejected`` for an interval without a unit and for a cron line whose zone nobody states."""
+    schedule, trigger = reading.columns["schedules"], reading.columns["triggers"]
+    line = job["schedule_time"] if (job.get("schedule_time") or "").strip() else None
+    if job.get("interval_minutes") is not None and not _is_spoiled(job, line, context, reading.notes):
+        if line is None and _looks_doubled(job):
+            reading.notes.append(Note("interval-maybe-counted-twice", "interval_minutes"))
+        trigger |= {"interval_ms": _milliseconds(job), "anchor": "completion"}
     elif line is not None:
-        # A next run beside a line was reckoned from a wrong interval.
-        stated, cause = None, _cron(line, context, notes)
+        trigger.pop("next_fire_at", None)  # a next run beside a line was reckoned from a wrong interval
+        if not _read_line(line, reading, context):
+            return
     else:
-        made = utc(job.created_at, "created_at")
+        made, stated = schedule["created_at"], trigger.get("next_fire_at")
         # A job that is scheduled for once and pending is taken at the source's next poll; a retry has its time.
-        due = stated or (made if status == "pending" else None)
-        return {"kind": "one_time", "run_at": stated or made, "next_fire_at": due}
-    if cause is None:
-        return None
-    fires = enabled and status != "cancelled"
-    due = next_fire_of(cause, stated, fires=fires, as_of=context.as_of, column="next_run_at", notes=notes)
-    return {**cause, "enabled": enabled, "next_fire_at": due}
+        due = stated or (made if schedule["status"] == "pending" else None)
+        trigger |= {"run_at": stated or made, "next_fire_at": due}
+        return
+    trigger["enabled"] = job.get("schedule_enabled") is True
+    fires = trigger["enabled"] and schedule["status"] != "cancelled"
+    columns.state_next_fire(reading, "next_run_at", fires=fires)
 
 
-def _interval_columns(job: Job, line: str | None, notes: list[Note]) -> dict[str, Any]:
-    if line is None and _looks_doubled(job):
-        notes.append(Note("interval-maybe-counted-twice", "interval_minutes"))
-    return {"kind": "interval", "interval_ms": _milliseconds(job), "anchor": "completion"}
-
-
-def _milliseconds(job: Job) -> int:
+def _milliseconds(job: Document) -> int:
     """Return the interval as the source's database counts it: so many of the unit."""
-    if job.interval_type is None:
+    if job.get("interval_type") is None:
         raise Rejected("missing-field", "interval_type", "minutes, hours or days")
-    return (job.interval_minutes or 0) * choice(job.interval_type, names.UNITS, "interval_type")
+    return (job["interval_minutes"] or 0) * choice(job["interval_type"], names.UNITS, "interval_type")
 
 
-def _cron(line: str, context: Context, notes: list[Note]) -> dict[str, Any] | None:
+def _read_line(line: str, reading: Reading, context: Context) -> bool:
     try:
-        zone = parse(names.CRON_DIALECT, line).zone
+        zone = parse(names.CRON_DIALECT, line).zone or context.zone
     except cron.CronError:
-        notes.append(Note("unevaluable-cron", "schedule_time"))
-        return None
+        reading.unusable["triggers"] = Note("unevaluable-cron", "schedule_time")
+        return False
     if zone is None:
-        if context.zone is None:
-            raise Rejected("no-zone", "schedule_time", "the setting zone, since the line was evaluated in local time")
-        zone = context.zone
-    return {"kind": "cron", "cron_expression": line, "cron_dialect": names.CRON_DIALECT, "timezone": zone}
+        raise Rejected("no-zone", "schedule_time", "the setting zone, since the line was evaluated in local time")
+    reading.fill("triggers", cron_expression=line, cron_dialect=names.CRON_DIALECT, timezone=zone)
+    return True
 
 
-def _spoiled(job: Job, line: str | None, context: Context, notes: list[Note]) -> bool:
+def _is_spoiled(job: Document, line: str | None, context: Context, notes: list[Note]) -> bool:
     """Tell whether the interval is what the source's migration made of the line, and wrong."""
     milliseconds = _milliseconds(job)
-    if line is None or (job.interval_minutes, job.interval_type) != names.converted(line):
+    if line is None or (job["interval_minutes"], job["interval_type"]) != names.converted(line):
         return False
     try:
         gap = _gap(line, context.zone)
@@ -129,113 +109,88 @@ def _gap(line: str, zone: str | None) -> timedelta | None:
     return constant_interval(names.CRON_DIALECT, line, zone)
 
 
-def _looks_doubled(job: Job) -> bool:
+def _looks_doubled(job: Document) -> bool:
     """Tell whether a number of hours or days may be minutes: there is no line to ask, so it fires as in the source."""
-    minutes = job.interval_minutes or 0
-    return (job.interval_type == "hours" and minutes % _HOUR == 0) or (
-        job.interval_type == "days" and minutes % _DAY == 0
-    )
+    minutes, unit = job["interval_minutes"], job["interval_type"]
+    return bool((unit == "hours" and minutes % _HOUR == 0) or (unit == "days" and minutes % _DAY == 0))
 
 
-_PAYLOAD: Final = ("source_id", "source_name", "url")
-_MINUTE: Final = names.UNITS["minutes"]
-
-
-def decode(row: Row, context: Context) -> Decoded:
-    """Return the schedule and, where one can be formed, its trigger."""
-    job = read_row(row, Job)
-    notes: list[Note] = []
-    status = choice(job.status, names.STATUSES, "status")
-    if bool(job.is_paused) != (status == "paused") and "is_paused" in row:
-        notes.append(Note("paused-contradiction", "is_paused"))
-    if job.lock_token is not None:
-        # The source keeps no end of a lock. Claims are leases of runs here, so the token stays in the remainder.
-        notes.append(Note("lock-held", "lock_token"))
-    origin = Origin(names.NAME, names.JOBS, tenant_of(context), key_text(row))
-    trigger = trigger_of(job, origin, status, context, notes)
-    payload = {name: value for name in _PAYLOAD if (value := getattr(job, name)) is not None}
-    backoff = job.retry_backoff_seconds
-    schedule = Schedule(
-        **origin.columns(Schedule),
-        name=indexed(job.source_name or job.source_id, "source_name" if job.source_name else "source_id"),
-        status=status,
-        handler_name=names.HANDLER,
-        handler_type="function",
-        payload=jsonb.encode(payload),
-        max_retries=job.max_retries,
-        retry_delay_ms=None if backoff is None else backoff * names.MILLISECONDS,
-        retry_strategy=None if backoff is None else "exponential",
-        retry_cap_ms=None if backoff is None else names.RETRY_CAP_MS,
-        retry_count=job.current_retry_count,
-        max_concurrency=1,
-        metadata=None if job.metadata is None else jsonb.encode(job.metadata),
-        created_at=utc(job.created_at, "created_at"),
-        updated_at=utc(job.updated_at, "updated_at"),
-        paused_at=utc(job.paused_at, "paused_at"),
-        cancelled_at=utc(job.cancelled_at, "cancelled_at"),
-        completed_at=utc(job.completed_at, "completed_at"),
-    )
-    return Decoded((schedule,) if trigger is None else (schedule, trigger), tuple(notes))
-
-
-def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it: lock and error message are remainder."""
-    schedule = the(rows, Schedule)
-    payload: dict[str, Any] = {} if schedule.payload is None else jsonb.decode(schedule.payload)
-    delay = schedule.retry_delay_ms
-    return {
-        "id": uuid_of_key(schedule),
-        **{name: payload.get(name) for name in _PAYLOAD},
-        "status": schedule.status,
-        **_firing(find(rows, Trigger), schedule),
-        "created_at": schedule.created_at,
-        "updated_at": schedule.updated_at,
-        "completed_at": schedule.completed_at,
-        "is_paused": schedule.status == "paused",
-        "max_retries": schedule.max_retries,
-        "retry_backoff_seconds": None if delay is None else delay // names.MILLISECONDS,
-        "current_retry_count": schedule.retry_count,
-        "paused_at": schedule.paused_at,
-        "cancelled_at": schedule.cancelled_at,
-        "metadata": None if schedule.metadata is None else jsonb.decode(schedule.metadata),
-    }
-
-
-def _firing(trigger: Trigger | None, schedule: Schedule) -> Row:
-    """Return the columns that the trigger carries."""
-    if trigger is None:
-        return {}
+def _respell(rows: Rows, document: Document) -> None:
+    """Write what the trigger carries: an interval as the source spelled it, in minutes where it was changed since."""
+    trigger, schedule = row_of(rows, Trigger), row_of(rows, Schedule)
+    if trigger is None or schedule is None:
+        for name in ("schedule_time", "schedule_enabled", "interval_minutes", "interval_type"):
+            document.pop(name, None)
+        return
     spec: dict[str, Any] = {} if trigger.source_spec is None else jsonb.decode(trigger.source_spec)
+    minutes, unit = spec.get("interval_minutes"), spec.get("interval_type")
+    if trigger.anchor == "completion" and trigger.interval_ms is not None:
+        stated = minutes is not None and unit is not None and minutes * names.UNITS[unit]
+        if stated != trigger.interval_ms:
+            minutes, unit = max(1, trigger.interval_ms // _MINUTE), "minutes"
     once = trigger.kind == "one_time"
-    immediate = once and trigger.next_fire_at == schedule.created_at
-    minutes, unit = _interval(trigger, spec)
-    return {
+    document |= {
         "schedule_time": spec.get("schedule_time") if trigger.cron_expression is None else trigger.cron_expression,
         "schedule_enabled": False if once else trigger.enabled,
         "interval_minutes": minutes,
         "interval_type": unit,
-        "next_run_at": None if immediate else trigger.next_fire_at,
-        "started_at": trigger.last_fire_at,
     }
+    if once and trigger.next_fire_at == schedule.created_at:
+        document["next_run_at"] = None
 
 
-def _interval(trigger: Trigger, spec: dict[str, Any]) -> tuple[int | None, str | None]:
-    """Return the interval as the source spelled it, or in minutes where it was changed since."""
-    minutes: int | None = spec.get("interval_minutes")
-    unit: str | None = spec.get("interval_type")
-    if trigger.kind != "interval" or trigger.anchor == "fixed_rate" or trigger.interval_ms is None:
-        return minutes, unit
-    if minutes is not None and unit is not None and minutes * names.UNITS[unit] == trigger.interval_ms:
-        return minutes, unit
-    return max(1, trigger.interval_ms // _MINUTE), "minutes"
+def _is_paused(rows: Rows) -> bool:
+    [schedule, *_] = rows
+    return isinstance(schedule, Schedule) and schedule.status == "paused"
 
 
-COLLECTION: Final = collection_of(
-    names.JOBS,
-    Job,
-    (Schedule, Trigger),
-    decode,
-    encode,
+def _null(_rows: Rows) -> object:
+    """Write null, for ``_respell`` to replace."""
+    return NULL
+
+
+_BACKOFF: Final = "retry_backoff_seconds"
+
+JOBS: Final = Mapped(
+    name=names.JOBS,
+    tables=("schedules", "triggers"),
+    fields=(
+        text("source_id", "schedules.payload.source_id", required=True, nulls=True),
+        text("source_name", "schedules.payload.source_name"),
+        text("url", "schedules.payload.url", required=True, nulls=True),
+        columns.words("status", "schedules.status", names.STATUSES),
+        text("schedule_time", "triggers.source_spec.schedule_time", write=_null),
+        column("schedule_enabled", converter="flag", write=_null),
+        number("interval_minutes", "triggers.source_spec.interval_minutes", shape=columns.Positive, write=_null),
+        text("interval_type", "triggers.source_spec.interval_type", write=_null),
+        time_of("next_run_at", "triggers.next_fire_at"),
+        time_of("started_at", "triggers.last_fire_at"),
+        time_of("created_at", "schedules.created_at", required=True, nulls=True),
+        time_of("updated_at", "schedules.updated_at", required=True, nulls=True),
+        time_of("completed_at", "schedules.completed_at"),
+        column("is_paused", converter="flag", write=_is_paused),
+        number("max_retries", "schedules.max_retries", shape=columns.Count),
+        column(_BACKOFF, "schedules.retry_delay_ms", converter="duration", unit="seconds", shape=columns.Count),
+        number("current_retry_count", "schedules.retry_count", shape=_RETRIES),
+        time_of("paused_at", "schedules.paused_at"),
+        time_of("cancelled_at", "schedules.cancelled_at"),
+        json("metadata", "schedules.metadata"),
+        text("error_message"),
+        column("lock_token", converter="uuid", shape=Uuid),
+        time_of("lock_acquired_at"),
+    ),
+    constants={
+        "schedules.handler_name": names.HANDLER,
+        "schedules.handler_type": "function",
+        "schedules.max_concurrency": 1,
+    },
+    choices={
+        "schedules.retry_strategy": (Case(field=_BACKOFF, value="exponential"),),
+        "schedules.retry_cap_ms": (Case(field=_BACKOFF, value=names.RETRY_CAP_MS),),
+    },
+    admit=columns.key(Uuid),
+    derive=_derive,
+    respell=_respell,
     measures=(
         counted("status", respelled("status", names.STATUSES)),
         spanned("created_at", "this.created_at"),

@@ -26,6 +26,7 @@ from migrator.sources.mapping.converters.numbers import none_of
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of, tenant_sql
 from migrator.sources.profile import (
+    INHERITED,
     MONGODB,
     POSTGRESQL,
     Collection,
@@ -48,16 +49,18 @@ UNEVALUABLE: Final = "unevaluable-cron"
 NO_TRIGGER: Final = "no-trigger"
 
 
-def profile_of_mapping(mapping: SourceMapping, version: int) -> Profile:
+def profile_of_mapping(
+    mapping: SourceMapping, version: int, servers: tuple[str, ...] = (MONGODB, POSTGRESQL)
+) -> Profile:
     """Return the profile of a mapping that ``file`` has checked."""
     by_name = {one.name: one for one in mapping.collections}
     return Profile(
         name=mapping.name,
         version=version,
         documents=mapping.documents,
-        servers=(MONGODB, POSTGRESQL),
+        servers=servers,
         collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),
-        slots="runs" if any(map(_says_when_run, mapping.collections)) else "",
+        slots="runs" if MONGODB in servers and any(map(_says_when_run, mapping.collections)) else "",
     )
 
 
@@ -200,9 +203,9 @@ class _Writer:
         columns: dict[str, list[str]] = {table: [] for table in mapped.tables}
         objects: dict[str, list[str]] = {}
         self._functions: list[Callable[[Rows], Any]] = []
-        entries: list[tuple[tuple[str, str], str, tuple[str, ...], Writer | None]] = []
+        entries: list[tuple[tuple[str, str], str, tuple[str, ...], Writer | None, bool]] = []
         for field in fields:
-            table, column, write = owner, "", None
+            table, column, write, is_null = owner, "", None, False
             if field.write is not None:
                 table, column = "", str(len(self._functions))
                 self._functions.append(field.write)
@@ -213,9 +216,11 @@ class _Writer:
                 table, column = tables.split(field.columns[0])
                 write = _unless_default(None if field.written else field.default, converters.writer(field))
                 name, member = tables.split(column)
-                function = _function_of(field, write)
+                is_null = field.nulls and table == owner and not field.local
+                function = None if is_null else _function_of(field, write)
                 if member and function is None:
-                    table, column, write = f"{table}.{name}", member, None
+                    table, column = f"{table}.{name}", member
+                    write = write if field.converter == "number" else None
                     objects.setdefault(table, []).append(member)
                 elif function is not None:
                     table, column, write = "", str(len(self._functions)), None
@@ -225,7 +230,7 @@ class _Writer:
             if table in columns:
                 columns[table].append(column)
             *parents, name = field.path.split(".")
-            entries.append(((table, column), name, tuple(parents), write))
+            entries.append(((table, column), name, tuple(parents), write, is_null))
         self._getters = tuple(
             (constraints.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
         )
@@ -237,8 +242,10 @@ class _Writer:
         first = {place: index for index, place in reversed([*enumerate(flat)])}
         positions = [first[place] for place, *_ in entries]
         self._pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else tuple
-        self._write = compiled.writing([((*parents, name), write) for _, name, parents, write in entries])
-        self._nothing = (None,) * len(entries)
+        self._write = compiled.writing(
+            [((*parents, name), write, is_null) for _, name, parents, write, is_null in entries]
+        )
+        self._nothing = () if any(is_null for *_, is_null in entries) else (None,) * len(entries)
 
     def write(self, rows: Rows, document: Document) -> None:
         """Add the fields to the document, without those of which the columns hold nothing."""
@@ -269,7 +276,7 @@ def _values(columns: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _is_unwritten(field: Field) -> bool:
     """Tell whether a field is never written: the ``_id`` follows from the source id, a reference has a spelling."""
-    return field.path == "_id" or (field.converter == "reference" and not field.prefix)
+    return field.path == "_id" or (field.converter == "reference" and not (field.prefix or field.id_type))
 
 
 def _unless_default(default: object, write: Writer | None) -> Writer | None:
@@ -511,7 +518,8 @@ class Codec:
     def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         field = self._tenant
         if field is None or self._read_tenant is None:
-            return tenant_of(None, context, [], path="")
+            given = self.mapped.tenant
+            return tenant_of(None, context, [], path="") if given is None else given(document, context)
         value = self._read_tenant(found)
         if not field.also and field.shape is None:
             return tenant_of(value, context, notes, path=field.path)
@@ -674,11 +682,17 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         after=tuple(sorted(_referred(mapped))),
         tenant_expression=_tenant_expression(fields),
         measures=measures,
-        tenant_sql=tenant_sql(fields),
+        tenant_sql=mapped.tenant_sql or tenant_sql(fields),
         key=mapped.key,
+        inherited=mapped.inherited,
         unique=tables.UNIQUE.get(fed[0], ()),
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
-        known=frozenset(path for shape in (mapped, *mapped.kinds.values()) for path in _known(shape)),
+        known=frozenset(
+            path
+            for shape in (mapped, *mapped.kinds.values())
+            for path in _known(shape)
+            if path.partition(".")[0] != INHERITED
+        ),
         derived=mapped.transient,
         object_ids=mapped.object_ids,
         native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
@@ -702,7 +716,7 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
             named=partial(_named, fields=tuple(same)),
             shared=same[0].shared,
             prefix=same[0].prefix,
-            path=same[0].path if not same[0].prefix and len({one.path for one in same}) == 1 else "",
+            path=same[0].path if _is_unwritten(same[0]) and len({one.path for one in same}) == 1 else "",
         )
 
 
@@ -803,7 +817,7 @@ def _struct_of(name: str, tree: Mapping[str, Any], prefix: str, attributes: dict
         names[attribute] = key
         if isinstance(inner, Field):
             attributes[inner.path] = f"{prefix}{attribute}"
-            default = msgspec.NODEFAULT if inner.required else None
+            default = msgspec.NODEFAULT if inner.required and inner.default is None else None
             fields.append((attribute, converters.shape_of(inner), default))
         else:
             struct = _struct_of(f"{name}.{key}", inner, f"{prefix}{attribute}.", attributes)

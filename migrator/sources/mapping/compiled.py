@@ -14,8 +14,8 @@ NULL: Final = object()
 
 Place: TypeAlias = tuple[str, str, Callable[..., Any] | None]
 """Of an attribute: table, column and reader; the value as it is if there is no reader."""
-Entry: TypeAlias = tuple[tuple[str, ...], Callable[[Any], Any] | None]
-"""Of a column: path of the field, and writer; the value as it is if there is no writer."""
+Entry: TypeAlias = tuple[tuple[str, ...], Callable[[Any], Any] | None, bool]
+"""Of a column: path of the field, writer (the value as it is if there is none), and whether nothing is null."""
 
 
 def filling(places: Sequence[Place | None]) -> Callable[[Any, Any], None]:
@@ -46,19 +46,20 @@ def writing(entries: Sequence[Entry]) -> Callable[[Sequence[Any], dict[str, Any]
     """Return the function of the values of columns and a document that adds the fields to the document."""
     lines = [f"{_values(len(entries))} = values"]
     names: dict[str, Any] = {"null": NULL, "place": _place}
-    for index, (path, write) in enumerate(entries):
+    for index, (path, write, is_null) in enumerate(entries):
         *parents, name = path
-        lines.append(f"if v{index} is not None:")
-        if write is not None:
-            names[f"w{index}"] = write
-            lines += [f"    v{index} = w{index}(v{index})", f"    if v{index} is not None:"]
-        indent = "        " if write is not None else "    "
-        value = f"None if v{index} is null else v{index}"
-        lines.append(
-            f"{indent}place(document, {tuple(parents)!r}, {name!r}, {value})"
-            if parents
-            else f"{indent}document[{name!r}] = {value}"
+        begin, end = (
+            (f"place(document, {tuple(parents)!r}, {name!r}, ", ")") if parents else (f"document[{name!r}] = ", "")
         )
+        stored = f"{begin}None if v{index} is null else v{index}{end}"
+        lines.append(f"if v{index} is not None:")
+        if write is None:
+            lines.append(f"    {stored}")
+        else:
+            names[f"w{index}"] = write
+            lines += [f"    v{index} = w{index}(v{index})", f"    if v{index} is not None: {stored}"]
+        if is_null:
+            lines.append(f"else: {begin}None{end}")
     return _function("values, document", lines, names)
 
 

@@ -105,10 +105,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     finding: str | None = None
     """Counted in place of ``unknown-word``, or of ``alias`` for a further path; empty: neither is counted."""
     required: bool = False
-    """A document in which it is absent or null is rejected."""
+    """A document in which it is absent or null is rejected; with a default, one in which it is null."""
     prefix: str = ""
     """``reference``: the ``_id`` is a text, and is written as this and the 32 digits of the row's id. Omitted: it is
     not written, and so remainder."""
+    id_type: Literal["uuid", "text"] | None = None
+    """``reference``: the ``_id`` is a UUID, or the text of one, and is written from the row's id."""
     loose: bool = False
     """``reference``: the column holds the computed id, whether or not such a row is stored."""
     shared: bool = False
@@ -218,6 +220,12 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Writes into the document what ``derive`` read, after all fields were written."""
     key: tuple[str, ...] = ()
     """Of a table of PostgreSQL: as ``Collection.key``."""
+    inherited: Mapping[str, str] = {}
+    """Of a table of PostgreSQL: as ``Collection.inherited``; a field's path to one begins with ``INHERITED``."""
+    tenant: Callable[[Document, Context], str] | None = None
+    """The tenant of a document, if no field names it; may raise ``Rejected``."""
+    tenant_sql: str = ""
+    """With ``tenant``, of a table of PostgreSQL: as ``Collection.tenant_sql``."""
     derived_paths: tuple[str, ...] = ()
     """Paths of fields that ``derive`` reads: the census knows them."""
     transient: Mapping[str, type] = {}

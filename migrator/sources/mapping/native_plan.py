@@ -49,7 +49,7 @@ _OF_A_VALUE: Final = frozenset(
     {
         *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
         *("factor", "add", "clamp", "trim", "local", "dialect", "members", "number", "unit_from", "fixed", "holds"),
-        *("spaced", "expected", "collection", "prefix", "loose", "shared", "shape", "respelled"),
+        *("spaced", "expected", "collection", "prefix", "id_type", "loose", "shared", "shape", "respelled"),
         *("default", "written"),
     }
 )
@@ -156,7 +156,7 @@ def reader_of(codec: "Codec", context: Context) -> NativeReader | None:
 def plan_of(codec: "Codec", context: Context) -> NativePlan:
     """Return the plan of a collection; raises ``Unplannable`` if it cannot have one."""
     mapped = codec.mapped
-    functions = (mapped.admit, mapped.respell, mapped.derive if mapped.derive_on is None else None)
+    functions = (mapped.admit, mapped.tenant, mapped.respell, mapped.derive if mapped.derive_on is None else None)
     if any(function is not None for function in functions) or mapped.present:
         raise Unplannable("a function, or the document, decides about every row")
     if len(mapped.tables) != 1 or mapped.tables[0] in ("locks", "triggers") or mapped.expects_trigger:

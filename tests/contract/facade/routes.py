@@ -25,7 +25,6 @@ from migrator.sources.crawler import names as crawler_names
 from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
 from migrator.sources.orchestrator import names as orchestrator_names
 from migrator.sources.profile import Profile, Rejected
-from migrator.sources.rows import Row, columns_of
 from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
 from migrator.sources.support_center import names as support_names
 from migrator.sources.support_center.jobs import cron_of, interval_of
@@ -34,6 +33,7 @@ from migrator.store.statistics import RunFilter
 from migrator.values import identity
 from migrator.verify.behaviour.harness import Harness
 from tests.other_systems import restore, shape_of
+from tests.table_shapes import Row, columns_of
 
 USER = UUID("00000000-0000-4000-8000-00000000aaaa")
 """Who is signed in, as the authentication of the application would say."""

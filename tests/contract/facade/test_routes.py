@@ -21,19 +21,17 @@ from migrator.scheduler.completion import Outcome
 from migrator.scheduler.leadership import RESOURCE
 from migrator.scheduler.models import Job
 from migrator.sources.crawler import PROFILE as CRAWLER
-from migrator.sources.crawler import shapes as crawler_shapes
 from migrator.sources.orchestrator import PROFILE as ORCHESTRATOR
-from migrator.sources.orchestrator import shapes as orchestrator_shapes
 from migrator.sources.profile import Profile
-from migrator.sources.rows import Row, RowShape
 from migrator.sources.support_center import PROFILE as SUPPORT_CENTER
-from migrator.sources.support_center import shapes as support_shapes
 from migrator.store.validation import GLOBAL
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED_FOR_GOOD, HOUR, MINUTE, Harness
+from tests import table_shapes
 from tests.contract.facade.routes import ROUTES, USER, Answer, Route, ask, camel
 from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW
 from tests.other_systems import Given, load
+from tests.table_shapes import Row, RowShape
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources-other.md"
 CASES: dict[str, Callable[["Place"], None]] = {}
@@ -62,11 +60,11 @@ def several(member: Any) -> Any:  # noqa: ANN401 - a type
 MESSAGE = document("Message", message=str)
 ERROR, DETAIL = document("Error", error=str), document("Detail", detail=str)
 
-JOB_002 = shape(orchestrator_shapes.ScheduledJob)
-EXECUTION_002 = shape(orchestrator_shapes.JobExecution)
+JOB_002 = shape(table_shapes.OrchestratorJob)
+EXECUTION_002 = shape(table_shapes.OrchestratorExecution)
 
-JOB_003 = shape(crawler_shapes.Job)
-EXECUTION_003 = shape(crawler_shapes.JobExecution)
+JOB_003 = shape(table_shapes.CrawlerJob)
+EXECUTION_003 = shape(table_shapes.CrawlerExecution)
 EXECUTIONS_003 = document("Executions", executions=several(EXECUTION_003), total=int, limit=int, offset=int)
 STATS_003 = document(
     "Stats",
@@ -98,15 +96,15 @@ class JobType(RowShape, kw_only=True):
     is_active: bool
 
 
-FUNCTION_004 = shape(support_shapes.TaskFunction, camel)
+FUNCTION_004 = shape(table_shapes.TaskFunction, camel)
 TYPE_004 = shape(JobType, camel)
-JOB_004 = shape(support_shapes.ScheduledJob, camel)
-EXECUTION_004 = shape(support_shapes.JobExecution, camel)
-INSTANCE_004 = shape(support_shapes.Instance, camel)
+JOB_004 = shape(table_shapes.SupportJob, camel)
+EXECUTION_004 = shape(table_shapes.SupportExecution, camel)
+INSTANCE_004 = shape(table_shapes.Instance, camel)
 FUNCTIONS_004 = document("Functions", taskFunctions=several(FUNCTION_004), total=int)
 JOBS_004 = document("Jobs", jobs=several(JOB_004), total=int, enabledCount=int, disabledCount=int, runningCount=int)
 DETAIL_004 = shape(
-    support_shapes.ScheduledJob,
+    table_shapes.SupportJob,
     camel,
     taskFunction=FUNCTION_004,
     jobType=TYPE_004,

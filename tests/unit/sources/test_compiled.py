@@ -30,13 +30,19 @@ def test_fields_fill_the_columns_of_their_tables() -> None:
 
 def test_columns_are_written_in_their_order_and_none_is_not_written() -> None:
     write = compiled.writing(
-        [(("z",), None), (("o", "i"), str), (("n",), lambda _value: compiled.NULL), (("o", "j"), lambda _value: None)]
+        [
+            (("z",), None, False),
+            (("o", "i"), str, False),
+            (("n",), lambda _value: compiled.NULL, False),
+            (("o", "j"), lambda _value: None, False),
+            (("m",), str, True),
+        ]
     )
     document: dict[str, Any] = {}
-    write((1, 2, 3, 4), document)
-    assert list(document.items()) == [("z", 1), ("o", {"i": "2"}), ("n", None)]
-    write((None, None, None, None), document := {})
-    assert document == {}
+    write((1, 2, 3, 4, 5), document)
+    assert list(document.items()) == [("z", 1), ("o", {"i": "2"}), ("n", None), ("m", "5")]
+    write((None, None, None, None, None), document := {})
+    assert document == {"m": None}
 
 
 def test_a_mapping_of_no_fields_reads_and_writes_nothing() -> None:

@@ -64,6 +64,7 @@ VALUES: dict[str, Any] = {
     "members": ("m",),
     "fixed": {"a": "b"},
     "holds": "list",
+    "id_type": "text",
     "shape": int,
     "respelled": {"a": {"b": "c"}},
     "write": lambda _rows: None,

@@ -7,6 +7,7 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from migrator.constraints import LONGEST_KEY
+from migrator.sources import table_columns
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters.base import (
@@ -26,7 +27,7 @@ from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shape_description import describe
 from migrator.sources.shapes import Shape, choice, indexed, instant, ordered_reader
-from migrator.values import jsonb
+from migrator.values import jsonb, table_row
 from migrator.values.times import to_bson
 
 _JSON_NULL: Final = b"null"
@@ -67,7 +68,7 @@ class Json(Uncounted):
             return None  # encoded with the other members
         if field.respelled:
             return _respelling_reader(field)
-        if field.shape is None:
+        if field.shape is None or field.shape is table_columns.Json:
             return lambda value, _reading: jsonb.encode(value)
         if len(path) == 1:
             [name] = path
@@ -79,6 +80,8 @@ class Json(Uncounted):
         inner = get_args(field.shape)[0] if is_list else field.shape
         if isinstance(inner, type) and issubclass(inner, Shape):
             return ordered_reader(inner, many=is_list)
+        if inner is table_columns.Json:
+            return lambda value: table_row.to_bson(jsonb.decode(value))
         return jsonb.decode
 
     def operation(self, field: Field, /) -> Operation:

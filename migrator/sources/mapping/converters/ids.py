@@ -3,6 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
+from bson.binary import UUID_SUBTYPE, Binary
 from bson.objectid import ObjectId
 
 from migrator.sources.mapping import tables
@@ -28,7 +29,7 @@ class Reference(Uncounted):
 
     name = "reference"
     column_types = frozenset({"uuid"})
-    options = ("also", "collection")
+    options = ("also", "collection", "id_type")
     place = "fields"
     shape = always(Any)
 
@@ -57,6 +58,8 @@ class Reference(Uncounted):
         return read_text if field.prefix else read_any
 
     def writer(self, field: Field, /) -> Writer | None:
+        if field.id_type is not None:
+            return str if field.id_type == "text" else lambda value: Binary(value.bytes, UUID_SUBTYPE)
         return lambda value: field.prefix + identity.hex_of(value)
 
     def operation(self, field: Field, /) -> Operation:

@@ -3,10 +3,8 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
-from bson.binary import Binary
 from bson.objectid import ObjectId
 
 from migrator.sources import aggregates
@@ -26,17 +24,20 @@ from migrator.sources.mapping.converters.numbers import NUMBER, NUMBER_TYPES, NU
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Rejected
 from migrator.sources.shapes import Moment, plain
+from migrator.sources.table_columns import Timestamp, Timestamptz
 from migrator.values import table_row
 from migrator.values.times import format_iso, format_javascript, parse_iso, to_bson
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TABLE_ENCODINGS: Final = ("timestamptz", "timestamp")
 _TEXTS: Final = ("date", "iso", "iso-z")
 """Each of them is read where one of them is the encoding."""
 _PER_SECOND: Final[Mapping[str, int]] = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
-_TYPES: Final[Mapping[str, Any]] = (
-    dict.fromkeys(_TEXTS, Moment) | dict.fromkeys(_TABLE_ENCODINGS, Any) | {"milliseconds-text": str | None}
-)
+_TYPES: Final[Mapping[str, Any]] = dict.fromkeys(_TEXTS, Moment) | {
+    "timestamptz": Timestamptz | None,
+    "timestamp": Timestamp | None,
+    "milliseconds-text": str | None,
+}
+_READ_BY_SHAPE: Final = (*_TEXTS, "timestamptz", "timestamp")
 _TIMESTAMPTZ: Final = frozenset({"timestamptz"})
 _ID_SECONDS: Final = 4
 """Bytes of an ObjectId that hold its time."""
@@ -56,10 +57,8 @@ class Time(Converter):
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
-        if field.encoding in _TEXTS:
+        if field.encoding in _READ_BY_SHAPE:
             return None
-        if field.encoding in _TABLE_ENCODINGS:
-            return partial(_read_table_time, field)
         unit, path = field.encoding.removesuffix("-text"), field.path
         is_text = unit != field.encoding
 
@@ -167,17 +166,3 @@ def _instant(value: str, path: str) -> datetime:
     except ValueError:
         expected = "milliseconds since 1970 as a text of digits, or an ISO 8601 text with an offset"
         raise Rejected("bad-date", path, expected) from None
-
-
-def _read_table_time(field: Field, value: object, _reading: Reading) -> datetime:
-    if not isinstance(value, Binary) or value.subtype != table_row.TIME:
-        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
-    try:
-        found: Any = table_row.from_bson(value)
-        naive = found.tzinfo is None
-        moment: datetime = found.replace(tzinfo=UTC) if naive else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise Rejected("bad-date", field.path, _OUTSIDE) from None
-    if naive != (field.encoding == "timestamp"):
-        raise Rejected("wrong-type", field.path, f"a {field.encoding}")
-    return moment

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from migrator.sources.profile import Collection
-from migrator.sources.rows import columns_of
 from tests.other_systems import TABLES as TABLES_WITH_ROWS
 from tests.other_systems import shape_of
+from tests.table_shapes import columns_of
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "sources-other.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ FILES = [
         for name in ("orchestrator", "crawler", "support_center")
         for path in (ROOT / f"migrator/sources/{name}").iterdir()
     ),
-    ROOT / "migrator/sources/rows.py",
+    ROOT / "migrator/sources/table_columns.py",
 ]
 
 

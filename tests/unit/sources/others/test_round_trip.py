@@ -10,7 +10,6 @@ import pytest
 
 from migrator.records import remainder_of
 from migrator.sources.profile import Collection, Rejected
-from migrator.sources.rows import Row, columns_of
 from migrator.values import remainder
 from migrator.values.table_row import from_bson, to_bson
 from tests.other_systems import (
@@ -26,6 +25,7 @@ from tests.other_systems import (
     shape_of,
     travel,
 )
+from tests.table_shapes import Row, columns_of
 
 COUNTS = {
     "ScheduledJob": 33,
