@@ -12,7 +12,7 @@ import msgspec
 from bson import json_util
 from bson.objectid import ObjectId
 
-from migrator.pipeline.transform import DecodedDocument, decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.records import EMPTY, ExecutionLog, Run, Schedule, Trigger
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Context, Note
@@ -66,11 +66,11 @@ def travel(document: Document | bytes, collection: str = "agendaJobs", context: 
     """Decode and encode a document as the copy does, and hold the law: what comes back is what was read."""
     raw = document if isinstance(document, bytes) else bson.encode(document)
     kind = PROFILE.by_name()[collection]
-    prepared: DecodedDocument = decode_document(kind, context, raw)
-    rendered, remainder = serialize(kind, prepared, prepared.rows)
-    rows = tuple(row.record for row in rendered)
+    prepared = decode_document(kind, context, raw)
+    prepared.serialize()
+    rows, remainder = tuple(row.record for row in prepared.serialized), prepared.remainder
     rebuilt = rebuild(kind, rows)
-    assert same(rebuilt, prepared.document)
+    assert same(rebuilt, prepared.content)
     assert kind.remainder(rows) == remainder
     by_type = {type(row): row for row in rows}
     assert len(by_type) == len(rows)

@@ -5,7 +5,7 @@ import msgspec
 from bson import json_util
 from bson.binary import Binary
 
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.records import EMPTY, Schedule, Trigger
 from migrator.sources.apscheduler import PROFILE
 from migrator.sources.profile import Context, Document, Note
@@ -55,10 +55,10 @@ def travel(found: Document, context: Context = CONTEXT) -> Trip:
     """Decode and encode a document as the copy does; what comes back is what was read, byte for byte if it is clean."""
     raw = bson.encode(found)
     prepared = decode_document(COLLECTION, context, raw)
-    serialized, left = serialize(COLLECTION, prepared, prepared.rows)
-    rows = tuple(row.record for row in serialized)
+    prepared.serialize()
+    rows, left = tuple(row.record for row in prepared.serialized), prepared.remainder
     rebuilt = rebuild(COLLECTION, rows)
-    assert same(rebuilt, prepared.document)
+    assert same(rebuilt, prepared.content)
     assert left != EMPTY or bson.encode(rebuilt) == raw
     schedule, trigger = rows[0], rows[1] if len(rows) > 1 else None
     assert isinstance(schedule, Schedule)

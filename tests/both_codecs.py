@@ -1,7 +1,7 @@
 """Documents through both codecs: what the native one takes must be what the Python one makes of it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.transform import transform_documents
@@ -40,14 +40,13 @@ def compare(collection: Collection, context: Context, raws: Sequence[bytes]) -> 
     taken = {document: table.row_bytes(index) for index, document in enumerate(table.positions())}
     assert sorted([*taken, *read.handed]) == list(range(len(raws)))
     clean: list[int] = []
-    for position, outcome in enumerate(transform_documents(collection, context, UncheckedResolver(), batch)):
-        assert read.raw(position) == outcome.raw == raws[position]
-        found: Any = outcome.loadable
-        if found is not None and not found.notes and found.remainder == b"{}" and not found.links:
+    for position, document in enumerate(transform_documents(collection, context, UncheckedResolver(), batch)):
+        assert read.raw(position) == document.raw == raws[position]
+        if document.serialized and not document.notes and document.remainder == b"{}" and not document.links:
             clean.append(position)
         if position not in taken:
             continue
-        assert position in clean, outcome
-        [row] = found.rows
+        assert position in clean, document
+        [row] = document.serialized
         assert kind.equal((row.head, row.tail), taken[position]), kind.differing((row.head, row.tail), taken[position])
     return Compared(sorted(taken), list(read.handed), clean)

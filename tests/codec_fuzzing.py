@@ -260,12 +260,11 @@ def read(case: Case, raws: Sequence[bytes], excluded: frozenset[bytes] = frozens
 
 
 def _confirm(raw: bytes, outcome: Any, rows: Sequence[bytes], notes: tuple[object, ...]) -> None:  # noqa: ANN401 - an outcome
-    loadable = outcome.loadable
-    if loadable is None:
+    if not outcome.serialized:
         raise Difference("the Python codec rejects a document that the native one takes", outcome, raw.hex())
-    if loadable.remainder != EMPTY or loadable.links or loadable.notes != notes or len(loadable.rows) != len(rows):
-        raise Difference("a document that the native codec takes is not plain", loadable, raw.hex())
-    for expected, row in zip(loadable.rows, rows, strict=True):
+    if outcome.remainder != EMPTY or outcome.links or outcome.counted != notes or len(outcome.serialized) != len(rows):
+        raise Difference("a document that the native codec takes is not plain", outcome, raw.hex())
+    for expected, row in zip(outcome.serialized, rows, strict=True):
         kind = codec(type(expected.record))
         if not kind.equal((expected.head, expected.tail), row):
             raise Difference("a row differs", kind.differing((expected.head, expected.tail), row), raw.hex())

@@ -30,7 +30,7 @@ from migrator.cutover.reverse_encoding import (
     LostRow,
     ReverseSyncError,
     UnstatedSchedule,
-    current_outcomes,
+    current_documents,
     fires_now,
     is_of_another,
     lost_row,
@@ -43,7 +43,7 @@ from migrator.cutover.reverse_encoding import (
     whole,
 )
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import DocumentOutcome, SerializedRow, rebuild, serialize_rows
+from migrator.pipeline.transform import SerializedRow, SourceDocument, rebuild, serialize_rows
 from migrator.records import Record, Run, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
 from migrator.sources.mapping.codec import NO_TRIGGER
@@ -250,7 +250,7 @@ class Documents:
 
     def _of_schedules(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
         collection, target = wanted[0].collection, self._sessions.target
-        there = current_outcomes(self._sessions, self._context, collection, [one.key for one in wanted])
+        there = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
         keys = [row_key(one.schedule) for one in wanted if one.schedule is not None]
         triggers = _triggers_of(target, keys) if Trigger in collection.tables else {}
         has_runs = self._is_beside_schedule(Run) and Run in collection.tables
@@ -260,11 +260,11 @@ class Documents:
         writes = []
         for one in wanted:
             runs = copied.get((identity.source_id(one.key), one.tenant), ())
-            outcome = there.get(bson.encode({"": one.key}))
+            current = there.get(bson.encode({"": one.key}))
             schedule = one.schedule
             several = () if schedule is None else tuple(triggers.get((schedule.tenant_id, schedule.id), ()))
             owned = (*(() if schedule is None else (schedule,)), *several, *runs)
-            if is_of_another(outcome, one.tenant):
+            if is_of_another(current, one.tenant):
                 writes += [] if schedule is None else [refused(collection, one.key, owned, several)]
                 continue
             if schedule is None or (schedule.deleted_at is not None and not self._holds_deletion(collection, schedule)):
@@ -273,14 +273,14 @@ class Documents:
             if schedule.source is None and schedule.schema_version is None:
                 schedule = msgspec.structs.replace(schedule, schema_version=common)
             beside = _Beside(triggers=several, copied=runs, history=histories.get(row_key(schedule), RunHistory()))
-            writes.append(self._of_schedule(collection, one.key, outcome, schedule, beside))
+            writes.append(self._of_schedule(collection, one.key, current, schedule, beside))
         return writes
 
     def _of_schedule(
         self,
         collection: Collection,
         key: Any,  # noqa: ANN401 - any BSON
-        outcome: DocumentOutcome | None,
+        current: SourceDocument | None,
         schedule: Schedule,
         beside: "_Beside",
     ) -> DocumentWrite:
@@ -289,7 +289,7 @@ class Documents:
         It states one trigger of the schedule. If it can state none, it keeps its former rule and is disabled; where the
         source has no field that stops it, it stays as it was. A schedule without a document gets none then.
         """
-        made = self._made(collection, outcome)
+        made = self._made(collection, current)
         before = tuple(row.record for row in made.values())
         profile, context, triggers = self._profile, self._context, beside.triggers
         reasons = write_back.unstated(profile, context, schedule, triggers, before)
@@ -298,10 +298,10 @@ class Documents:
         last = beside.history.last if isinstance(beside.history.last, Run) else None
         rest = tuple(row for row in (stated or former, last) if row is not None)
         document: Document | None = None
-        if outcome is not None or stated is not None or not any(map(write_back.may_fire, triggers)):
+        if current is not None or stated is not None or not any(map(write_back.may_fire, triggers)):
             for stop in ({},) if former is None else _STOPS:
                 rows = (msgspec.structs.replace(schedule, **stop), *rest)
-                document = self._document(collection, outcome, made, rows, beside.history)
+                document = self._document(collection, current, made, rows, beside.history)
                 if former is None or document is None:
                     break
                 if not write_back.fires(write_back.decoded(collection, context, document)):
@@ -319,7 +319,7 @@ class Documents:
                 schedule_id=str(schedule.id),
                 tenant=schedule.tenant_id,
                 reasons=reasons or (write_back.NO_DOCUMENT,),
-                document=_becomes(document, outcome, stated, former),
+                document=_becomes(document, current, stated, former),
                 fires=fires_now(schedule, triggers),
             )
             if reasons or document is None
@@ -343,14 +343,14 @@ class Documents:
 
     def _of(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
         collection = wanted[0].collection
-        there = current_outcomes(self._sessions, self._context, collection, [one.key for one in wanted])
+        there = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
         keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
         owned: list[list[tuple[type[Record], RowKey]]] = []
         for one in wanted:
-            outcome = there.get(bson.encode({"": one.key}))
+            current = there.get(bson.encode({"": one.key}))
             found = {(RECORDS[table], key): None for table, key in one.rows}
-            if outcome is not None and outcome.loadable is not None:
-                found |= {(type(row.record), row_key(row.record)): None for row in outcome.loadable.rows}
+            if current is not None:
+                found |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
             owned.append(sorted(found, key=lambda pair: collection.tables.index(pair[0])))
             for record, key in found:
                 keys[record].add(key)
@@ -366,9 +366,9 @@ class Documents:
             if not rows or type(rows[0]) is not collection.tables[0]:
                 writes.append(DocumentWrite(collection.name, one.key, None, whole(rows), tenant=one.tenant))
                 continue
-            outcome = there.get(bson.encode({"": one.key}))
-            made = self._made(collection, outcome)
-            document = self._document(collection, outcome, made, rows, RunHistory())
+            current = there.get(bson.encode({"": one.key}))
+            made = self._made(collection, current)
+            document = self._document(collection, current, made, rows, RunHistory())
             if document is None:
                 lost = whole(rows)
                 writes.append(DocumentWrite(collection.name, one.key, None, lost, kept=True, tenant=one.tenant))
@@ -392,18 +392,18 @@ class Documents:
         ).fetchone()
         return None if row is None else str(row[0])
 
-    def _made(self, collection: Collection, outcome: DocumentOutcome | None) -> dict[type[Record], SerializedRow]:
+    def _made(self, collection: Collection, current: SourceDocument | None) -> dict[type[Record], SerializedRow]:
         """Return the rows that a document makes as it is now; raise ``ReverseSyncError`` if it makes none any more."""
-        if outcome is None:
+        if current is None:
             return {}
-        if outcome.decoded is None or outcome.loadable is None:
+        if not current.serialized:
             raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
-        return {type(row.record): row for row in outcome.loadable.rows}
+        return {type(row.record): row for row in current.serialized}
 
     def _document(
         self,
         collection: Collection,
-        outcome: DocumentOutcome | None,
+        current: SourceDocument | None,
         made: Mapping[type[Record], SerializedRow],
         rows: Rows,
         history: RunHistory,
@@ -416,17 +416,17 @@ class Documents:
         stored = self._as_of_document(collection, rows, before)
         try:
             fitted = write_back.fitted(collection, self._context, stored, before, history)
-            if outcome is None or outcome.decoded is None:
+            if current is None:
                 document = rebuild(collection, fitted)
             else:
-                document, _ = patched(collection, outcome, fitted)
+                document, _ = patched(current, fitted)
         except Exception:  # noqa: BLE001 - functions of any profile; rows that they cannot take cost these rows alone
             return None
         self._refer(collection, document, stored, before)
         read = write_back.read_back(collection, self._context, document)
         if read is None or not write_back.is_of_tenant(read.rows, stored[0]):
             return None
-        known = () if outcome is None or outcome.decoded is None else outcome.decoded.notes
+        known = () if current is None else current.notes
         if NO_TRIGGER in {note.kind for note in read.notes} - {note.kind for note in known}:
             return None
         return document
@@ -512,10 +512,10 @@ class _Beside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _becomes(
-    document: Document | None, outcome: DocumentOutcome | None, stated: Trigger | None, former: Trigger | None
+    document: Document | None, current: SourceDocument | None, stated: Trigger | None, former: Trigger | None
 ) -> BecomesOf:
     if document is None:
-        return "absent" if outcome is None else "unchanged"
+        return "absent" if current is None else "unchanged"
     if stated is not None:
         return "stated"
     return "without a rule" if former is None else "disabled"

@@ -28,7 +28,7 @@ from migrator.cutover.outbox import ChangedRow, RowKey
 from migrator.errors import MigratorError
 from migrator.pipeline.load import fetch
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_documents
+from migrator.pipeline.transform import SourceDocument, rebuild, serialize_rows, transform_documents
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
@@ -145,11 +145,11 @@ def encode_changes(sessions: Sessions, context: Context, noted: Sequence[Changed
     return _with_source_references(sessions, of_one_tenant(writes))
 
 
-def is_of_another(outcome: DocumentOutcome | None, tenant: str) -> bool:
+def is_of_another(current: SourceDocument | None, tenant: str) -> bool:
     """Return whether a document exists and is not this tenant's: no row of the tenant changes or deletes it."""
-    if outcome is None or outcome.decoded is None:
+    if current is None or not current.rows:
         return False
-    return bool(outcome.decoded.rows[0].tenant_id != tenant)  # type: ignore[attr-defined] # every table has one
+    return bool(current.rows[0].tenant_id != tenant)  # type: ignore[attr-defined] # every table has one
 
 
 def refused(collection: Collection, key: Any, rows: Rows, triggers: Iterable[Trigger] = ()) -> DocumentWrite:  # noqa: ANN401 - any BSON
@@ -347,7 +347,7 @@ def _collection_writes(
     collection = wanted[0].collection
     if collection.tables[0] is Trigger:
         context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
-    there = current_outcomes(sessions, context, collection, [one.key for one in wanted])
+    there = current_documents(sessions, context, collection, [one.key for one in wanted])
     writes = []
     keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
     for one in wanted:
@@ -355,21 +355,21 @@ def _collection_writes(
             keys[record].add(key)
     stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in keys.items()}
     for one in wanted:
-        outcome = there.get(bson.encode({"": one.key}))
+        current = there.get(bson.encode({"": one.key}))
         owned = [
             stored[record][key]
-            for record, key in sorted(_row_keys(one, outcome), key=lambda pair: collection.tables.index(pair[0]))
+            for record, key in sorted(_row_keys(one, current), key=lambda pair: collection.tables.index(pair[0]))
             if key in stored[record] and key[1] == one.tenant
         ]
-        if is_of_another(outcome, one.tenant):
+        if is_of_another(current, one.tenant):
             writes += [refused(collection, one.key, tuple(owned))] if owned else []
             continue
         own = tuple(row for row in owned if _belongs(collection, one, row))
         rows = tuple(_with_source(collection, one.key, row) for row in (*own, *rules.of(own)))
-        document, lost = _encode_document(collection, context, outcome, rows)
+        document, lost = _encode_document(collection, context, current, rows)
         if document is not None and collection.tables[0] is Trigger:
             stated = any(map(rules.states, rows))
-            if stated and outcome is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
+            if stated and current is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
                 continue  # there is nothing else to state
             document = _with_copy_mark(document, copy=stated)
         write = DocumentWrite(collection.name, one.key, document, lost, tenant=one.tenant, whole=whole(owned))
@@ -383,11 +383,11 @@ def _with_copy_mark(document: Document, *, copy: bool) -> Document:
     return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
-def _row_keys(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[tuple[type[Record], RowKey]]:
+def _row_keys(wanted: _ChangedDocument, current: SourceDocument | None) -> list[tuple[type[Record], RowKey]]:
     """Return the rows that a document has or had: those that it would make now, and those that were noted."""
     found = {(RECORDS[one.table], one.key): None for one in wanted.rows.values()}
-    if outcome is not None and outcome.loadable is not None:
-        found |= {(type(row.record), row_key(row.record)): None for row in outcome.loadable.rows}
+    if current is not None:
+        found |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
     return list(found)
 
 
@@ -411,16 +411,16 @@ def _states_triggers(collection: Collection) -> bool:
     return collection is PLACES[Schedule][0].collection
 
 
-def current_outcomes(
+def current_documents(
     sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]
-) -> dict[bytes, DocumentOutcome]:
+) -> dict[bytes, SourceDocument]:
     """Return the rows that the existing documents decode to now, by their ``_id``."""
     batches: Iterable[Any] = sessions.source[sessions.name_of(collection.name)].find_raw_batches(
         {"_id": {"$in": list(keys)}}
     )
     return {
-        bson.encode({"": documents.decode(outcome.raw)["_id"]}): outcome
-        for outcome in transform_documents(collection, context, sessions.resolver, b"".join(batches))
+        bson.encode({"": documents.decode(current.raw)["_id"]}): current
+        for current in transform_documents(collection, context, sessions.resolver, b"".join(batches))
     }
 
 
@@ -444,29 +444,25 @@ def _with_source(collection: Collection, key: object, row: Record) -> Record:
 
 
 def _encode_document(
-    collection: Collection, context: Context, outcome: DocumentOutcome | None, stored: Rows
+    collection: Collection, context: Context, current: SourceDocument | None, stored: Rows
 ) -> tuple[Document | None, tuple[LostRow, ...]]:
     """Return the document of the stored rows, None if its owner is deleted, and the rows that it cannot carry."""
     if not any(type(row) is collection.tables[0] for row in stored):
         return None, ()
-    if outcome is None:
+    if current is None:
         document = rebuild(collection, stored)
         every = {(type(row), str(_id(row))): set(codec(type(row)).columns) - PROVENANCE for row in stored}
         return document, _lost_columns(collection, context, document, stored, every)
-    if outcome.decoded is None or outcome.loadable is None:
+    if not current.serialized:
         raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
-    document, changed = patched(collection, outcome, stored)
+    document, changed = patched(current, stored)
     return document, _lost_columns(collection, context, document, stored, changed)
 
 
-def patched(
-    collection: Collection, outcome: DocumentOutcome, stored: Rows
-) -> tuple[Document, Mapping[tuple[type[Record], str], set[str]]]:
+def patched(current: SourceDocument, stored: Rows) -> tuple[Document, Mapping[tuple[type[Record], str], set[str]]]:
     """Return a document with the fields replaced that follow from changed columns, and the columns of each row."""
-    assert outcome.decoded is not None  # noqa: S101 - the caller has seen to it
-    assert outcome.loadable is not None  # noqa: S101 - as above
-    made = {(type(row.record), str(_id(row.record))): row for row in outcome.loadable.rows}
-    read = {(type(row), str(_id(row))): row for row in outcome.decoded.rows}
+    made = {(type(row.record), str(_id(row.record))): row for row in current.serialized}
+    read = {(type(row), str(_id(row))): row for row in current.rows}
     now: list[Record] = []
     changed: dict[tuple[type[Record], str], set[str]] = {}
     for row in stored:
@@ -479,8 +475,8 @@ def patched(
         head, tail = kind.serialize(row)
         changed[place] = set(kind.differing((made[place].head, made[place].tail), head + tail)) - PROVENANCE
         now.append(msgspec.structs.replace(read[place], **{name: getattr(row, name) for name in changed[place]}))
-    document = dict(outcome.decoded.document)
-    _patch(document, collection.encode(outcome.decoded.rows), collection.encode(tuple(now)))
+    document, encode = dict(current.content), current.collection.encode
+    _patch(document, encode(current.rows), encode(tuple(now)))
     return document, changed
 
 

@@ -19,7 +19,7 @@ from psycopg import sql
 from migrator.connections.postgres import Connection
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
 from migrator.parity.changes import Changes, ComparedRow
-from migrator.parity.equal import DocumentDifference, document_difference, quarantine_difference, stored_rows
+from migrator.parity.equal import quarantine_difference, stored_rows
 from migrator.parity.model import (
     DROPPED,
     KEYS_LISTED,
@@ -38,9 +38,9 @@ from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
-from migrator.pipeline.load import different_documents, fetch, row_key
+from migrator.pipeline.load import different_documents, fetch
 from migrator.pipeline.sessions import Sessions, run_with_sessions
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, ReadBatch, SerializedRow
+from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.sources.profile import Closing, Collection
 from migrator.store.postgres.rows import table_name
@@ -134,8 +134,8 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         excluded = frozenset(one.encode() for one in quarantine)
         read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
         _compare_plain(sessions.target, read, totals)
-        for found in _fetched_together(read.outcomes()):
-            _compare_documents(job, sessions, collection, found, quarantine, totals, changes)
+        for documents in _fetched_together(read.documents()):
+            _compare_documents(job, sessions, collection, documents, quarantine, totals, changes)
     return _comparison(collection.tables, totals)
 
 
@@ -143,7 +143,7 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -
     """Count the plain documents whose rows are stored byte for byte; the Python codec reads the others, and judges."""
     plain = list(batch.rows())
     different = different_documents(target, plain)
-    batch.hand(different)
+    batch.read_in_python(different)
     totals.documents += batch.plain
     totals.matched += batch.plain
     totals.clean += batch.plain
@@ -153,93 +153,93 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -
             totals.rows[one.record.table] -= sum(position in different for position in one.positions)
 
 
-def _fetched_together(small: Iterable[list[DocumentOutcome]]) -> Iterator[list[DocumentOutcome]]:
+def _fetched_together(small: Iterable[list[SourceDocument]]) -> Iterator[list[SourceDocument]]:
     """Yield small batches together whose rows one query fetches; when they are compared, their objects can be freed."""
-    found: list[DocumentOutcome] = []
-    for some in small:
-        found += some
-        if len(found) >= FETCHED_DOCUMENTS:
-            yield found
-            found = []
-    if found:
-        yield found
+    together: list[SourceDocument] = []
+    for documents in small:
+        together += documents
+        if len(together) >= FETCHED_DOCUMENTS:
+            yield together
+            together = []
+    if together:
+        yield together
 
 
 def _compare_documents(
     job: ChunkJob,
     sessions: Sessions,
     collection: Collection,
-    found: list[DocumentOutcome],
+    documents: list[SourceDocument],
     quarantine: dict[str, ledger.QuarantineEntry],
     totals: _ChunkTotals,
     changes: Changes,
 ) -> None:
-    stored = stored_rows(sessions.target, found)
+    stored = stored_rows(sessions.target, documents)
     # of an active PostgreSQL the tail carries the other way
     tailed = changes.since is None and (job.tailed or locks.is_tail_running(sessions.target))
     if tailed:
         with closing(Recheck(sessions, collection, job.context)) as recheck:
-            found = recheck.outlived(found, stored, quarantine)
+            documents = recheck.outlived(documents, stored, quarantine)
         totals.moving += recheck.moving
-    for outcome, loadable in _without_quarantined(found, totals, quarantine):
-        difference = document_difference(collection, outcome, loadable, stored)
-        if difference is not None and _is_changed(collection, loadable, difference, changes):
+    for document in _without_quarantined(documents, totals, quarantine):
+        difference = document.difference(stored)
+        if difference is not None and _is_changed(document, difference, changes):
             totals.changed += 1
         else:
-            _count_rows(collection, loadable, difference, totals)
+            _count_rows(document, difference, totals)
     # a tail that follows may be about to record one
     if changes.since is None and not tailed and not locks.is_tail_running(sessions.target):
-        _compare_references(sessions, found, totals)
+        _compare_references(sessions, documents, totals)
 
 
 def _without_quarantined(
-    outcomes: Iterable[DocumentOutcome], totals: _ChunkTotals, quarantine: Mapping[str, ledger.QuarantineEntry]
-) -> Iterable[tuple[DocumentOutcome, LoadableDocument]]:
+    documents: Iterable[SourceDocument], totals: _ChunkTotals, quarantine: Mapping[str, ledger.QuarantineEntry]
+) -> Iterable[SourceDocument]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
-    for outcome in outcomes:
+    for document in documents:
         totals.documents += 1
-        if outcome.skipped:
-            totals.skipped[outcome.skipped] += 1
-            totals.excluded.append(source_id_of(outcome.raw))
-        elif outcome.loadable is not None and not quarantine:
-            yield outcome, outcome.loadable
+        if document.skipped:
+            totals.skipped[document.skipped] += 1
+            totals.excluded.append(source_id_of(document.raw))
+        elif document.serialized and not quarantine:
+            yield document
         else:
-            key = source_id_of(outcome.raw)
+            key = source_id_of(document.raw)
             if key in quarantine:
-                _count_quarantined(totals, outcome, key, quarantine[key])
-            elif outcome.loadable is not None:
-                yield outcome, outcome.loadable
+                _count_quarantined(totals, document, key, quarantine[key])
+            elif document.serialized:
+                yield document
             else:
                 # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
                 totals.differing += 1
                 totals.rejected.append(key)
-                why = outcome.rejected
+                why = document.rejected
                 assert why is not None  # noqa: S101 - a document without rows is skipped or rejected
                 words = f"{why.reason} at {why.path or 'the document'}: expected {why.expected}"
                 totals.differ("rejected", key, "unquarantined", words=(words,))
 
 
-def _count_quarantined(totals: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
+def _count_quarantined(totals: _ChunkTotals, document: SourceDocument, key: str, entry: ledger.QuarantineEntry) -> None:
     totals.excluded.append(key)
     if entry.dropped:
         totals.skipped[DROPPED] += 1
     else:
         totals.quarantined += 1
-    apart = quarantine_difference(outcome, entry)
+    apart = quarantine_difference(document, entry)
     if apart is not None:
         totals.ledger += 1
         totals.differ("ledger", key, apart)
     if entry.dropped:
         return
-    why = outcome.rejected
+    why = document.rejected
     place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
     totals.quarantine[place] += 1
     totals.add_example(place, key)
 
 
-def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], totals: _ChunkTotals) -> None:
+def _compare_references(sessions: Sessions, documents: Iterable[SourceDocument], totals: _ChunkTotals) -> None:
     """Look whether the dangling references of these documents are on record."""
-    dangling = [one for outcome in found for one in references.dangling_references_of(outcome, own=True)]
+    dangling = [one for document in documents for one in references.dangling_references_of(document, own=True)]
     if not dangling:
         return
     recorded = references.recorded_dangling(sessions.target, totals.collection, {one[0] for one in dangling})
@@ -248,62 +248,59 @@ def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], to
         totals.differ("ledger", key, "reference-unrecorded")
 
 
-def _is_changed(
-    collection: Collection, loadable: LoadableDocument, found: DocumentDifference, changes: Changes
-) -> bool:
+def _is_changed(document: SourceDocument, difference: DocumentDifference, changes: Changes) -> bool:
     """Tell whether a document differs because PostgreSQL is active, and changed its rows."""
     if changes.since is None:
         return False
-    different = {id(row): there for row, there in found.rows}
-    return changes.explain(collection, source_id_of(loadable.raw), _compared_rows(loadable, different))
+    different = {id(row): there for row, there in difference.rows}
+    return changes.explain(document.collection, source_id_of(document.raw), _compared_rows(document, different))
 
 
-def _count_rows(
-    collection: Collection, loadable: LoadableDocument, found: DocumentDifference | None, totals: _ChunkTotals
-) -> None:
-    for row in loadable.rows:
+def _count_rows(document: SourceDocument, difference: DocumentDifference | None, totals: _ChunkTotals) -> None:
+    for row in document.serialized:
         totals.rows[row.record.table] += 1
-    missing, equal = False, found is None
-    if found is not None:
-        for row, there in found.rows:
+    missing, equal = False, difference is None
+    if difference is not None:
+        for row, there in difference.rows:
             if there is None:
-                missing = missing or row is loadable.rows[0]
+                missing = missing or row is document.serialized[0]
                 totals.rows[row.record.table] -= 1
-                totals.differ("missing", source_id_of(loadable.raw), "missing-row", table=row.record.table)
+                totals.differ("missing", source_id_of(document.raw), "missing-row", table=row.record.table)
             else:
                 if not _names_its_source(row, there):
                     # It is not among the rows that are counted by their source: another one would hide behind it.
                     totals.rows[row.record.table] -= 1
-                _add_differences(collection, row, there, source_id_of(loadable.raw), totals)
-        if not found.encodes_back:
-            totals.differ("document", source_id_of(loadable.raw), "value", table=collection.tables[0].table)
-    _count_notes(loadable, totals, equal=equal)
+                _add_differences(document.collection, row, there, source_id_of(document.raw), totals)
+        if not difference.encodes_back:
+            owner = document.collection.tables[0]
+            totals.differ("document", source_id_of(document.raw), "value", table=owner.table)
+    _count_notes(document, totals, equal=equal)
     if missing:
         totals.missing += 1
     elif not equal:
         totals.differing += 1
     else:
         totals.matched += 1
-        if loadable.clean:
+        if document.clean:
             totals.clean += 1
         else:
             totals.remainder += 1
 
 
-def _compared_rows(loadable: LoadableDocument, different: Mapping[int, bytes | None]) -> Iterator[ComparedRow]:
+def _compared_rows(document: SourceDocument, different: Mapping[int, bytes | None]) -> Iterator[ComparedRow]:
     """Yield the rows of a document; ``different``: what is stored for those that are not equal, by identity."""
-    for row in loadable.rows:
+    for row in document.serialized:
         kind, expected = codec(type(row.record)), row.head + row.tail
         there = different.get(id(row), expected)
         columns = () if there is None else kind.differing((row.head, row.tail), there)
         yield ComparedRow(type(row.record), None if there is None else kind.read(there), frozenset(columns))
 
 
-def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: bool) -> None:
-    for group, kind, path in loadable.notes:
+def _count_notes(document: SourceDocument, totals: _ChunkTotals, *, equal: bool) -> None:
+    for group, kind, path in document.counted:
         if group == "finding":
             totals.notes[kind, path] += 1
-            totals.add_example((kind, path), source_id_of(loadable.raw))
+            totals.add_example((kind, path), source_id_of(document.raw))
         elif kind in remainder.LOSSES:
             totals.losses[path, kind, equal] += 1
 
@@ -418,7 +415,7 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
     totals = _ChunkTotals(f"(derived) {record.table}", sys.maxsize, documents=len(rows))
     totals.rows[record.table] = len(stored)
     for row in rows:
-        found = stored.get(row_key(kind, row.head))
+        found = stored.get(kind.key(row.head))
         key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
         if found is None:
             totals.missing += 1

@@ -159,7 +159,7 @@ def _expected_keys(
     collection = msgspec.structs.replace(one.collection, references=())
     batch_size = batch_documents(one.average_bytes)
     for batch in sessions.reader.batches(one.collection, one.name, batch_size=batch_size):
-        for outcome in transform_documents(collection, context, sessions.resolver, batch):
-            for row in outcome.loadable.rows if outcome.loadable else ():
+        for document in transform_documents(collection, context, sessions.resolver, batch):
+            for row in document.serialized:
                 if type(row.record) is record:
                     yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both

@@ -19,14 +19,13 @@ from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
 from migrator.pipeline import ledger, locks
 from migrator.pipeline.extract import DocumentReader
-from migrator.pipeline.load import row_key
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.lookups import documents_of, has_source_column
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream
-from migrator.pipeline.transform import DocumentOutcome, transform_documents
+from migrator.pipeline.transform import SourceDocument, transform_documents
 from migrator.sources.profile import Collection, Context
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -86,13 +85,13 @@ class Recheck:
         self._reader.close()
 
     def outlived(
-        self, found: Sequence[DocumentOutcome], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
-    ) -> list[DocumentOutcome]:
+        self, found: Sequence[SourceDocument], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
+    ) -> list[SourceDocument]:
         """Return the outcomes with those that seemed different as they are now; ``stored`` and ``quarantine`` follow.
 
         What was removed from the source meanwhile is left out.
         """
-        settled = {id(one): one for one in found if is_equal(self._collection, one, stored, quarantine)}
+        settled = {id(one): one for one in found if is_equal(one, stored, quarantine)}
         seeming = {source_id_of(one.raw): one for one in found if id(one) not in settled}
         result = list(settled.values())
         look = 0
@@ -117,7 +116,7 @@ class Recheck:
 
     def _judge(
         self, current: dict[str, bytes], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
-    ) -> Iterator[tuple[DocumentOutcome, bool]]:
+    ) -> Iterator[tuple[SourceDocument, bool]]:
         """Yield each document with whether it is as it should be, in one snapshot of the target."""
         sessions, name = self._sessions, self._collection.name
         with sessions.target.transaction():
@@ -126,8 +125,8 @@ class Recheck:
             batch = b"".join(current.values())
             found = list(transform_documents(self._collection, self._context, sessions.resolver, batch))
             for one in found:
-                for row in one.loadable.rows if one.loadable is not None else ():
-                    stored.setdefault(type(row.record), {}).pop(row_key(codec(type(row.record)), row.head), None)
+                for row in one.serialized:
+                    stored.setdefault(type(row.record), {}).pop(codec(type(row.record)).key(row.head), None)
             for record, rows in stored_rows(sessions.target, found).items():
                 stored[record].update(rows)
             entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name)
@@ -135,7 +134,7 @@ class Recheck:
                 quarantine.pop(key, None)
             quarantine |= {key: entries[key] for key in current if key in entries}
         for one in found:
-            yield one, is_equal(self._collection, one, stored, quarantine)
+            yield one, is_equal(one, stored, quarantine)
 
 
 def _applied_until(sessions: Sessions, since: Timestamp) -> Timestamp:

@@ -198,16 +198,14 @@ def _differing(
     found = list(transform_documents(collection, context, sessions.resolver, raw))
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
     stored = stored_rows(sessions.target, found)
-    wrong = [source_id_of(one.raw) for one in found if not is_equal(collection, one, stored, quarantine)]
+    wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, quarantine)]
     expected = {
-        source_id_of(one.raw): one.loadable
-        for one in found
-        if one.loadable is not None and source_id_of(one.raw) not in quarantine
+        source_id_of(one.raw): one for one in found if one.serialized and source_id_of(one.raw) not in quarantine
     }
     keys = {
         (type(row.record), row.record.id, row.record.tenant_id)  # type: ignore[attr-defined] # every loaded record has both
-        for loadable in expected.values()
-        for row in loadable.rows
+        for document in expected.values()
+        for row in document.serialized
     }
     rowless = sorted(set(ids) - set(expected))
     for record in collection.tables:

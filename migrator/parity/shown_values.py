@@ -10,7 +10,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.parity.causes import shown
-from migrator.parity.equal import document_difference, stored_rows
+from migrator.parity.equal import stored_rows
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.extract import DocumentReader
@@ -59,12 +59,12 @@ def _differing(
 ) -> Iterator[ShownValue]:
     with closing(DocumentReader(sessions)) as reader:
         raw = b"".join(reader.documents(collection.name, dict.fromkeys(ids)))
-    outcomes = list(transform_documents(collection, context, sessions.resolver, raw))
-    stored = stored_rows(sessions.target, outcomes)
-    for one in outcomes:
-        found = None if one.loadable is None else document_difference(collection, one, one.loadable, stored)
-        for row, there in found.rows if found is not None else ():
-            yield from _of_row(collection.name, source_id_of(one.raw), row, there)
+    documents = list(transform_documents(collection, context, sessions.resolver, raw))
+    stored = stored_rows(sessions.target, documents)
+    for document in documents:
+        difference = document.difference(stored)
+        for row, there in difference.rows if difference is not None else ():
+            yield from _of_row(collection.name, source_id_of(document.raw), row, there)
 
 
 def _of_row(collection: str, source_id: str, row: SerializedRow, there: bytes | None) -> Iterator[ShownValue]:

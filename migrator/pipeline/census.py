@@ -141,20 +141,20 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
     collection = sessions.profile.by_name()[job.chunk.collection]
     part = ChunkCensus(collection=collection.name)
     for batch in chunk_batches(sessions, job):
-        for outcome in transform_documents(collection, job.context, UncheckedResolver(), batch):
+        for document in transform_documents(collection, job.context, UncheckedResolver(), batch):
             part.documents += 1
-            part.bytes += len(outcome.raw)
-            part.largest = max(part.largest, len(outcome.raw))
-            if outcome.skipped:
-                part.skipped[outcome.skipped] += 1
-            elif outcome.rejected is not None:
-                part.quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
-            if outcome.loadable is not None:
-                part.clean += outcome.loadable.clean
-                for group, kind, path in outcome.loadable.notes:
+            part.bytes += len(document.raw)
+            part.largest = max(part.largest, len(document.raw))
+            if document.skipped:
+                part.skipped[document.skipped] += 1
+            elif document.rejected is not None:
+                part.quarantine[document.rejected.reason, document.rejected.path] += 1
+            if document.serialized:
+                part.clean += document.clean
+                for group, kind, path in document.counted:
                     (part.findings if group == "finding" else part.remainder)[kind, path] += 1
-            if outcome.decoded is not None:
-                _walk(outcome.decoded.document, "", collection.known, part.types)
+            if document.rows:
+                _walk(document.content, "", collection.known, part.types)
     return part
 
 

@@ -21,12 +21,10 @@ from migrator.pipeline.load import append_rows, different_documents, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import (
-    LoadableDocument,
     PendingLink,
-    QuarantinedDocument,
     ReadBatch,
     ReferenceResolver,
-    quarantined_document,
+    SourceDocument,
 )
 from migrator.sources.profile import Collection
 from migrator.values.identity import source_id_of
@@ -37,23 +35,28 @@ class _ChunkTotals(msgspec.Struct):
 
     result: ChunkResult
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    quarantined: list[QuarantinedDocument] = msgspec.field(default_factory=list)
+    quarantined: list[SourceDocument] = msgspec.field(default_factory=list)
     links: list[PendingLink] = msgspec.field(default_factory=list)
     dangling: list[references.DanglingReference] = msgspec.field(default_factory=list)
     known_quarantined: set[str] = msgspec.field(default_factory=set)
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
+    def quarantine(self, document: SourceDocument) -> None:
+        """Keep a rejected document for the quarantine."""
+        document.release()
+        self.quarantined.append(document)
+
     def plain(self, batch: ReadBatch) -> None:
         """Count the plain documents of a batch, except their rows."""
         self.result.documents += batch.plain
         self.result.clean += batch.plain
 
-    def loaded(self, document: LoadableDocument) -> None:
+    def loaded(self, document: SourceDocument) -> None:
         """Count a document that is stored, except its rows."""
         self.result.clean += document.clean
-        if document.notes:
-            self.notes.update(document.notes)
+        if document.counted:
+            self.notes.update(document.counted)
         if document.links:
             self.links.extend(document.links)
         if self.known_quarantined:
@@ -114,19 +117,19 @@ def _resolver(job: ChunkJob, sessions: Sessions, collection: Collection, mode: L
     return FirstLoadResolver(sessions.resolver, collection) if mode == "direct" else sessions.resolver
 
 
-def _loadable_documents(batch: ReadBatch, totals: _ChunkTotals) -> Iterator[LoadableDocument]:
+def _loadable_documents(batch: ReadBatch, totals: _ChunkTotals) -> Iterator[SourceDocument]:
     """Yield the documents that the Python codec reads and that have rows, and count the others."""
-    for outcomes in batch.outcomes():
-        totals.result.documents += len(outcomes)
-        for outcome in outcomes:
-            if outcome.loadable is None or outcome.loadable.dangling:
-                totals.dangling.extend(references.dangling_references_of(outcome))
-            if outcome.loadable is not None:
-                yield outcome.loadable
-            elif outcome.rejected is not None:
-                totals.quarantined.append(quarantined_document(outcome.raw, outcome.rejected))
+    for documents in batch.documents():
+        totals.result.documents += len(documents)
+        for document in documents:
+            if not document.serialized or document.dangling:
+                totals.dangling.extend(references.dangling_references_of(document))
+            if document.serialized:
+                yield document
+            elif document.rejected is not None:
+                totals.quarantine(document)
             else:
-                totals.result.skipped[outcome.skipped] += 1
+                totals.result.skipped[document.skipped] += 1
 
 
 def _count_only(_target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
@@ -134,15 +137,15 @@ def _count_only(_target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> 
     totals.plain(batch)
     totals.result.rows.update({one.record.table: len(one.positions) for one in batch.rows()})
     for document in _loadable_documents(batch, totals):
-        totals.result.rows.update(row.record.table for row in document.rows)
+        totals.result.rows.update(row.record.table for row in document.serialized)
         totals.loaded(document)
 
 
 def _append(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
-    global_: list[LoadableDocument] = []
+    global_: list[SourceDocument] = []
 
-    def of_their_tenant() -> Iterator[LoadableDocument]:
+    def of_their_tenant() -> Iterator[SourceDocument]:
         for document in _loadable_documents(batch, totals):
             if document.refers_to_global:
                 global_.append(document)
@@ -166,7 +169,7 @@ def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     """
     plain = list(batch.rows())
     different = different_documents(target, plain)
-    batch.hand(different)
+    batch.read_in_python(different)
     totals.plain(batch)
     for one in plain:
         if stored := sum(position not in different for position in one.positions):
@@ -174,13 +177,13 @@ def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     _merge_documents(target, list(_loadable_documents(batch, totals)), totals)
 
 
-def _merge_documents(target: Connection, batch: list[LoadableDocument], totals: _ChunkTotals) -> None:
-    written, conflicts = merge_rows(target, batch)
-    totals.result.written.update(written)
-    totals.quarantined.extend(conflicts.values())
+def _merge_documents(target: Connection, batch: list[SourceDocument], totals: _ChunkTotals) -> None:
+    totals.result.written.update(merge_rows(target, batch))
     for document in batch:
-        if id(document) not in conflicts:
-            totals.result.rows.update(row.record.table for row in document.rows)
+        if document.rejected is not None:
+            totals.quarantine(document)
+        else:
+            totals.result.rows.update(row.record.table for row in document.serialized)
             totals.loaded(document)
 
 

@@ -14,17 +14,9 @@ from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, merge_rows, upsert
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, upsert
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import (
-    DecodedDocument,
-    LoadableDocument,
-    SerializedRow,
-    decode_document,
-    quarantined_document,
-    serialize,
-    serialize_rows,
-)
+from migrator.pipeline.transform import SerializedRow, SourceDocument, decode_document, serialize_rows
 from migrator.sources.profile import Closing, Collection, Context, Rejected, Skipped
 from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents
@@ -117,14 +109,17 @@ class _ContestedKeys:
         holders = {one: holder for one in held if (holder := self._read(one)) is not None}
         if len(holders) < len(held):
             return []
-        of_holders = {one: self._rows(holder) for one, holder in holders.items()}
-        if any(held[one].key not in map(_row_key, own) for one, own in of_holders.items()):
+        for holder in holders.values():
+            self._serialize(holder)
+        if any(held[one].key not in map(_row_key, holder.serialized) for one, holder in holders.items()):
             return []  # a holder was given another id or tenant since: whoever reads it next frees the key
         target, plan, name = self._sessions.target, self._plan, self._collection.name
-        rows = self._rows(loser)
+        self._serialize(loser)
+        rows = loser.serialized
         kept = {_row_key(row) for row in rows}
-        out = [quarantined_document(holder.raw, held[one].reason or reason) for one, holder in sorted(holders.items())]
-        before = [row for own in of_holders.values() for row in reversed(own)]
+        before = [row for holder in holders.values() for row in reversed(holder.serialized)]
+        for one, holder in holders.items():
+            holder.reject(held[one].reason or reason)
         with target.transaction():
             for row in before:
                 if _row_key(row) not in kept:
@@ -135,13 +130,13 @@ class _ContestedKeys:
             for row in rows:
                 upsert(target, type(row.record), [row.head + row.tail], whoever=True)
             ledger.close_entries(target, plan.profile, name, [loser_id], "resolved")
-            ledger.quarantine(target, plan, name, out)
+            ledger.quarantine(target, plan, name, [holder for _, holder in sorted(holders.items())])
         changed = [_row_key(row) for row in (*before, *rows)]
         for table, row_id, tenant in changed:
             self._sessions.resolver.changed(table, [(row_id, tenant)])
         return [(table, row_id) for table, row_id, _ in changed]
 
-    def _read(self, source_id: str) -> DecodedDocument | None:
+    def _read(self, source_id: str) -> SourceDocument | None:
         """Return a document as it is now; None if it does not exist, or cannot become rows, so that it claims no key.
 
         If it was changed since it was quarantined, the tail or the next copy reads it again.
@@ -152,12 +147,13 @@ class _ContestedKeys:
                 return decode_document(self._collection, self._context, batch)
         return None
 
-    def _rows(self, decoded: DecodedDocument) -> list[SerializedRow]:
+    def _serialize(self, document: SourceDocument) -> None:
         resolver = self._sessions.resolver
-        resolver.look_up(self._collection, [decoded])
-        return serialize(self._collection, decoded, resolver.resolve(self._collection, decoded).rows)[0]
+        resolver.look_up(self._collection, [document])
+        resolver.resolve(document)
+        document.serialize()
 
-    def _holders(self, loser: DecodedDocument) -> "dict[str, _Holder]":
+    def _holders(self, loser: SourceDocument) -> "dict[str, _Holder]":
         """Return the other documents that hold its id or one of its keys, by source id."""
         owner: Any = serialize_rows(loser.rows[:1])[
             0
@@ -169,7 +165,7 @@ class _ContestedKeys:
                 ),
                 (owner.id, owner.tenant_id),
             ).fetchone()
-            own = identity.source_id(loser.document["_id"])
+            own = identity.source_id_of(loser.raw)
             return {} if row is None or str(row[0]) == own else {str(row[0]): _Holder((owner.table, *row[1:]), None)}
         found: dict[str, _Holder] = {}
         for key in (_PRIMARY_KEY, *self._collection.unique):
@@ -229,7 +225,9 @@ def write_derived(sessions: Sessions) -> int:
     for closing in profile.closing:
         rows = derived_rows(sessions, closing)
         with sessions.target.transaction():
-            counts, _ = merge_rows(sessions.target, [LoadableDocument(b"", [row]) for row in rows])
+            if rows:
+                serialized = [row.head + row.tail for row in rows]
+                written += upsert(sessions.target, closing.record, serialized, different=True)
             sessions.target.execute(
                 sql.SQL(
                     "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s)"
@@ -242,5 +240,4 @@ def write_derived(sessions: Sessions) -> int:
                     [row.record.tenant_id for row in rows],  # type: ignore[attr-defined] # as above
                 ),
             )
-        written += counts.total()
     return written

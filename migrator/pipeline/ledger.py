@@ -17,8 +17,9 @@ from psycopg.types.json import Jsonb
 
 from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 from migrator.pipeline import checksums
-from migrator.pipeline.transform import PendingLink, QuarantinedDocument
+from migrator.pipeline.transform import PendingLink, SourceDocument
 from migrator.schema.decisions import Approval
+from migrator.values.identity import source_id_of
 
 LoadMode = Literal["direct", "merge"]
 """``direct``: the range was empty when the plan was made, and rows are appended; ``merge``: rows are compared first."""
@@ -188,8 +189,8 @@ def store_notes(
         checksums.write_plan(connection, plan)
 
 
-def quarantine(connection: Connection, plan: Plan, collection: str, documents: Sequence[QuarantinedDocument]) -> None:
-    """Put documents into quarantine; update an entry that exists, and only if something changed.
+def quarantine(connection: Connection, plan: Plan, collection: str, documents: Sequence[SourceDocument]) -> None:
+    """Put rejected documents into quarantine; update an entry that exists, and only if something changed.
 
     A document that was dropped stays so until it changes, or is quarantined for another reason.
     """
@@ -208,13 +209,24 @@ def quarantine(connection: Connection, plan: Plan, collection: str, documents: S
             " WHERE (stored.reason, stored.path, stored.expected, stored.raw)"
             " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.expected, EXCLUDED.raw)"
             " OR stored.state NOT IN ('open', 'dropped')",
-            [
-                asdict(plan)
-                | asdict(one)
-                | {"plan": plan.id, "collection": collection, "source_key": source_key(one.source_id)}
-                for one in documents
-            ],
+            [_quarantine_parameters(plan, collection, document) for document in documents],
         )
+
+
+def _quarantine_parameters(plan: Plan, collection: str, document: SourceDocument) -> dict[str, Any]:
+    source_id, reason = source_id_of(document.raw), document.rejected
+    assert reason is not None  # noqa: S101 - told to the type checker: it was rejected
+    return asdict(plan) | {
+        "plan": plan.id,
+        "collection": collection,
+        "source_key": source_key(source_id),
+        "source_id": source_id,
+        "tenant": document.tenant,
+        "reason": reason.reason,
+        "path": reason.path,
+        "expected": reason.expected,
+        "raw": document.raw,
+    }
 
 
 def written_tables(connection: Connection, plan: UUID) -> set[str]:

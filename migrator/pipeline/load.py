@@ -6,34 +6,23 @@ Rows travel as the bytes of binary COPY in both directions. The parity check and
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, LiteralString, TypeAlias
+from typing import Any, LiteralString
 from uuid import UUID
 
-import msgspec
 import psycopg
 from psycopg import sql
 from psycopg.adapt import Buffer
 
 from migrator.connections.postgres import Connection
-from migrator.pipeline.transform import (
-    LoadableDocument,
-    PlainRows,
-    QuarantinedDocument,
-    SerializedRow,
-    quarantined_document,
-)
+from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import global_schedule, table_name
-from migrator.values.copy_format import HEADER, NULL, TRAILER, RowCodec, codec
+from migrator.values.copy_format import HEADER, TRAILER, RowCodec, codec
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
 EXPECTED_ID = "an id of its own"
-
-
-Conflicts: TypeAlias = dict[int, QuarantinedDocument]
-"""``id()`` of each document of a batch that lost a key to another one → its quarantine entry."""
 
 
 def duplicate_id() -> Rejected:
@@ -47,7 +36,7 @@ def duplicate_key(constraint: str) -> Rejected:
 
 
 def append_rows(
-    connection: Connection, batch: Iterable[LoadableDocument], plain: Iterable[PlainRows] = ()
+    connection: Connection, batch: Iterable[SourceDocument], plain: Iterable[PlainRows] = ()
 ) -> Counter[str]:
     """Copy the rows of these documents into their tables, those of plain ones first; return the number by table.
 
@@ -60,7 +49,7 @@ def append_rows(
         by_table[one.record] = [one.rows]
         counts[one.record.table] = len(one.positions)
     for document in batch:
-        for row in document.rows:  # a document lists its owner before what depends on it
+        for row in document.serialized:  # a document lists its owner before what depends on it
             record = type(row.record)
             parts = by_table.get(record)
             if parts is None:
@@ -83,37 +72,29 @@ def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> s
     return found
 
 
-def merge_rows(
-    connection: Connection, batch: Sequence[LoadableDocument], owned: Container[int] = ()
-) -> tuple[Counter[str], Conflicts]:
-    """Write what is new or different, in order of ``_id``.
+def merge_rows(connection: Connection, batch: Sequence[SourceDocument], owned: Container[int] = ()) -> Counter[str]:
+    """Write what is new or different, in order of ``_id``; return the number of rows written, by table.
 
-    ``owned`` has the ``id()`` of rows that are known to be stored and to belong to their document: they are not
-    fetched, and the server compares them. Returns the rows written by table, and the documents that lost a key to
-    another one.
+    A document that loses a key to another one is rejected. ``owned`` has the ``id()`` of rows that are known to be
+    stored and to belong to their document: they are not fetched, and the server compares them.
     """
-    conflicts: Conflicts = {}
-    changed: list[tuple[LoadableDocument, list[SerializedRow]]] = []
+    changed: list[tuple[SourceDocument, list[SerializedRow]]] = []
     stored = {
-        record: fetch(
-            connection,
-            record,
-            [_key(row) for row in _rows(batch, record) if id(row) not in owned],
-        )
+        record: fetch(connection, record, [_key(row) for row in _rows(batch, record) if id(row) not in owned])
         for record in _tables(batch)
     }
     new: set[tuple[type[Any], bytes]] = set()
     for document in batch:
         different: list[SerializedRow] = []
         keys: list[tuple[type[Any], bytes]] = []
-        for row in document.rows:
+        for row in document.serialized:
             record, kind = type(row.record), codec(type(row.record))
-            key = row_key(kind, row.head)
-            found = stored[record].get(key)
-            if found is not None and kind.equal((row.head, row.tail), found):
+            key = kind.key(row.head)
+            there = stored[record].get(key)
+            if there is not None and kind.equal((row.head, row.tail), there):
                 continue
-            if (record, key) in new or (found is not None and _of_another(row, found)):
-                conflicts[id(document)] = _quarantined(document, duplicate_id())
+            if (record, key) in new or (there is not None and _of_another(row, there)):
+                document.reject(duplicate_id())
                 break
             different.append(row)
             keys.append((record, key))
@@ -121,38 +102,29 @@ def merge_rows(
             new.update(keys)
             if different:
                 changed.append((document, different))
-    counts: Counter[str] = Counter()
-    _write(connection, changed, owned, counts, conflicts)
-    return counts, conflicts
+    return _write(connection, changed, owned)
 
 
 def _write(
-    connection: Connection,
-    changed: list[tuple[LoadableDocument, list[SerializedRow]]],
-    owned: Container[int],
-    counts: Counter[str],
-    conflicts: Conflicts,
-) -> None:
+    connection: Connection, changed: list[tuple[SourceDocument, list[SerializedRow]]], owned: Container[int]
+) -> Counter[str]:
     """Write the changed rows; if they violate a key, halve the batch until one document is left that violates it."""
     if not changed:
-        return
+        return Counter()
     try:
         with connection.transaction():
-            written = _upsert_all(connection, changed, owned)
+            return _upsert_all(connection, changed, owned)
     except psycopg.errors.UniqueViolation as error:
         if len(changed) == 1:
-            document = changed[0][0]
-            conflicts[id(document)] = _quarantined(document, duplicate_key(error.diag.constraint_name or ""))
-            return
+            changed[0][0].reject(duplicate_key(error.diag.constraint_name or ""))
+            return Counter()
         middle = len(changed) // 2
-        _write(connection, changed[:middle], owned, counts, conflicts)
-        _write(connection, changed[middle:], owned, counts, conflicts)
-        return
-    counts.update(written)
+        written = _write(connection, changed[:middle], owned)
+        return written + _write(connection, changed[middle:], owned)
 
 
 def _upsert_all(
-    connection: Connection, changed: list[tuple[LoadableDocument, list[SerializedRow]]], owned: Container[int]
+    connection: Connection, changed: list[tuple[SourceDocument, list[SerializedRow]]], owned: Container[int]
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
     for record in dict.fromkeys(type(row.record) for _, rows in changed for row in rows):
@@ -172,13 +144,13 @@ def _upsert_all(
     return counts
 
 
-def _tables(batch: Sequence[LoadableDocument]) -> list[type[Any]]:
+def _tables(batch: Sequence[SourceDocument]) -> list[type[Any]]:
     """Return the record types of a batch, parents first: a document lists its owner before what depends on it."""
-    return list(dict.fromkeys(type(row.record) for document in batch for row in document.rows))
+    return list(dict.fromkeys(type(row.record) for document in batch for row in document.serialized))
 
 
-def _rows(batch: Sequence[LoadableDocument], record: type) -> list[SerializedRow]:
-    return [row for document in batch for row in document.rows if type(row.record) is record]
+def _rows(batch: Sequence[SourceDocument], record: type) -> list[SerializedRow]:
+    return [row for document in batch for row in document.serialized if type(row.record) is record]
 
 
 def _key(row: SerializedRow) -> Any:  # noqa: ANN401 - a UUID, or the number of an event
@@ -188,12 +160,7 @@ def _key(row: SerializedRow) -> Any:  # noqa: ANN401 - a UUID, or the number of 
 def _of_another(row: SerializedRow, stored: bytes) -> bool:
     """Return whether the stored row with a row's id came from another document."""
     kind = codec(type(row.record))
-    return origin(kind, stored) != origin(kind, row.head + row.tail)
-
-
-def _quarantined(document: LoadableDocument, why: Rejected) -> QuarantinedDocument:
-    tenant = document.rows[0].record.tenant_id  # type: ignore[attr-defined] # as above
-    return quarantined_document(document.raw, why, tenant)
+    return kind.origin(stored) != kind.origin(row.head + row.tail)
 
 
 def columns(kind: RowCodec) -> sql.Composed:
@@ -209,13 +176,13 @@ def copy_in(connection: Connection, table: sql.Composable, record: type[Record],
 
 
 def fetch(connection: Connection, record: type[Record], ids: Sequence[UUID | int]) -> dict[bytes, bytes]:
-    """Return the stored rows with these ids, of any tenant, as the server serializes them, by their ``row_key``."""
+    """Return the stored rows with these ids, of any tenant, as the server serializes them, by ``RowCodec.key``."""
     if not ids:
         return {}
     kind = codec(record)
     id_type: LiteralString = "uuid" if isinstance(ids[0], UUID) else "bigint"
     stored = map(bytes, copy_out(connection, record, "{" + ",".join(map(str, ids)) + "}", id_type))
-    return {row_key(kind, row): row for row in stored}
+    return {kind.key(row): row for row in stored}
 
 
 def copy_out(
@@ -238,30 +205,6 @@ def copy_out(
             first = False
             if row and row != TRAILER:
                 yield row
-
-
-def row_key(kind: RowCodec, row: bytes) -> bytes:
-    """Return the bytes of a row's primary key: its id, which is its first column, and its tenant."""
-    after_id = start = 6 + int.from_bytes(row[2:6], "big")
-    for _ in range(kind.plain.index("tenant_id") - 1):
-        start += 4 + int.from_bytes(row[start : start + 4], "big")
-    return row[2:after_id] + row[start : start + 4 + int.from_bytes(row[start : start + 4], "big")]
-
-
-def origin(kind: RowCodec, row: bytes) -> bytes:
-    """Return the document of a row: its source and source id, or the ``_id`` in a job's payload."""
-    if "source" in kind.plain:
-        end = position = 2
-        for index in range(4):  # id, tenant_id, source, source_id
-            if index == 2:  # noqa: PLR2004 - source begins here
-                position = end
-            length = row[end : end + 4]
-            end += 4 + (0 if length == NULL else int.from_bytes(length, "big"))
-        return row[position:end]
-    payload = kind.cells(row)["payload"]
-    assert payload is not None  # noqa: S101 - NOT NULL in both tables
-    found: dict[str, msgspec.Raw] = msgspec.json.decode(payload[1:], type=dict[str, msgspec.Raw])
-    return bytes(found.get("_id", b""))
 
 
 def upsert(

@@ -27,9 +27,7 @@ from migrator.pipeline.tail import applier
 from migrator.pipeline.transform import (
     NOT_ROUND_TRIP,
     UNDECODABLE,
-    LoadableDocument,
-    QuarantinedDocument,
-    quarantined_document,
+    SourceDocument,
     transform_documents,
 )
 from migrator.schema import decisions
@@ -187,24 +185,24 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
     with closing(DocumentReader(sessions)) as reader:
         current = reader.by_id(name, source_ids)
     gone = [one for one in source_ids if one not in current]
-    loadable: dict[str, LoadableDocument] = {}
-    still: list[QuarantinedDocument] = []
+    loadable: dict[str, SourceDocument] = {}
+    still: list[SourceDocument] = []
     waiting: list[references.DanglingReference] = []
     batch = b"".join(current.values())
-    for outcome in transform_documents(collection, plans.plan_context(plan), sessions.resolver, batch):
-        key = source_id_of(outcome.raw)
-        waiting.extend(references.dangling_references_of(outcome))
-        if outcome.loadable is not None:
-            loadable[key] = outcome.loadable
-        elif outcome.rejected is not None:
-            still.append(quarantined_document(outcome.raw, outcome.rejected))
+    for document in transform_documents(collection, plans.plan_context(plan), sessions.resolver, batch):
+        key = source_id_of(document.raw)
+        waiting.extend(references.dangling_references_of(document))
+        if document.serialized:
+            loadable[key] = document
+        elif document.rejected is not None:
+            still.append(document)
         else:
             gone.append(key)
     with target.transaction():
-        _, conflicts = merge_rows(target, list(loadable.values()))
-        for conflict in conflicts.values():
-            loadable.pop(conflict.source_id, None)
-            still.append(conflict)
+        merge_rows(target, list(loadable.values()))
+        for key, document in tuple(loadable.items()):
+            if document.rejected is not None:
+                still.append(loadable.pop(key))
         ledger.quarantine(target, plan, name, still)
         ledger.close_entries(target, plan.profile, name, loadable, "resolved")
         ledger.close_entries(target, plan.profile, name, gone, "superseded")

@@ -23,7 +23,7 @@ from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.transform import Answers, DecodedDocument, DocumentOutcome, ForwardReference, ResolvedDocument
+from migrator.pipeline.transform import KnownReferences, PendingLink, SourceDocument
 from migrator.records import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.rows import table_name
@@ -61,18 +61,19 @@ class MissingParent(Rejected):
 class UncheckedResolver:
     """Leaves every reference as it is, because there is no target: for the census, and for a dry run."""
 
-    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
+    def look_up(self, collection: Collection, decoded: Sequence[SourceDocument]) -> None:
         """Do nothing."""
 
-    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:  # noqa: ARG002 - the protocol's
-        """Return the rows as they were decoded."""
-        return ResolvedDocument(decoded.rows, decoded.notes, ())
+    def resolve(self, document: SourceDocument) -> None:
+        """Do nothing: the rows stay as they were decoded."""
 
-    def answers(self, collection: Collection) -> Sequence[Answers]:  # noqa: ARG002 - the protocol's
+    def known_references(self, collection: Collection) -> Sequence[KnownReferences]:  # noqa: ARG002 - the protocol's
         """Return nothing."""
         return ()
 
-    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
+    def look_up_unknown(
+        self, collection: Collection, known: Sequence[KnownReferences], unknown: Sequence[tuple[int, bytes]]
+    ) -> None:
         """Do nothing."""
 
 
@@ -86,24 +87,17 @@ class FirstLoadResolver:
         elsewhere = tuple(one for one in collection.references if one.target is not one.record)
         self._elsewhere = msgspec.structs.replace(collection, references=elsewhere)
         self._resolver = resolver
+        self.resolve, self.look_up_unknown = resolver.resolve, resolver.look_up_unknown
 
-    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:  # noqa: ARG002 - the protocol's
+    def look_up(self, collection: Collection, decoded: Sequence[SourceDocument]) -> None:  # noqa: ARG002 - the protocol's
         """Look up the references into other tables."""
         self._resolver.look_up(self._elsewhere, decoded)
 
-    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
-        """Return the rows; references into their own table are null, with a pending link."""
-        return self._resolver.resolve(collection, decoded)
-
-    def answers(self, collection: Collection) -> Sequence[Answers]:
+    def known_references(self, collection: Collection) -> Sequence[KnownReferences]:
         """Return what is known of the references; a document with one into its own table is for the Python codec."""
-        known = self._resolver.answers(collection)
+        known = self._resolver.known_references(collection)
         own = [one.target is one.record for one in collection.references]
         return [False if is_own else answer for answer, is_own in zip(known, own, strict=True)]
-
-    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
-        """Ask the target."""
-        self._resolver.learn(collection, answers, unknown)
 
 
 class TargetResolver:
@@ -112,46 +106,48 @@ class TargetResolver:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._stored: dict[str, dict[UUID, tuple[StoredRow, ...]]] = {}
-        self._doomed: dict[str, set[RowKey]] = {}
-        self._answers: dict[str, dict[tuple[str, int], dict[bytes, bool]]] = {}
+        self._removed: dict[str, set[RowKey]] = {}
+        self._known_references: dict[str, dict[tuple[str, int], dict[bytes, bool]]] = {}
         """Table to collection and position of a reference to what the native codec is told; as old as ``_stored``."""
 
-    def doom(self, table: str, keys: Iterable[RowKey]) -> None:
+    def mark_removed(self, table: str, keys: Iterable[RowKey]) -> None:
         """Treat rows that are stored as removed: they are removed when no row refers to them any more."""
-        self._doomed.setdefault(table, set()).update(keys)
-        self._answers.pop(table, None)
+        self._removed.setdefault(table, set()).update(keys)
+        self._known_references.pop(table, None)
 
-    def spare(self, table: str, key: RowKey) -> None:
+    def unmark(self, table: str, key: RowKey) -> None:
         """Treat a row as stored again; the target is asked again to which document it belongs."""
-        self._doomed.get(table, set()).discard(key)
+        self._removed.get(table, set()).discard(key)
         self.changed(table, (key,))
 
-    def spare_all(self) -> None:
+    def unmark_all(self) -> None:
         """Treat all rows that are stored as stored again, and ask the target again about those that were not."""
-        for table, keys in self._doomed.items():
+        for table, keys in self._removed.items():
             self.changed(table, keys)
-        self._doomed.clear()
+        self._removed.clear()
 
     def changed(self, table: str, keys: Iterable[RowKey]) -> None:
         """Forget what was known of rows that were written."""
         known: dict[Any, tuple[StoredRow, ...]] = self._stored.get(table, {})
         for one, _ in keys:
             known.pop(one, None)
-        self._answers.pop(table, None)
+        self._known_references.pop(table, None)
 
-    def answers(self, collection: Collection) -> Sequence[Answers]:
+    def known_references(self, collection: Collection) -> Sequence[KnownReferences]:
         """Return what is known of each reference."""
-        found: list[Answers] = []
+        known: list[KnownReferences] = []
         for index, reference in enumerate(collection.references):
-            of_table = self._answers.setdefault(reference.target.table, {})
+            of_table = self._known_references.setdefault(reference.target.table, {})
             answers = of_table.setdefault((collection.name, index), {})
             if len(answers) > CACHED_IDS:
                 answers.clear()
-            found.append(answers)
-        return found
+            known.append(answers)
+        return known
 
-    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
-        """Look up the rows that are named, and answer whether each is that of the named document."""
+    def look_up_unknown(
+        self, collection: Collection, known: Sequence[KnownReferences], unknown: Sequence[tuple[int, bytes]]
+    ) -> None:
+        """Look up the rows that are named, and add whether each is that of the named document."""
         named: dict[type[Record], set[UUID]] = {}
         for index, key in unknown:
             named.setdefault(collection.references[index].target, set()).add(UUID(bytes=key[:_UUID_BYTES]))
@@ -162,9 +158,9 @@ class TargetResolver:
         for index, key in unknown:
             reference, one, tenant = collection.references[index], UUID(bytes=key[:_UUID_BYTES]), key[_UUID_BYTES:]
             spelled = f"{reference.prefix}{one.hex}"
-            known = answers[index]
-            assert isinstance(known, dict)  # noqa: S101 - only what a mapping lacks is unknown
-            known[key] = any(
+            answers = known[index]
+            assert isinstance(answers, dict)  # noqa: S101 - only what a mapping lacks is unknown
+            answers[key] = any(
                 _is_of(stored, spelled, one, reference)
                 for stored in self._stored_rows(reference.target.table, one, tenant.decode())
             )
@@ -178,12 +174,11 @@ class TargetResolver:
 
     def _stored_rows(self, table: str, one: UUID, tenant: str) -> Iterator[StoredRow]:
         """Yield what is known of the row with this id in a tenant; nothing of a row that is treated as removed."""
-        if (one, tenant) not in self._doomed.get(table, ()):
+        if (one, tenant) not in self._removed.get(table, ()):
             yield from (stored for stored in self._stored.get(table, {}).get(one, ()) if stored.tenant == tenant)
 
-    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
+    def look_up(self, collection: Collection, decoded: Sequence[SourceDocument]) -> None:
         """Look up every reference of these documents that is not known yet."""
-        decoded = list(decoded)
         named: dict[type[Record], set[UUID]] = {}
         for reference in collection.references:
             named.setdefault(reference.target, set()).update(_targets(reference, decoded))
@@ -206,32 +201,32 @@ class TargetResolver:
         for one, *stored in found:
             known[mine[one]] = (*known.get(one, ()), StoredRow(*stored))
 
-    def _global_targets(self, reference: Reference, decoded: Iterable[DecodedDocument]) -> set[UUID]:
+    def _global_targets(self, reference: Reference, decoded: Sequence[SourceDocument]) -> set[UUID]:
         """Return the unknown ids that dangling references would have if their documents were of the tenant ``*``."""
         known = self._stored.get(reference.target.table, {})
-        any_doomed = bool(self._doomed.get(reference.target.table))
+        any_removed = bool(self._removed.get(reference.target.table))
         wanted: set[UUID] = set()
-        for one in decoded:
-            for row in one.rows:
+        for document in decoded:
+            for row in document.rows:
                 target = getattr(row, reference.column) if type(row) is reference.record else None
-                if target is None or (target in known and not any_doomed):
+                if target is None or (target in known and not any_removed):
                     continue
-                other = _global_id(reference, one)
+                other = _global_id(reference, document)
                 if other is not None and other not in known:
                     wanted.add(other)
         return wanted
 
-    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
-        """Return the rows with dangling references set to null; raise ``Rejected`` if a row requires the reference."""
-        rows, notes, links = decoded.rows, decoded.notes, []
+    def resolve(self, document: SourceDocument) -> None:
+        """Set dangling references to null; raise ``Rejected`` if a row requires the reference."""
+        rows, notes, links = document.rows, document.notes, list[PendingLink]()
         dangling: tuple[ReferenceKey, ...] = ()
         shared: dict[int, str] = {}
-        for reference in collection.references:
+        for reference in document.collection.references:
             for position, row in enumerate(rows):
                 target = getattr(row, reference.column) if type(row) is reference.record else None
                 if target is None:
                     continue
-                found = self._row_led_to(reference, decoded, row, target, shared.get(position))
+                found = self._row_led_to(reference, document, row, target, shared.get(position))
                 if found is not None:
                     if reference.shared:
                         shared[position] = found[1]
@@ -242,33 +237,32 @@ class TargetResolver:
                     raise MissingParent(reference, target)
                 rows = _with_value(rows, position, reference.column, None)
                 if reference.target is reference.record:
-                    named = None if reference.named is None else reference.named(decoded.document)
-                    links.append(ForwardReference(position, reference, target, named))
+                    links.append(_pending_link(reference, document, row, target))
                     continue
                 notes = (*notes, Note(ORPHAN, reference.column))
                 dangling = (*dangling, (reference.target.table, target))
-                other = _global_id(reference, decoded) if reference.shared else None
+                other = _global_id(reference, document) if reference.shared else None
                 if other is not None and other != target:
                     dangling = (*dangling, (reference.target.table, other))
-        to_global = any(tenant == GLOBAL != _tenant(rows[position]) for position, tenant in shared.items())
-        return ResolvedDocument(rows, notes, tuple(links), dangling, to_global)
+        document.resolved, document.notes, document.links, document.dangling = rows, notes, tuple(links), dangling
+        document.refers_to_global = any(tenant == GLOBAL != _tenant(rows[place]) for place, tenant in shared.items())
 
     def _row_led_to(
-        self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, schedule_tenant: str | None
+        self, reference: Reference, document: SourceDocument, row: Record, target: UUID, schedule_tenant: str | None
     ) -> tuple[UUID, str] | None:
         """Return id and tenant of the row to which a reference leads.
 
         A row of the own tenant comes before one of the tenant ``*``. ``schedule_tenant``: the tenant to which the
         reference to the schedule leads; a trigger is of the same tenant.
         """
-        table, own = reference.target.table, _tenant(row)
+        table, own, content = reference.target.table, _tenant(row), document.content
         named: str | None = None
         for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
             if schedule_tenant is not None and tenant != schedule_tenant and reference.record.table == "runs":
                 continue
-            one = target if tenant == own else _global_id(reference, decoded) or target
+            one = target if tenant == own else _global_id(reference, document) or target
             for stored in self._stored_rows(table, one, tenant):
-                named = named or (reference.named(decoded.document) if reference.named is not None else None)
+                named = named or (reference.named(content) if reference.named is not None else None)
                 if named is None or _is_of(stored, named, one, reference):
                     return one, tenant
         return None
@@ -293,9 +287,24 @@ _DOCUMENT_OF_GRAPH_JOB = sql.SQL(
 """Graph jobs of the source hold their document; those created on PostgreSQL have no ``_id`` in it."""
 
 
-def _global_id(reference: Reference, decoded: DecodedDocument) -> UUID | None:
+def _pending_link(reference: Reference, document: SourceDocument, row: Record, target: UUID) -> PendingLink:
+    source: str | None = getattr(row, "source", None)
+    named = None if source is None or reference.named is None else reference.named(document.content)
+    return PendingLink(
+        table=reference.record.table,
+        row_id=row.id,  # type: ignore[attr-defined] # every loaded record has an id
+        tenant=_tenant(row),
+        column=reference.column,
+        target_table=reference.target.table,
+        target_id=target,
+        target_source=None if named is None else f"{str(source).partition('/')[0]}/{reference.collection}",
+        target_source_id=named,
+    )
+
+
+def _global_id(reference: Reference, document: SourceDocument) -> UUID | None:
     """Return the id that the referenced row has if its document is of the tenant ``*``."""
-    named = None if reference.named is None else reference.named(decoded.document)
+    named = None if reference.named is None else reference.named(document.content)
     return None if named is None else reference.id_in(GLOBAL, named)
 
 
@@ -309,13 +318,13 @@ def _tenant(row: Record) -> str:
     return tenant
 
 
-def _targets(reference: Reference, decoded: Iterable[DecodedDocument]) -> list[UUID]:
+def _targets(reference: Reference, decoded: Sequence[SourceDocument]) -> list[UUID]:
     """Return the ids that these documents name in one column."""
     record, column = reference.record, reference.column
     return [
         target
-        for one in decoded
-        for row in one.rows
+        for document in decoded
+        for row in document.rows
         if type(row) is record and (target := getattr(row, column)) is not None
     ]
 
@@ -330,18 +339,18 @@ _LEADS_TO_ROW = sql.SQL(
 """The condition that a stored row belongs to the document that a pending link names, and to its tenant."""
 
 
-def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> list[DanglingReference]:
-    """Return the entries of a document's outcome; ``own``: also of references into its own table that stay dangling."""
-    found: list[ReferenceKey] = []
-    if isinstance(outcome.rejected, MissingParent):
-        found = [outcome.rejected.orphan]
-    elif outcome.loadable is not None:
-        links = outcome.loadable.links if own else ()
-        found = [*outcome.loadable.dangling, *((link.target_table, link.target_id) for link in links)]
-    if not found:
+def dangling_references_of(document: SourceDocument, *, own: bool = False) -> list[DanglingReference]:
+    """Return the entries of a document; ``own``: also of references into its own table that stay dangling."""
+    keys: list[ReferenceKey] = []
+    if isinstance(document.rejected, MissingParent):
+        keys = [document.rejected.orphan]
+    elif document.serialized:
+        links = document.links if own else ()
+        keys = [*document.dangling, *((link.target_table, link.target_id) for link in links)]
+    if not keys:
         return []
-    source_id = source_id_of(outcome.raw)
-    return [(source_id, table, target) for table, target in found]
+    source_id = source_id_of(document.raw)
+    return [(source_id, table, target) for table, target in keys]
 
 
 def store_dangling(target: Connection, collection: str, dangling: Sequence[DanglingReference]) -> None:

@@ -18,7 +18,7 @@ from migrator.pipeline.extract import SourceCollection, SourceReader, no_collect
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.source_fields import fields_of
-from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
+from migrator.pipeline.transform import SourceDocument, rebuild, transform_documents
 from migrator.sources import context_of
 from migrator.sources.mapping import tables
 from migrator.sources.profile import Collection, Context
@@ -194,19 +194,19 @@ def _check(
     skipped: Counter[str] = Counter()
     clean = 0
     examples: list[Example] = []
-    for outcome in _outcomes(collection, context, raws):
-        if outcome.skipped:
-            skipped[outcome.skipped] += 1
-        elif outcome.rejected is not None:
-            quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
-            if outcome.rejected.reason == UNKNOWN_VALUE:
-                words[outcome.rejected.path, _word(outcome.raw, outcome.rejected.path) if values else ""] += 1
-        if outcome.loadable is not None:
-            clean += outcome.loadable.clean
-            for group, kind, path in outcome.loadable.notes:
+    for document in transform_documents(collection, context, UncheckedResolver(), b"".join(raws)):
+        if document.skipped:
+            skipped[document.skipped] += 1
+        elif document.rejected is not None:
+            quarantine[document.rejected.reason, document.rejected.path] += 1
+            if document.rejected.reason == UNKNOWN_VALUE:
+                words[document.rejected.path, _word(document.raw, document.rejected.path) if values else ""] += 1
+        if document.serialized:
+            clean += document.clean
+            for group, kind, path in document.counted:
                 (findings if group == "finding" else remainder)[kind, path] += 1
             if len(examples) < EXAMPLES:
-                examples.append(_example(collection, outcome, values=values))
+                examples.append(_example(document, values=values))
     return CollectionSample(
         collection=collection.name,
         documents=len(raws),
@@ -222,11 +222,6 @@ def _check(
     )
 
 
-def _outcomes(collection: Collection, context: Context, raws: Sequence[bytes]) -> Iterator[DocumentOutcome]:
-    for outcomes in transform_batch(collection, context, UncheckedResolver(), b"".join(raws)):
-        yield from outcomes
-
-
 def _word(raw: bytes, path: str) -> str:
     value: Any = documents.decode(raw)
     for name in path.split("."):
@@ -234,10 +229,8 @@ def _word(raw: bytes, path: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _example(collection: Collection, outcome: DocumentOutcome, *, values: bool) -> Example:
-    assert outcome.loadable is not None  # noqa: S101 - told to the type checker
-    rows = tuple(row.record for row in outcome.loadable.rows)
-
+def _example(document: SourceDocument, *, values: bool) -> Example:
+    rows = tuple(row.record for row in document.serialized)
     return Example(
         rows=tuple(
             ExampleRow(
@@ -252,9 +245,9 @@ def _example(collection: Collection, outcome: DocumentOutcome, *, values: bool) 
         ),
         rebuilt={
             name: dump_extended_json(value) if values else type_name(value)
-            for name, value in rebuild(collection, rows).items()
+            for name, value in rebuild(document.collection, rows).items()
         },
-        remainder=tuple(entry.path for entry in entries(outcome.loadable.remainder)),
+        remainder=tuple(entry.path for entry in entries(document.remainder)),
     )
 
 

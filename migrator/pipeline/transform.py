@@ -8,11 +8,11 @@ cannot diverge.
 Two codecs do the work, and here is where they meet. ``ReadBatch`` gives a batch to the native codec, which makes the
 rows of the plain documents: those that have no finding, no remainder and no reference that is left pending. Everything
 else, and everything where there is no native codec, goes through the Python codec, document by document and in order:
-``ReadBatch.outcomes``. A caller that compares the plain rows with stored ones gives the documents that differ to
-``ReadBatch.hand``, so that one path decides about them.
+``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that differ to
+``ReadBatch.read_in_python``, so that one path decides about them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -27,7 +27,6 @@ from migrator.sources.profile import (
     Decoded,
     Document,
     Note,
-    Reference,
     ReferenceKey,
     Rejected,
     Rows,
@@ -35,77 +34,23 @@ from migrator.sources.profile import (
 )
 from migrator.values import document as documents
 from migrator.values import remainder
+from migrator.values.canonical import same
 from migrator.values.copy_format import NulInTextError, codec
-from migrator.values.identity import source_id_of
 
 NOT_ROUND_TRIP = "not-round-trip"
 UNDECODABLE = "undecodable"
 
 
-class DecodedDocument(msgspec.Struct):
-    """A decoded document whose references are not looked up yet."""
-
-    raw: bytes
-    document: Document
-    rows: Rows
-    notes: tuple[Note, ...]
-
-
 class SerializedRow(msgspec.Struct):
-    """A serialized row of one table."""
+    """A row of one table, and its bytes as binary COPY: all columns but jsonb, then jsonb."""
 
     record: Record
     head: bytes
     tail: bytes
 
 
-class ForwardReference(msgspec.Struct):
-    """A reference into its own table that the closing pass resolves when the row that it names is stored."""
-
-    row: int
-    """Position of the row among the document's rows."""
-    reference: Reference
-    target: UUID
-    named: str | None
-    """Source id of the referenced document."""
-
-
-class ResolvedDocument(msgspec.Struct):
-    """A document's rows with their references as they can be stored now."""
-
-    rows: Rows
-    notes: tuple[Note, ...]
-    links: tuple[ForwardReference, ...]
-    dangling: tuple[ReferenceKey, ...] = ()
-    """Dangling references into other tables."""
-    refers_to_global: bool = False
-    """Whether a row that is not of the tenant ``*`` refers to a row of it."""
-
-
-Answers: TypeAlias = bool | dict[bytes, bool]
-"""What the native codec is told of a reference. True: the computed id is taken; False: a document that has one is for
-the Python codec; a mapping from id and tenant (16 bytes, then the tenant's text) to whether the row of that id and that
-tenant is stored and is that of the named document."""
-
-
-class ReferenceResolver(Protocol):
-    """Resolves the references of documents."""
-
-    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
-        """Prepare for these documents."""
-
-    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
-        """Return a document's rows with their references as they can be stored now."""
-
-    def answers(self, collection: Collection) -> Sequence[Answers]:
-        """Return for each reference of the collection what is known of it; nothing: each is taken as it is."""
-
-    def learn(self, collection: Collection, answers: Sequence[Answers], unknown: Sequence[tuple[int, bytes]]) -> None:
-        """Add the answers that are missing: (position of the reference, key of the mapping)."""
-
-
 class PendingLink(NamedTuple):
-    """A reference that the closing pass resolves."""
+    """A reference into its own table, which the closing pass resolves."""
 
     table: str
     row_id: UUID
@@ -117,92 +62,170 @@ class PendingLink(NamedTuple):
     target_source: str | None
     target_source_id: str | None
     """The named document, as ``source`` and ``source_id`` of its row; None: the id alone decides."""
-    extra: bytes
+    extra: bytes = EMPTY
     """The remainder of the row after the column is filled."""
 
 
-class LoadableDocument(msgspec.Struct):
-    """The serialized rows of one document, and the notes to be counted when they are stored."""
+class DocumentDifference(NamedTuple):
+    """How a document's rows are not as they should be."""
 
+    rows: tuple[tuple[SerializedRow, bytes | None], ...]
+    """Expected rows that are stored differently, or not at all (None), in the document's order."""
+    encodes_back: bool
+    """The expected rows, with the remainder, encode to the document."""
+
+
+class SourceDocument(msgspec.Struct, eq=False):
+    """One document of a source, which each step fills: decode, resolve, serialize.
+
+    In the end it has ``serialized``, or the reason why it has not: ``rejected`` or ``skipped``.
+    """
+
+    collection: Collection
     raw: bytes
-    rows: list[SerializedRow]
+    content: Document = msgspec.field(default_factory=dict)
+    """The decoded BSON; empty: it is not decoded yet, or cannot be."""
+    rows: Rows = ()
+    """Its rows as decoded; empty: it has none."""
+    resolved: Rows = ()
+    """The rows with their references as they can be stored now."""
+    serialized: Sequence[SerializedRow] = ()
+    """The rows as they are stored, with the remainder."""
     remainder: bytes = EMPTY
     clean: bool = True
     """The columns carry all of it; the stored text of a reference does not count against it."""
-    notes: tuple[tuple[str, str, str], ...] = ()
-    """(class, kind, path) of everything to count."""
+    notes: tuple[Note, ...] = ()
+    counted: tuple[tuple[str, str, str], ...] = ()
+    """(class, kind, path) of everything to count when the rows are stored: notes, and what the remainder keeps."""
     links: tuple[PendingLink, ...] = ()
     dangling: tuple[ReferenceKey, ...] = ()
     """Dangling references into other tables."""
     refers_to_global: bool = False
     """Whether a row refers to one of the tenant ``*``, which only an upsert records for a run (``global_schedule``)."""
-
-
-class QuarantinedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that will be quarantined."""
-
-    source_id: str
-    reason: str
-    path: str
-    expected: str
-    raw: bytes
+    rejected: Rejected | None = None
+    skipped: str = ""
     tenant: str | None = None
+    """Tenant of a document that is quarantined although it makes rows."""
+
+    def decode(self, context: Context, content: Document | documents.Undecodable) -> None:
+        """Fill the rows from the decoded BSON; raise ``Rejected`` or ``Skipped`` if it has none."""
+        if isinstance(content, documents.Undecodable):
+            raise Rejected(UNDECODABLE, "", f"a readable document ({content})")
+        self.content = content
+        decoded: Decoded = self.collection.decode(content, context)
+        self.rows = self.resolved = decoded.rows
+        self.notes = decoded.notes
+
+    def serialize(self, rebuilt: Document | None = None, *, proved: bool = False) -> None:
+        """Fill the serialized rows and the remainder.
+
+        ``proved``: the resolved rows encode to the bytes of the document. ``rebuilt``: what they encode to, if it is
+        known and known to have other bytes. A text with U+0000 is stored with U+FFFD in its place; the remainder keeps
+        the original. Raises ``Rejected`` if the document does not survive BSON decoding (duplicate key, deprecated
+        type).
+        """
+        self.serialized, self.remainder = self._serialize(self.resolved, rebuilt, proved=proved)
+        if self.notes:
+            self.counted = tuple(("finding", note.kind, note.path) for note in self.notes)
+        if self.remainder != EMPTY:
+            kept = {("remainder", entry.kind, entry.field): None for entry in remainder.entries(self.remainder)}
+            self.counted += tuple(kept)
+            self.clean = all(path in self.collection.reference_paths for _, _, path in kept)
+        if self.links:
+            self.links = tuple(link._replace(extra=self._serialize(self._filled(link))[1]) for link in self.links)
+
+    def _serialize(
+        self, rows: Rows, rebuilt: Document | None = None, *, proved: bool = False
+    ) -> tuple[list[SerializedRow], bytes]:
+        settled, left = (rows, EMPTY) if proved else self._with_remainder(rows, rebuilt)
+        try:
+            return [_serialized(row) for row in settled], left
+        except NulInTextError:
+            settled, left = self._with_remainder(tuple(_without_nul(row) for row in rows))
+            return [_serialized(row) for row in settled], left
+
+    def _with_remainder(self, rows: Rows, rebuilt: Document | None = None) -> tuple[Rows, bytes]:
+        """Attach the remainder to the rows; it is ``b"{}"`` for a clean document."""
+        if rebuilt is None:
+            rebuilt = self.collection.encode(rows)
+            if documents.encode_to([rebuilt], [self.raw])[0]:
+                return rows, EMPTY
+        if not documents.encode_to([self.content], [self.raw])[0]:
+            raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
+        left = remainder.difference(self.collection.without_derived(self.content), rebuilt)
+        return (rows, EMPTY) if left == EMPTY else (self.collection.attach(rows, left), left)
+
+    def _filled(self, link: PendingLink) -> Rows:
+        place = (link.table, link.row_id)
+        return tuple(
+            msgspec.structs.replace(row, **{link.column: link.target_id})
+            if (row.table, row.id) == place  # type: ignore[attr-defined] # every loaded record has an id
+            else row
+            for row in self.resolved
+        )
+
+    def difference(self, stored: Mapping[type, Mapping[bytes, bytes]]) -> DocumentDifference | None:
+        """Return how the rows are not stored as they should be; None: they are.
+
+        ``stored``: record → ``RowCodec.key`` → row. The rows must also encode back to the document.
+        """
+        rows: list[tuple[SerializedRow, bytes | None]] = []
+        for row in self.serialized:
+            there = _stored_row(row, stored[type(row.record)])
+            if there is None or not codec(type(row.record)).equal((row.head, row.tail), there):
+                rows.append((row, there))
+        # A document without a remainder was shown to encode to its own bytes.
+        encodes_back = self.remainder == EMPTY or self._encodes_back()
+        return None if encodes_back and not rows else DocumentDifference(tuple(rows), encodes_back)
+
+    def _encodes_back(self) -> bool:
+        try:
+            rebuilt = rebuild(self.collection, tuple(row.record for row in self.serialized))
+        except ValueError:
+            return False
+        return same(rebuilt, self.collection.without_derived(self.content))
+
+    def reject(self, reason: Rejected) -> None:
+        """Take back the rows of a document that cannot be stored, because another one has its key."""
+        self.tenant = self.serialized[0].record.tenant_id  # type: ignore[attr-defined] # every loaded record has a tenant
+        self.rejected, self.serialized = reason, ()
+
+    def release(self) -> None:
+        """Free all but what the quarantine takes: a chunk may reject every document."""
+        self.content = {}
+        self.rows = self.resolved = self.serialized = ()
 
 
-def decode_document(
-    collection: Collection, context: Context, raw: bytes, document: Document | documents.Undecodable | None = None
-) -> DecodedDocument:
-    """Return the rows of one document; ``document``: what ``documents.decode_all`` returned for it, if it was called.
-
-    Raises ``Rejected`` or ``Skipped`` if it has none.
-    """
-    if document is None:
-        [document] = documents.decode_all([raw])
-    if isinstance(document, documents.Undecodable):
-        raise Rejected(UNDECODABLE, "", f"a readable document ({document})")
-    decoded: Decoded = collection.decode(document, context)
-    return DecodedDocument(raw, document, decoded.rows, decoded.notes)
+KnownReferences: TypeAlias = bool | dict[bytes, bool]
+"""What the native codec is told of a reference. True: the computed id is taken; False: a document that has one is for
+the Python codec; a mapping from id and tenant (16 bytes, then the tenant's text) to whether the row of that id and that
+tenant is stored and is that of the named document."""
 
 
-def attach_remainder(
-    collection: Collection, decoded: DecodedDocument, rows: Rows, rebuilt: Document | None = None
-) -> tuple[Rows, bytes]:
-    """Return the rows with the remainder attached, and the remainder (``b"{}"`` for a clean document).
+class ReferenceResolver(Protocol):
+    """Resolves the references of documents."""
 
-    ``rebuilt``: what the rows encode to, if it is known and known to have other bytes. Raises ``Rejected`` if the
-    document does not survive BSON decoding (duplicate key, deprecated type).
-    """
-    raw, document = [decoded.raw], decoded.document
-    if rebuilt is None:
-        rebuilt = collection.encode(rows)
-        if documents.encode_to([rebuilt], raw)[0]:
-            return rows, EMPTY
-    if not documents.encode_to([document], raw)[0]:
-        raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
-    left = remainder.difference(collection.without_derived(document), rebuilt)
-    return (rows, EMPTY) if left == EMPTY else (collection.attach(rows, left), left)
+    def look_up(self, collection: Collection, decoded: Sequence[SourceDocument]) -> None:
+        """Prepare for these documents."""
+
+    def resolve(self, document: SourceDocument) -> None:
+        """Set ``resolved``, and what follows from it; raise ``Rejected`` if a row requires a dangling reference."""
+
+    def known_references(self, collection: Collection) -> Sequence[KnownReferences]:
+        """Return for each reference of the collection what is known of it; nothing: each is taken as it is."""
+
+    def look_up_unknown(
+        self, collection: Collection, known: Sequence[KnownReferences], unknown: Sequence[tuple[int, bytes]]
+    ) -> None:
+        """Add to ``known`` what it lacks: (position of the reference, key of the mapping)."""
 
 
-def serialize(
-    collection: Collection,
-    decoded: DecodedDocument,
-    rows: Rows,
-    *,
-    proved: bool = False,
-    rebuilt: Document | None = None,
-) -> tuple[list[SerializedRow], bytes]:
-    """Return the serialized rows of a document and its remainder; ``proved``: the rows encode to its bytes.
-
-    ``rebuilt``: as for ``attach_remainder``. A text with U+0000 is stored with U+FFFD in its place; the remainder keeps
-    the original.
-    """
-    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, decoded, rows, rebuilt)
-    try:
-        return [_serialized(row) for row in settled], left
-    except NulInTextError:
-        storable = tuple(_without_nul(row) for row in rows)
-        settled, left = attach_remainder(collection, decoded, storable)
-        return [_serialized(row) for row in settled], left
+def decode_document(collection: Collection, context: Context, raw: bytes) -> SourceDocument:
+    """Return a document with its rows, references not resolved; raise ``Rejected`` or ``Skipped`` if it has none."""
+    document = SourceDocument(collection, raw)
+    [content] = documents.decode_all([raw])
+    document.decode(context, content)
+    return document
 
 
 def serialize_rows(rows: Rows) -> list[SerializedRow]:
@@ -232,18 +255,20 @@ def _without_nul(row: Record) -> Record:
     return msgspec.structs.replace(row, **changes) if changes else row
 
 
+def _stored_row(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the stored row of a document's row: the one with its key, else the document's own under another tenant."""
+    kind = codec(type(row.record))
+    there = stored.get(kind.key(row.head))
+    if there is not None:
+        return there
+    end_of_id = 6 + int.from_bytes(row.head[2:6], "big")
+    origin = kind.origin(row.head + row.tail)
+    same_id = (other for other in stored.values() if other[:end_of_id] == row.head[:end_of_id])
+    return next((other for other in same_id if kind.origin(other) == origin), None)
+
+
 SMALL_BATCH_DOCUMENTS = 50
 """Documents decoded together: few enough to stay in the processor's cache."""
-
-
-class DocumentOutcome(msgspec.Struct):
-    """One document of a batch: rows to store, or why there are none."""
-
-    raw: bytes
-    decoded: DecodedDocument | None = None
-    loadable: LoadableDocument | None = None
-    rejected: Rejected | None = None
-    skipped: str = ""
 
 
 def transform_batch(
@@ -252,43 +277,72 @@ def transform_batch(
     resolver: ReferenceResolver,
     batch: bytes,
     at_a_time: int = SMALL_BATCH_DOCUMENTS,
-) -> Iterator[list[DocumentOutcome]]:
-    """Yield the outcomes of a batch, one small batch at a time and in its order.
+) -> Iterator[list[SourceDocument]]:
+    """Yield the documents of a batch, one small batch at a time and in its order.
 
     ``at_a_time`` is the number of documents in a small batch: the target is asked about references once for each.
     """
-    return transform_raws(collection, context, resolver, documents.split(batch), at_a_time)
-
-
-def transform_raws(
-    collection: Collection,
-    context: Context,
-    resolver: ReferenceResolver,
-    every: Sequence[bytes],
-    at_a_time: int = SMALL_BATCH_DOCUMENTS,
-) -> Iterator[list[DocumentOutcome]]:
-    """Yield the outcomes of raw documents, as ``transform_batch`` does."""
-    for begin in range(0, len(every), at_a_time):
-        raws = every[begin : begin + at_a_time]
-        found = [DocumentOutcome(raw) for raw in raws]
-        decoded: list[tuple[DocumentOutcome, DecodedDocument]] = []
-        for outcome, document in zip(found, documents.decode_all(raws), strict=True):
-            try:
-                outcome.decoded = decode_document(collection, context, outcome.raw, document)
-                decoded.append((outcome, outcome.decoded))
-            except Rejected as reason:
-                outcome.rejected = reason
-            except Skipped as reason:
-                outcome.skipped = reason.reason
-        _resolve_and_serialize(collection, resolver, decoded)
-        yield found
+    return _transform(collection, context, resolver, documents.split(batch), at_a_time)
 
 
 def transform_documents(
     collection: Collection, context: Context, resolver: ReferenceResolver, batch: bytes
-) -> Iterator[DocumentOutcome]:
-    """Yield the outcomes of a batch one by one."""
+) -> Iterator[SourceDocument]:
+    """Yield the documents of a batch one by one."""
     return chain.from_iterable(transform_batch(collection, context, resolver, batch))
+
+
+def _transform(
+    collection: Collection, context: Context, resolver: ReferenceResolver, raws: Sequence[bytes], at_a_time: int
+) -> Iterator[list[SourceDocument]]:
+    for begin in range(0, len(raws), at_a_time):
+        small = [SourceDocument(collection, raw) for raw in raws[begin : begin + at_a_time]]
+        decoded: list[SourceDocument] = []
+        contents = documents.decode_all([document.raw for document in small])
+        for document, content in zip(small, contents, strict=True):
+            try:
+                document.decode(context, content)
+                decoded.append(document)
+            except Rejected as reason:
+                document.rejected = reason
+            except Skipped as reason:
+                document.skipped = reason.reason
+        _resolve_and_serialize(collection, resolver, decoded)
+        yield small
+
+
+def _resolve_and_serialize(
+    collection: Collection, resolver: ReferenceResolver, decoded: Sequence[SourceDocument]
+) -> None:
+    """Look up the references of these documents, prove that their rows carry them, and serialize the rows."""
+    resolver.look_up(collection, decoded)
+    resolved: list[SourceDocument] = []
+    for document in decoded:
+        try:
+            resolver.resolve(document)
+            resolved.append(document)
+        except Rejected as reason:
+            document.rejected = reason
+    rebuilt = [collection.encode(document.resolved) for document in resolved]
+    proved = _encode_to(rebuilt, resolved)
+    for document, content, is_proved in zip(resolved, rebuilt, proved, strict=True):
+        try:
+            document.serialize(content, proved=is_proved)
+        except Rejected as reason:
+            document.rejected = reason
+
+
+def _encode_to(rebuilt: Sequence[Document], resolved: Sequence[SourceDocument]) -> list[bool]:
+    """Tell of each document whether what was rebuilt has its bytes, keys in its order."""
+    equal = documents.encode_to(rebuilt, [document.raw for document in resolved])
+    left = [index for index, is_equal in enumerate(equal) if not is_equal]
+    if left:
+        # jsonb keeps no order of keys, so this is what most documents with free JSON need.
+        ordered = [documents.in_order(rebuilt[index], resolved[index].content) for index in left]
+        again = documents.encode_to(ordered, [resolved[index].raw for index in left])
+        for index, is_equal in zip(left, again, strict=True):
+            equal[index] = is_equal
+    return equal
 
 
 class PlainRows(NamedTuple):
@@ -302,7 +356,7 @@ class PlainRows(NamedTuple):
 
 
 class ReadBatch:
-    """A batch as both codecs read it: rows of the plain documents, and outcomes of all others."""
+    """A batch as both codecs read it: rows of the plain documents, and all others as documents."""
 
     def __init__(
         self,
@@ -318,12 +372,12 @@ class ReadBatch:
         if reader is not None:
             self._rows = _read_natively(reader, collection, resolver, batch, excluded)
             self._tables = tuple(table.record for table in reader.plan.tables)
-        self._handed: set[int] = set()
+        self._for_python: set[int] = set()
 
     @property
     def plain(self) -> int:
         """Number of documents that the Python codec need not read."""
-        return 0 if self._rows is None else self._rows.plain - len(self._handed)
+        return 0 if self._rows is None else self._rows.plain - len(self._for_python)
 
     def rows(self) -> Iterator[PlainRows]:
         """Yield the rows of the plain documents by table, parents first; also of documents that were handed over."""
@@ -339,17 +393,17 @@ class ReadBatch:
                 for index, position in enumerate(table.positions()):
                     yield record, position, table.row_bytes(index)
 
-    def hand(self, positions: Iterable[int]) -> None:
+    def read_in_python(self, positions: Iterable[int]) -> None:
         """Let the Python codec read these plain documents too."""
-        self._handed.update(positions)
+        self._for_python.update(positions)
 
-    def outcomes(self, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[DocumentOutcome]]:
-        """Yield the outcomes of all documents that are not plain, in their order, as ``transform_batch`` does."""
+    def documents(self, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[SourceDocument]]:
+        """Yield all documents that are not plain, in their order, as ``transform_batch`` does."""
         if self._rows is None:
-            every = documents.split(self._batch)
+            raws = documents.split(self._batch)
         else:
-            every = self._rows.raws(sorted({*self._rows.handed, *self._handed}))
-        return transform_raws(self._collection, self._context, self._resolver, every, at_a_time)
+            raws = self._rows.raws(sorted({*self._rows.handed, *self._for_python}))
+        return _transform(self._collection, self._context, self._resolver, raws, at_a_time)
 
 
 def _read_natively(
@@ -360,94 +414,12 @@ def _read_natively(
     excluded: frozenset[bytes],
 ) -> Any:  # noqa: ANN401 - as above
     """Return the rows of a batch, whose references are known; None for bytes that are not whole documents."""
-    answers = resolver.answers(collection)
+    known = resolver.known_references(collection)
     try:
-        rows = reader.codec.read(batch, excluded, answers)
+        rows = reader.codec.read(batch, excluded, known)
     except ValueError:
         return None
     if rows.unknown:
-        resolver.learn(collection, answers, rows.unknown)
-        rows.settle(answers)
+        resolver.look_up_unknown(collection, known, rows.unknown)
+        rows.apply_answers(known)
     return rows
-
-
-def _resolve_and_serialize(
-    collection: Collection, resolver: ReferenceResolver, found: Sequence[tuple[DocumentOutcome, DecodedDocument]]
-) -> None:
-    """Look up the references of these documents, prove that their rows carry them, and serialize the rows."""
-    resolver.look_up(collection, [decoded for _, decoded in found])
-    resolved: list[tuple[DocumentOutcome, DecodedDocument, ResolvedDocument]] = []
-    for outcome, decoded in found:
-        try:
-            resolved.append((outcome, decoded, resolver.resolve(collection, decoded)))
-        except Rejected as reason:
-            outcome.rejected = reason
-    rebuilt = [collection.encode(one.rows) for _, _, one in resolved]
-    proved = _encode_to(rebuilt, [decoded for _, decoded, _ in resolved])
-    for (outcome, decoded, one), document, is_proved in zip(resolved, rebuilt, proved, strict=True):
-        try:
-            outcome.loadable = _loadable(collection, decoded, one, document, proved=is_proved)
-        except Rejected as reason:
-            outcome.rejected = reason
-
-
-def _encode_to(rebuilt: Sequence[Document], found: Sequence[DecodedDocument]) -> list[bool]:
-    """Tell of each document whether what was rebuilt has its bytes, keys in its order."""
-    equal = documents.encode_to(rebuilt, [decoded.raw for decoded in found])
-    left = [index for index, is_equal in enumerate(equal) if not is_equal]
-    if left:
-        # jsonb keeps no order of keys, so this is what most documents with free JSON need.
-        ordered = [documents.in_order(rebuilt[index], found[index].document) for index in left]
-        again = documents.encode_to(ordered, [found[index].raw for index in left])
-        for index, is_equal in zip(left, again, strict=True):
-            equal[index] = is_equal
-    return equal
-
-
-def _loadable(
-    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument, rebuilt: Document, *, proved: bool
-) -> LoadableDocument:
-    rows, left = serialize(collection, decoded, resolved.rows, proved=proved, rebuilt=rebuilt)
-    loadable = LoadableDocument(
-        decoded.raw, rows, left, dangling=resolved.dangling, refers_to_global=resolved.refers_to_global
-    )
-    if resolved.notes:
-        loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
-    if left != EMPTY:
-        kept = {("remainder", entry.kind, entry.field): None for entry in remainder.entries(left)}
-        loadable.notes += tuple(kept)
-        loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
-    if resolved.links:
-        loadable.links = tuple(_pending_links(collection, decoded, resolved))
-    return loadable
-
-
-def _pending_links(
-    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument
-) -> Iterator[PendingLink]:
-    """Yield what the closing pass needs to resolve the references into the same table."""
-    for link in resolved.links:
-        row = resolved.rows[link.row]
-        filled = msgspec.structs.replace(row, **{link.reference.column: link.target})
-        rows = (*resolved.rows[: link.row], filled, *resolved.rows[link.row + 1 :])
-        _, left = serialize(collection, decoded, rows)
-        source: str | None = getattr(row, "source", None)
-        named = link.named is not None and source is not None
-        yield PendingLink(
-            table=link.reference.record.table,
-            row_id=row.id,  # type: ignore[attr-defined] # every loaded record has an id and a tenant
-            tenant=row.tenant_id,  # type: ignore[attr-defined] # as above
-            column=link.reference.column,
-            target_table=link.reference.target.table,
-            target_id=link.target,
-            target_source=f"{str(source).partition('/')[0]}/{link.reference.collection}" if named else None,
-            target_source_id=link.named if named else None,
-            extra=left,
-        )
-
-
-def quarantined_document(raw: bytes, why: Rejected, tenant: str | None = None) -> QuarantinedDocument:
-    """Return the quarantine entry of a document that cannot become rows, or must not; ``tenant``: if it is known."""
-    return QuarantinedDocument(
-        source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw, tenant=tenant
-    )

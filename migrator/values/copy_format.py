@@ -214,6 +214,28 @@ class RowCodec:
             there += found
         return True
 
+    def key(self, row: bytes) -> bytes:
+        """Return the bytes of a row's primary key: its id, which is its first column, and its tenant."""
+        after_id = start = 6 + int.from_bytes(row[2:6], "big")
+        for _ in range(self.plain.index("tenant_id") - 1):
+            start += 4 + int.from_bytes(row[start : start + 4], "big")
+        return row[2:after_id] + row[start : start + 4 + int.from_bytes(row[start : start + 4], "big")]
+
+    def origin(self, row: bytes) -> bytes:
+        """Return the document of a row: its source and source id, or the ``_id`` in a job's payload."""
+        if "source" in self.plain:
+            end = position = 2
+            for index in range(4):  # id, tenant_id, source, source_id
+                if index == 2:  # noqa: PLR2004 - source begins here
+                    position = end
+                length = row[end : end + 4]
+                end += 4 + (0 if length == NULL else int.from_bytes(length, "big"))
+            return row[position:end]
+        payload = self.cells(row)["payload"]
+        assert payload is not None  # noqa: S101 - NOT NULL in both tables
+        members: dict[str, msgspec.Raw] = msgspec.json.decode(payload[1:], type=dict[str, msgspec.Raw])
+        return bytes(members.get("_id", b""))
+
     def cells(self, row: bytes) -> dict[str, bytes | None]:
         """Return column → bytes of a serialized or stored row (jsonb with its version byte)."""
         cells: dict[str, bytes | None] = {}

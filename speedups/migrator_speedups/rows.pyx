@@ -633,7 +633,7 @@ cdef class Rows:
         """Return documents of the batch."""
         return [self.raw(position) for position in positions]
 
-    def settle(self, answers):
+    def apply_answers(self, answers):
         """Hand the documents of which an unknown reference leads nowhere, or elsewhere, to the Python codec.
 
         ``answers`` has an answer for all of ``unknown`` now.
@@ -827,7 +827,7 @@ cdef class RowCodec:
         ``excluded``: source ids of documents for the Python codec. ``answers``: for each reference of the plan, True
         if its id is taken as it is, False if a document that has one is for the Python codec, or a mapping from id and
         tenant (16 bytes and the text) to whether the reference leads to a row of that tenant; what the mapping lacks
-        is listed in ``Rows.unknown``, and must be settled (``Rows.settle``). Raises ``ValueError`` for bytes that are
+        is listed in ``Rows.unknown``, and must be added (``Rows.apply_answers``). Raises ``ValueError`` for bytes that are
         not one document after the other.
         """
         cdef Rows rows = Rows.__new__(Rows)

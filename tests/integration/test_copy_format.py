@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migrator.constraints import bounds_of
-from migrator.pipeline.load import copy_in, fetch, row_key
+from migrator.pipeline.load import copy_in, fetch
 from migrator.records import ALL, Run
 from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb
@@ -124,15 +124,15 @@ def test_the_server_gives_back_equal_rows_and_any_change_shows(any_scheduler_dsn
                 stored = fetch(connection, Run, list(serialized))
                 assert len(stored) == len(runs)
                 for head, tail in serialized.values():
-                    assert found.equal((head, tail), stored[row_key(found, head)])
-                    assert found.differing((head, tail), stored[row_key(found, head)]) == ()
+                    assert found.equal((head, tail), stored[found.key(head)])
+                    assert found.differing((head, tail), stored[found.key(head)]) == ()
                 chosen = data.draw(st.sampled_from(runs))
                 name = data.draw(st.sampled_from(["duration_ms", "stats", "error", "finished_at", "extra"]))
                 other = data.draw(VALUES[found.types[name]])
                 changed = msgspec.structs.replace(chosen, **{name: other})
                 before = getattr(chosen, name)
                 alike = before == other or (name in found.json and before is not None and jsonb.same(before, other))
-                there = stored[row_key(found, serialized[chosen.id][0])]
+                there = stored[found.key(serialized[chosen.id][0])]
                 differing = found.differing(found.serialize(changed), there)
                 assert differing == (() if alike else (name,))
                 assert found.equal(found.serialize(changed), there) is alike

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.records import Record
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Rejected
@@ -110,8 +110,9 @@ def test_what_postgresql_gives_back_says_the_same(case: tuple[str, Document]) ->
     kind = PROFILE.by_name()[collection]
     with contextlib.suppress(Rejected):
         prepared = decode_document(kind, CONTEXT, bson.encode(document))
-        rows = tuple(respelled(row.record) for row in serialize(kind, prepared, prepared.rows)[0])
-        assert same(rebuild(kind, rows), prepared.document)
+        prepared.serialize()
+        rows = tuple(respelled(row.record) for row in prepared.serialized)
+        assert same(rebuild(kind, rows), prepared.content)
 
 
 def outcome(document: Document, collection: str) -> tuple[Trip | None, str]:

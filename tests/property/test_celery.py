@@ -11,7 +11,7 @@ from bson.int64 import Int64
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.sources import load_profile
 from migrator.sources.profile import Context, Rejected
 from migrator.values import document as documents
@@ -81,7 +81,8 @@ def test_a_changed_document_is_quarantined_or_comes_back(case: tuple[str, str, D
     collection, raw = COLLECTIONS[profile][name], bson.encode(document)
     try:
         decoded = decode_document(collection, CONTEXT, raw)
-        rows = tuple(row.record for row in serialize(collection, decoded, decoded.rows)[0])
+        decoded.serialize()
+        rows = tuple(row.record for row in decoded.serialized)
     except Rejected as rejected:
         assume(rejected.reason not in ("not-round-trip", "undecodable"))
         return
@@ -120,7 +121,8 @@ def test_what_stays_in_the_remainder_of_real_documents(profile: str) -> None:
             continue
         collection = COLLECTIONS[profile][name]
         decoded = decode_document(collection, context, bson.encode(document))
-        left = {entry.field for entry in remainder.entries(serialize(collection, decoded, decoded.rows)[1])}
+        decoded.serialize()
+        left = {entry.field for entry in remainder.entries(decoded.remainder)}
         assert left <= LEFT[profile] | ODD.get(str(document.get("name")), set()), document["_id"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.sources.mapping.file import load_mapping
 from migrator.sources.profile import Context, Rejected, Skipped
 from migrator.values import document as documents
@@ -171,11 +171,12 @@ def outcome(collection: str, raw: bytes) -> tuple[Rejected | None, tuple[Any, ..
     kind = COLLECTIONS[collection]
     try:
         decoded = decode_document(kind, CONTEXT, raw)
-        rows = tuple(row.record for row in serialize(kind, decoded, decoded.rows)[0])
+        decoded.serialize()
     except Rejected as reason:
         return reason, (), {}
     except Skipped:
         return None, (), {}
+    rows = tuple(row.record for row in decoded.serialized)
     return None, rows, rebuild(kind, rows)
 
 
@@ -202,9 +203,9 @@ def test_a_document_as_the_scheduler_writes_it_leaves_nothing(name: str) -> None
     collection = COLLECTIONS[SECOND.get(name, name)]
     raw = bson.encode({"_id": "t" if name != "outcomes" else ObjectId("6b005affa4375445fe12232e"), **BASES[name]})
     decoded = decode_document(collection, CONTEXT, raw)
-    left = serialize(collection, decoded, decoded.rows)[1]
+    decoded.serialize()
     unmapped = {"periods": {"id", "deleted"}, "outcomes": {"task", "error"}, "history": {"job"}}
-    assert {entry.field for entry in remainder.entries(left)} == unmapped.get(name, set())
+    assert {entry.field for entry in remainder.entries(decoded.remainder)} == unmapped.get(name, set())
 
 
 def test_each_kind_of_a_collection_has_rows_of_its_own() -> None:

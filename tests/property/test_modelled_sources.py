@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.records import Trigger
 from migrator.sources import load_profile
 from migrator.sources.profile import Context, Rejected, Skipped
@@ -29,13 +29,13 @@ def outcome(source: str, name: str, raw: bytes) -> tuple[Rejected | None, tuple[
     collection = PROFILES[source][name]
     try:
         decoded = decode_document(collection, CONTEXT, raw)
-        serialized, left, *_ = serialize(collection, decoded, decoded.rows)
+        decoded.serialize()
     except Rejected as reason:
         return reason, (), {}, set()
     except Skipped:
         return None, (), {}, set()
-    rows = tuple(row.record for row in serialized)
-    return None, rows, rebuild(collection, rows), {entry.field for entry in remainder.entries(left)}
+    rows = tuple(row.record for row in decoded.serialized)
+    return None, rows, rebuild(collection, rows), {entry.field for entry in remainder.entries(decoded.remainder)}
 
 
 @st.composite

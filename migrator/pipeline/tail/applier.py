@@ -35,11 +35,9 @@ from migrator.pipeline.tail.plain import StoredRows, write_native_rows
 from migrator.pipeline.tail.positions import TailTotals
 from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import (
-    DocumentOutcome,
-    LoadableDocument,
     ReadBatch,
     SerializedRow,
-    quarantined_document,
+    SourceDocument,
     transform_batch,
 )
 from migrator.records import Record, Schedule, Trigger
@@ -140,8 +138,8 @@ class Applier:
             self._target, name, ledger.documents_with_entries(self._target, "dangling_references", name, ids)
         )
         for batch in prefetched(self.reader.documents(name, ids)):
-            for found in self._outcomes(visit, batch):
-                self._merge(visit, found)
+            for documents_read in self._documents(visit, batch):
+                self._merge(visit, documents_read)
         if recorded := ledger.documents_with_entries(self._target, "quarantine", name, ids):
             ledger.close_entries(self._target, profile, name, recorded.intersection(visit.loaded), "resolved")
             ledger.close_entries(self._target, profile, name, recorded.intersection(visit.gone), "superseded")
@@ -155,12 +153,12 @@ class Applier:
         for record, rows in visit.stored.items():
             if rows:
                 self._doomed.setdefault(record, {}).update(rows)
-                self._sessions.resolver.doom(record.table, rows)
+                self._sessions.resolver.mark_removed(record.table, rows)
         self._done["written"] += visit.written
         return visit
 
-    def _outcomes(self, visit: _CollectionUpdate, batch: bytes) -> Iterator[list[DocumentOutcome]]:
-        """Write the rows of the plain changes that the native codec can read; yield the outcomes of the others.
+    def _documents(self, visit: _CollectionUpdate, batch: bytes) -> Iterator[list[SourceDocument]]:
+        """Write the rows of the plain changes that the native codec can read; yield the other documents.
 
         Rows that were doomed, and rows that do not name their document, are left to the Python codec.
         """
@@ -171,7 +169,7 @@ class Applier:
         read = ReadBatch(collection, self._context, resolver, batch)
         if read.plain:
             self._write_native(visit, read, documents.split(batch))
-        yield from read.outcomes(MERGE_DOCUMENTS)
+        yield from read.documents(MERGE_DOCUMENTS)
 
     def _write_native(self, visit: _CollectionUpdate, read: ReadBatch, raws: Sequence[bytes]) -> None:
         """Write the rows of the plain changes among the documents that the native codec has read."""
@@ -188,40 +186,37 @@ class Applier:
                 if visit.stored[record].pop(key, None) is None:
                     visit.appeared.setdefault(record, {})[key] = source_id
 
-    def _merge(self, visit: _CollectionUpdate, found: Sequence[DocumentOutcome]) -> None:
+    def _merge(self, visit: _CollectionUpdate, documents_read: Sequence[SourceDocument]) -> None:
         """Merge the rows of one batch of documents."""
         name = visit.collection.name
-        loadables = {source_id_of(one.raw): one.loadable for one in found if one.loadable is not None}
+        loadable = {source_id_of(document.raw): document for document in documents_read if document.serialized}
         owned = {
             id(row)
-            for source_id, loadable in loadables.items()
-            for row in loadable.rows
+            for source_id, document in loadable.items()
+            for row in document.serialized
             if visit.stored[type(row.record)].get(_key(row)) == source_id
         }
-        written, conflicts = merge_rows(self._target, list(loadables.values()), owned)
-        visit.written += written.total()
-        still = [quarantined_document(one.raw, one.rejected) for one in found if one.rejected is not None]
-        still += conflicts.values()
-        ledger.quarantine(self._target, self._plan, name, still)
-        references.store_dangling(
-            self._target, name, [one for out in found for one in references.dangling_references_of(out, own=True)]
-        )
-        for one in still:
-            visit.gone.pop(one.source_id, None)
-        for source_id, loadable in loadables.items():
-            if id(loadable) not in conflicts:
-                self._keep(visit, source_id, loadable)
+        dangling = [one for each in documents_read for one in references.dangling_references_of(each, own=True)]
+        visit.written += merge_rows(self._target, list(loadable.values()), owned).total()
+        rejected = [document for document in documents_read if document.rejected is not None]
+        ledger.quarantine(self._target, self._plan, name, rejected)
+        references.store_dangling(self._target, name, dangling)
+        for document in rejected:
+            visit.gone.pop(source_id_of(document.raw), None)
+        for source_id, document in loadable.items():
+            if document.rejected is None:
+                self._keep(visit, source_id, document)
 
-    def _keep(self, visit: _CollectionUpdate, source_id: str, document: LoadableDocument) -> None:
+    def _keep(self, visit: _CollectionUpdate, source_id: str, document: SourceDocument) -> None:
         """Record a document whose rows are stored."""
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
-        for row in document.rows:
+        for row in document.serialized:
             record, key = type(row.record), _key(row)
             was_stored = visit.stored[record].pop(key, None) is not None
             if self._doomed.get(record, {}).pop(key, None) is not None:
                 self._disturbed.discard((record, key))
-                self._sessions.resolver.spare(record.table, key)
+                self._sessions.resolver.unmark(record.table, key)
                 was_stored = False
             if not was_stored:
                 visit.appeared.setdefault(record, {})[key] = source_id
@@ -257,7 +252,7 @@ class Applier:
                 self.lookups.forget(record, list(doomed))
                 self._done["removed"] += len(doomed)
         self._disturbed.clear()
-        self._sessions.resolver.spare_all()
+        self._sessions.resolver.unmark_all()
 
     def _settle_contested(self, before: DocumentsByCollection, changed: set[str]) -> None:
         """Retry documents that lost a key if rows were changed, then give each key to its first claimant."""

@@ -22,7 +22,7 @@ from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column, references_of_profile
 from migrator.pipeline.tail.stream import prefetched
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, ReadBatch
+from migrator.pipeline.transform import ReadBatch, SourceDocument
 from migrator.records import ALL, Record
 from migrator.sources.profile import Collection
 from migrator.values import document as documents
@@ -64,7 +64,7 @@ def write_native_rows(
     alone = _without_awaited(target, new, referred)
     written = _store_rows(target, _by_table(made, known), _by_table(made, alone))
     chosen = [] if written is None else known + alone
-    batch.hand(made.keys() - set(chosen))
+    batch.read_in_python(made.keys() - set(chosen))
     return WrittenDocuments({ids[position]: list(made[position]) for position in chosen}, written or 0)
 
 
@@ -184,8 +184,8 @@ class PlainApplier:
                 applied.update(native.rows)
                 for source_id in native.rows:
                     gone.pop(source_id, None)
-            for found in read.outcomes(MERGE_DOCUMENTS):
-                named = {source_id_of(one.raw): one for one in found}
+            for documents_read in read.documents(MERGE_DOCUMENTS):
+                named = {source_id_of(document.raw): document for document in documents_read}
                 for source_id in named:
                     gone.pop(source_id, None)
                 applied.update(self._merge(named, stored, done))
@@ -194,17 +194,16 @@ class PlainApplier:
         done.applied = len(applied)
         return done
 
-    def _merge(self, found: dict[str, DocumentOutcome], stored: StoredRows, done: PlainResult) -> list[str]:
+    def _merge(self, named: dict[str, SourceDocument], stored: StoredRows, done: PlainResult) -> list[str]:
         """Merge the rows of plain changes; return the source ids of their documents."""
-        chosen: dict[str, LoadableDocument] = {}
+        chosen: dict[str, SourceDocument] = {}
         owned: set[int] = set()
         new: dict[type[Record], dict[UUID | int, list[str]]] = {}
-        for source_id, outcome in found.items():
-            document = outcome.loadable
-            if document is None or document.dangling or document.links:
+        for source_id, document in named.items():
+            if not document.serialized or document.dangling or document.links:
                 continue
             had = stored.get(source_id, set())
-            rows = {(type(row.record), (row.record.id, row.record.tenant_id)): row for row in document.rows}  # type: ignore[attr-defined] # every loaded record has both
+            rows = {(type(row.record), (row.record.id, row.record.tenant_id)): row for row in document.serialized}  # type: ignore[attr-defined] # every loaded record has both
             if not had <= rows.keys():
                 continue
             chosen[source_id] = document
@@ -216,6 +215,5 @@ class PlainApplier:
             for one in references.awaited_rows(self._target, record.table, by_id):
                 for source_id in by_id[one]:
                     chosen.pop(source_id, None)
-        written, conflicts = merge_rows(self._target, list(chosen.values()), owned)
-        done.written += written.total()
-        return [source_id for source_id, document in chosen.items() if id(document) not in conflicts]
+        done.written += merge_rows(self._target, list(chosen.values()), owned).total()
+        return [source_id for source_id, document in chosen.items() if document.rejected is None]

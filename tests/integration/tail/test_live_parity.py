@@ -23,6 +23,7 @@ from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
+from migrator.pipeline.transform import SourceDocument
 from migrator.values.identity import source_id_of
 from tests.copying import number, quarantine, run, run_of, write_config
 from tests.stellaops_documents import fresh
@@ -264,10 +265,10 @@ def at_first_different(source_id: str) -> Callable[..., bool]:
     """Return a comparison that takes one document for different the first time."""
     turns = iter([1])
 
-    def compare_one(collection: Any, outcome: Any, stored: Any, aside: Any) -> bool:  # noqa: ANN401 - its parts
-        if source_id_of(outcome.raw) == source_id and next(turns, None):
+    def compare_one(document: SourceDocument, stored: Any, quarantined: Any) -> bool:  # noqa: ANN401 - its parts
+        if source_id_of(document.raw) == source_id and next(turns, None):
             return False
-        return is_equal(collection, outcome, stored, aside)
+        return is_equal(document, stored, quarantined)
 
     return compare_one
 

@@ -13,7 +13,7 @@ from bson import json_util
 from bson.binary import Binary
 
 from migrator import cron
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.records import EMPTY
 from migrator.sources.apscheduler4 import PROFILE
 from migrator.sources.profile import Decoded, Document, Note, Rejected
@@ -50,9 +50,9 @@ def travel(name: str, document: Document) -> tuple[Any, Any, tuple[Note, ...], b
     """Decode and encode a document as the copy does; return both rows, findings, and whether it is clean."""
     kind = PROFILE.by_name()[name]
     prepared = decode_document(kind, CONTEXT, bson.encode(document))
-    serialized, left = serialize(kind, prepared, prepared.rows)
-    rows = tuple(row.record for row in serialized)
-    assert same(rebuild(kind, rows), prepared.document)
+    prepared.serialize()
+    rows, left = tuple(row.record for row in prepared.serialized), prepared.remainder
+    assert same(rebuild(kind, rows), prepared.content)
     paths = {path.lstrip("+") for path in json.loads(left)}
     clean = left == EMPTY or paths <= kind.reference_paths
     return rows[0], rows[1] if len(rows) > 1 else None, Decoded(rows, prepared.notes).notes, clean
