@@ -35,7 +35,7 @@ from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_sessions
-from migrator.pipeline.tables import TableReader
+from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.values.identity import id_filter
 
@@ -154,7 +154,7 @@ def _both_sides(
     try:
         stored = _from_postgres(connection, profile, collection, measures)
         if isinstance(source, TableReader):
-            partial = _from_tables(source, name, collection, measures, left_out, default_tenant)
+            partial = _from_tables(source.of(collection), measures, left_out, default_tenant)
         else:
             empty = _empty_fields(measures, stored)
             partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, empty)
@@ -225,15 +225,10 @@ def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict
 
 
 def _from_tables(
-    source: TableReader,
-    name: str,
-    collection: Collection,
-    measures: Sequence[Measure],
-    left_out: Sequence[str],
-    default_tenant: str | None,
+    source: TableCollection, measures: Sequence[Measure], left_out: Sequence[str], default_tenant: str | None
 ) -> list[dict[str, Any]]:
     try:
-        return source.aggregate(collection, name, measures, left_out, default_tenant)
+        return source.aggregate(measures, left_out, default_tenant)
     except (RefusedError, UnreachableError) as error:
         uncomputable = isinstance(error.__cause__, psycopg.DataError | psycopg.ProgrammingError)
         if uncomputable and not isinstance(error, DeniedError):

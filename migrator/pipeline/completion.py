@@ -141,8 +141,7 @@ class _ContestedKeys:
 
         If it was changed since it was quarantined, the tail or the next copy reads it again.
         """
-        name = self._sessions.name_of(self._collection.name)
-        for batch in self._sessions.reader.by_ids(self._collection, name, [source_id]):
+        for batch in self._sessions.reader.of(self._collection).by_ids([source_id]):
             with suppress(Rejected, Skipped):
                 return decode_document(self._collection, self._context, batch)
         return None
@@ -194,8 +193,7 @@ class _ContestedKeys:
 
     def _first(self, one: str, other: str) -> bool:
         """Return whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
-        name = self._sessions.name_of(self._collection.name)
-        return self._sessions.reader.is_first(self._collection, name, one, other)
+        return self._sessions.reader.of(self._collection).is_first(one, other)
 
 
 def _row_key(row: SerializedRow) -> tuple[str, UUID, str]:

@@ -11,6 +11,7 @@ than the bound.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
 import bson
@@ -19,6 +20,7 @@ from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection as DriverCollection
 from pymongo.cursor import Cursor
 
 from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set, translate_errors
@@ -53,6 +55,42 @@ class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: float
 
 
+class CollectionReader(Protocol):
+    """Reads one collection of a source."""
+
+    def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
+        """Tell whether a document is of one of these tenants."""
+
+    def next_bound(self, lower: bytes | None, steps: int) -> bytes | None:
+        """Return the bound so many documents after ``lower``; None if there are not so many."""
+
+    def batches(
+        self,
+        *,
+        lower: bytes | None = None,
+        upper: bytes | None = None,
+        tenants: Sequence[str] = (),
+        default_tenant: str | None = None,
+        batch_size: int = MAX_BATCH_DOCUMENTS,
+    ) -> Iterator[bytes]:
+        """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON.
+
+        ``tenants``: those of which documents are read; all if empty.
+        """
+
+    def by_ids(self, source_ids: Iterable[str]) -> Iterator[bytes]:
+        """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
+
+    def ids(self) -> Iterator[str]:
+        """Yield the source ids of all documents."""
+
+    def is_first(self, one: str, other: str) -> bool:
+        """Tell whether a document comes before another one in the order of ``_id``; the server decides."""
+
+    def sample(self, size: int) -> list[bytes]:
+        """Return up to ``size`` documents, drawn at random by the server."""
+
+
 class SourceReader(Protocol):
     """Reads one source. It raises the tool's errors for what its server refuses, or fails in."""
 
@@ -61,8 +99,21 @@ class SourceReader(Protocol):
     has_change_stream: bool
     """Whether a tail can follow what is written after the copy."""
 
+    @property
+    def session(self) -> ClientSession | None:
+        """The causally consistent session in which documents are read; None: each read is of the latest state."""
+
     def close(self) -> None:
         """Close what is open."""
+
+    def of(self, collection: Collection) -> CollectionReader:
+        """Return the reader of a collection of the profile."""
+
+    def name_of(self, collection: Collection) -> str:
+        """Return the name of a collection of the profile in the source."""
+
+    def consistent(self) -> "SourceReader":
+        """Return this reader with a session of its own, where the source has such."""
 
     def snapshot(self) -> AbstractContextManager[str]:
         """Read in one snapshot within the block, where the server has one that several processes can read.
@@ -70,10 +121,13 @@ class SourceReader(Protocol):
         Yields the name by which other processes read in it too; empty if there is none.
         """
 
-    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+    def join_snapshot(self, name: str) -> None:
+        """Read from now on in a snapshot of another process, by the name that ``snapshot`` yielded there."""
+
+    def survey(self, profile: Profile) -> tuple[list[SourceCollection], tuple[str, ...]]:
         """Return the profile's collections that exist, in load order, and the names of those that it does not read.
 
-        ``names``: those that differ from the profile's. Raises ``RefusedError`` for what cannot be read by its key.
+        Raises ``RefusedError`` for what cannot be read by its key.
         """
 
     def now(self) -> datetime:
@@ -84,49 +138,6 @@ class SourceReader(Protocol):
 
     def position(self) -> bytes | None:
         """Return the position of the change stream; None if there is none."""
-
-    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
-        """Tell whether a document of a collection is of one of these tenants."""
-
-    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
-        """Return the bound so many documents after ``lower``; None if there are not so many."""
-
-    def batches(
-        self,
-        collection: Collection,
-        name: str,
-        *,
-        lower: bytes | None = None,
-        upper: bytes | None = None,
-        tenants: Sequence[str] = (),
-        default_tenant: str | None = None,
-        batch_size: int = MAX_BATCH_DOCUMENTS,
-        snapshot: str = "",
-    ) -> Iterator[bytes]:
-        """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON.
-
-        ``tenants``: those of which documents are read; all if empty. ``snapshot``: the name that ``snapshot`` yielded.
-        """
-
-    def session(self) -> ClientSession | None:
-        """Begin a causally consistent session; None if each read is of the latest state anyway."""
-
-    def advance(self, session: ClientSession | None) -> None:
-        """Ensure that no later answer in a session is older than what is committed now."""
-
-    def by_ids(
-        self, collection: Collection, name: str, source_ids: Iterable[str], session: ClientSession | None = None
-    ) -> Iterator[bytes]:
-        """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
-
-    def ids(self, collection: Collection, name: str, session: ClientSession | None = None) -> Iterator[str]:
-        """Yield the source ids of all documents of a collection."""
-
-    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:
-        """Tell whether a document comes before another one in the order of ``_id``; the server decides."""
-
-    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:
-        """Return up to ``size`` documents, drawn at random by the server."""
 
 
 def batch_documents(average_bytes: float) -> int:
@@ -141,35 +152,56 @@ def no_collection_message(database: str, profile: Profile, unknown: Sequence[str
 
 
 class MongoReader:
-    """Reads the collections of a database of MongoDB."""
+    """Reads the collections of a database of MongoDB; ``names``: those that differ from the profile's."""
 
     has_change_stream = True
 
-    def __init__(self, source: MongoDatabase) -> None:
-        self.source = source
+    def __init__(
+        self,
+        source: MongoDatabase,
+        names: Mapping[str, str] = MappingProxyType({}),
+        session: ClientSession | None = None,
+    ) -> None:
+        self.source, self.session, self._names = source, session, names
         self.database = source.name
 
     def close(self) -> None:
         """Close the client."""
         self.source.client.close()
 
+    def of(self, collection: Collection) -> "MongoCollection":
+        """Return the reader of a collection."""
+        return MongoCollection(collection, self.source[self.name_of(collection)], self.session)
+
+    def name_of(self, collection: Collection) -> str:
+        """Return the name of a collection of the profile in the source."""
+        return self._names.get(collection.name, collection.name)
+
+    def consistent(self) -> "MongoReader":
+        """Return a reader with a session in which a new primary answers only when it has caught up."""
+        session = self.source.client.start_session(causal_consistency=True)
+        return MongoReader(self.source, self._names, session)
+
     def snapshot(self) -> AbstractContextManager[str]:
         """Return nothing: what changes during the copy is what the tail applies."""
         return nullcontext("")
 
-    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+    def join_snapshot(self, name: str) -> None:
+        """Do nothing: there is none."""
+
+    def survey(self, profile: Profile) -> tuple[list[SourceCollection], tuple[str, ...]]:
         """Return the profile's collections that exist, and the names of the others."""
         with translate_errors("the source"):
             listed = self.source.list_collections(nameOnly=True)
             kinds = {one["name"]: one.get("type", ORDINARY_COLLECTION) for one in listed}
             for collection in profile.collections:
-                name = names.get(collection.name, collection.name)
+                name = self.name_of(collection)
                 if kinds.get(name, ORDINARY_COLLECTION) != ORDINARY_COLLECTION:
                     raise self._not_a_collection(collection.name, name, kinds[name])
             found = [
                 self._surveyed(collection, name)
                 for collection in profile.collections
-                if (name := names.get(collection.name, collection.name)) in kinds
+                if (name := self.name_of(collection)) in kinds
             ]
         unknown = kinds.keys() - {one.name for one in found} - {OWN_COLLECTION}
         return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
@@ -212,15 +244,24 @@ class MongoReader:
         """Return the time from which a change stream can be started."""
         return bson.encode({"operationTime": committed_time(self.source)})
 
-    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
-        """Tell whether a document of a collection is of one of these tenants."""
-        wanted = tenant_filter(one.collection, tenants, default_tenant)
-        with translate_errors("the source"):
-            return self.source[one.name].find_one(wanted, {"_id": 1}) is not None
 
-    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
+class MongoCollection:
+    """Reads one collection of MongoDB."""
+
+    def __init__(
+        self, collection: Collection, source: DriverCollection[dict[str, Any]], session: ClientSession | None = None
+    ) -> None:
+        self._collection, self._source, self._session = collection, source, session
+
+    def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
+        """Tell whether a document is of one of these tenants."""
+        wanted = tenant_filter(self._collection, tenants, default_tenant)
+        with translate_errors("the source"):
+            return self._source.find_one(wanted, {"_id": 1}) is not None
+
+    def next_bound(self, lower: bytes | None, steps: int) -> bytes | None:
         """Return the next bound; if no BSON value can state an ``_id``, the one after it."""
-        cursor = self.source[one.name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1)
+        cursor = self._source.find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1)
         with translate_errors("the source"), bound_cursor(cursor, lower, None):
             for batch in cursor:
                 for raw in documents.split(cast("bytes", batch)):
@@ -230,69 +271,45 @@ class MongoReader:
 
     def batches(
         self,
-        collection: Collection,
-        name: str,
         *,
         lower: bytes | None = None,
         upper: bytes | None = None,
         tenants: Sequence[str] = (),
         default_tenant: str | None = None,
         batch_size: int = MAX_BATCH_DOCUMENTS,
-        snapshot: str = "",  # noqa: ARG002 - the protocol's
     ) -> Iterator[bytes]:
         """Yield the documents of a range."""
-        condition = tenant_filter(collection, tenants, default_tenant)
-        found = self.source[name]
-        with bound_cursor(found.find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
+        condition = tenant_filter(self._collection, tenants, default_tenant)
+        with bound_cursor(self._source.find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
             yield from cast("Iterator[bytes]", cursor)
         if lower is not None and upper is None:
             # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
-            with found.find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
+            with self._source.find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
                 yield from cast("Iterator[bytes]", cursor)
 
-    def session(self) -> ClientSession:
-        """Begin a session in which a new primary answers only when it has caught up."""
-        return self.source.client.start_session(causal_consistency=True)
-
-    def advance(self, session: ClientSession | None) -> None:
-        """Ensure that no later answer in a session is older than what is committed now."""
-        if session is not None:
-            session.advance_operation_time(committed_time(self.source))
-
-    def by_ids(
-        self,
-        collection: Collection,  # noqa: ARG002 - the protocol's
-        name: str,
-        source_ids: Iterable[str],
-        session: ClientSession | None = None,
-    ) -> Iterator[bytes]:
+    def by_ids(self, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist."""
         for some in id_batches(source_ids):
-            with self.source[name].find_raw_batches(
-                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=session
+            with self._source.find_raw_batches(
+                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=self._session
             ) as cursor:
                 yield from cast("Iterator[bytes]", cursor)
 
-    def ids(
-        self,
-        collection: Collection,  # noqa: ARG002 - the protocol's
-        name: str,
-        session: ClientSession | None = None,
-    ) -> Iterator[str]:
-        """Yield the source ids of all documents of a collection."""
-        with self.source[name].find_raw_batches({}, {"_id": 1}, session=session) as cursor:
+    def ids(self) -> Iterator[str]:
+        """Yield the source ids of all documents."""
+        with self._source.find_raw_batches({}, {"_id": 1}, session=self._session) as cursor:
             for batch in cursor:
                 yield from map(source_id_of, documents.split(cast("bytes", batch)))
 
-    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:  # noqa: ARG002 - the protocol's
+    def is_first(self, one: str, other: str) -> bool:
         """Tell which of two documents comes first."""
         keys = [parse_source_id(one), parse_source_id(other)]
-        found = self.source[name].find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
+        found = self._source.find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
         return [source_id(document["_id"]) for document in found] == [one]
 
-    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:  # noqa: ARG002 - the protocol's
+    def sample(self, size: int) -> list[bytes]:
         """Return up to ``size`` documents, drawn at random by the server."""
-        return draw(self.source, name, size)
+        return draw(self._source.database, self._source.name, size)
 
 
 def draw(source: MongoDatabase, name: str, size: int) -> list[bytes]:
@@ -341,22 +358,21 @@ class ReadableSource(Protocol):
     reader: SourceReader
     profile: Profile
 
-    def name_of(self, collection: str) -> str:
-        """Return the name of a collection of the profile in the source."""
+    @property
+    def source(self) -> MongoDatabase:
+        """Return the database of MongoDB."""
 
 
 def chunk_batches(sessions: ReadableSource, job: ChunkJob) -> Iterator[bytes]:
-    """Yield the documents of a chunk, as ``SourceReader.batches`` does."""
+    """Yield the documents of a chunk, as ``CollectionReader.batches`` does."""
     chunk = job.chunk
-    return sessions.reader.batches(
-        sessions.profile.by_name()[chunk.collection],
-        sessions.name_of(chunk.collection),
+    sessions.reader.join_snapshot(job.snapshot)
+    return sessions.reader.of(sessions.profile.by_name()[chunk.collection]).batches(
         lower=chunk.lower,
         upper=chunk.upper,
         tenants=job.tenants,
         default_tenant=job.context.default_tenant,
         batch_size=batch_documents(chunk.average_bytes),
-        snapshot=job.snapshot,
     )
 
 
@@ -364,9 +380,9 @@ class DocumentReader:
     """Reads documents again, in one causally consistent session where the source has such."""
 
     def __init__(self, sessions: ReadableSource) -> None:
-        self._sessions = sessions
-        self._reader = sessions.reader
-        self._session = self._reader.session()
+        self._sessions, self._collections = sessions, sessions.profile.by_name()
+        self._reader = sessions.reader.consistent()
+        self._session = self._reader.session
 
     def close(self) -> None:
         """End the session."""
@@ -380,12 +396,12 @@ class DocumentReader:
 
     def not_before_now(self) -> None:
         """Ensure that no later answer is older than what is committed now."""
-        self._reader.advance(self._session)
+        if self._session is not None:
+            self.not_before(committed_time(self._sessions.source))
 
     def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
-        found = self._sessions.profile.by_name()[collection]
-        return self._reader.by_ids(found, self._sessions.name_of(collection), source_ids, self._session)
+        return self._reader.of(self._collections[collection]).by_ids(source_ids)
 
     def by_id(self, collection: str, source_ids: Iterable[str]) -> dict[str, bytes]:
         """Return those of these documents that exist, by source id."""
@@ -394,8 +410,7 @@ class DocumentReader:
 
     def ids(self, collection: str) -> Iterator[str]:
         """Yield the source ids of all documents of a collection."""
-        found = self._sessions.profile.by_name()[collection]
-        return self._reader.ids(found, self._sessions.name_of(collection), self._session)
+        return self._reader.of(self._collections[collection]).ids()
 
 
 def id_batches(source_ids: Iterable[str]) -> Iterator[list[str]]:

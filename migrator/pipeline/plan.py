@@ -42,7 +42,7 @@ def require_tenants(
     """Raise ``UsageError`` for a tenant of the scope that no document of the source names."""
     chosen = scope.chosen(found)
     for tenant in scope.tenants:
-        if not any(reader.has_tenant(one, (tenant,), default_tenant) for one in chosen):
+        if not any(reader.of(one.collection).has_tenant((tenant,), default_tenant) for one in chosen):
             raise UsageError(f"unknown tenant {tenant}: no document of the source is of it")
 
 
@@ -120,11 +120,11 @@ def differences(*conditions: tuple[str, str, str]) -> str:
 
 def cut(reader: SourceReader, found: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``."""
-    size = chunk_documents(settings, found.average_bytes)
+    size, collection = chunk_documents(settings, found.average_bytes), reader.of(found.collection)
     lower: bytes | None = None
     ordinal = 0
     while True:
-        upper = reader.next_bound(found, lower, size)
+        upper = collection.next_bound(lower, size)
         yield Chunk(
             collection=found.collection.name,
             ordinal=ordinal,

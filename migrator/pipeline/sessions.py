@@ -30,7 +30,7 @@ def _reader(settings: Settings) -> SourceReader:
     if settings.source.in_postgres:
         return TableReader(settings)
     leave_monitors()
-    return MongoReader(committed(open_source(settings)))
+    return MongoReader(committed(open_source(settings)), settings.source.collections)
 
 
 class SourceSessions:
@@ -55,12 +55,11 @@ class SourceSessions:
 
     def survey(self) -> tuple[list[SourceCollection], tuple[str, ...]]:
         """Return the profile's collections that exist, and the names of those that it does not read."""
-        return self.reader.survey(self.profile, self.settings.source.collections)
+        return self.reader.survey(self.profile)
 
     def name_of(self, collection: str) -> str:
         """Return the name of a collection of the profile in the source."""
-        default = self.profile.by_name()[collection].table if self.settings.source.in_postgres else ""
-        return self.settings.source.collections.get(collection, default or collection)
+        return self.reader.name_of(self.profile.by_name()[collection])
 
     def close(self) -> None:
         """Close what is open."""

@@ -118,9 +118,7 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
                 raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
             context = context_of(settings.source, datetime.now(UTC))
             present = [one.collection for one in found]
-            samples = {
-                one.collection.name: (one, sessions.reader.sample(one.collection, one.name, size)) for one in found
-            }
+            samples = {one.collection.name: (one, sessions.reader.of(one.collection).sample(size)) for one in found}
             return SourceSample(
                 profile=sessions.profile.name,
                 database=sessions.reader.database,
@@ -156,7 +154,7 @@ def _broken_references(
             continue
         named = Counter(name for one in sampled if (name := reference.named(one)) is not None)
         other, others = samples[reference.collection]
-        batches = reader.by_ids(other.collection, other.name, named)
+        batches = reader.of(other.collection).by_ids(named)
         existing = {source_id_of(raw) for batch in batches for raw in documents.split(batch)}
         dangling = {name: count for name, count in named.items() if name not in existing}
         if dangling:

@@ -21,7 +21,6 @@ from psycopg import sql
 from psycopg.adapt import Buffer, Loader
 from psycopg.rows import dict_row
 from psycopg.types.uuid import UUIDLoader
-from pymongo.client_session import ClientSession
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_source, translate_source_errors
@@ -124,14 +123,15 @@ class TableReader:
     """Reads tables and views of a database of PostgreSQL."""
 
     has_change_stream = False
+    session = None
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._names = settings.source.collections
-        self._tables: dict[str, _Table] = {}
+        self.settings, self.names = settings, settings.source.collections
+        self.described: dict[str, _Table] = {}
+        """Collection → its table, of which the server is asked once."""
         self._snapshot = ""
         self._held: Connection | None = None
-        with self._connected() as connection:
+        with self.connected() as connection:
             self.database = connection.info.dbname
             place = connection.info.host if connection.info.host.startswith("/") else connection.info.hostaddr
             self._identity = f"{place}:{connection.info.port}/{self.database}"
@@ -142,10 +142,22 @@ class TableReader:
             self._held.close()
             self._held = None
 
+    def of(self, collection: Collection) -> "TableCollection":
+        """Return the reader of a table."""
+        return TableCollection(self, collection)
+
+    def name_of(self, collection: Collection) -> str:
+        """Return the name of the table of a collection of the profile."""
+        return self.names.get(collection.name, collection.table or collection.name)
+
+    def consistent(self) -> "TableReader":
+        """Return this reader: every read is of the latest state."""
+        return self
+
     @contextmanager
     def snapshot(self) -> Iterator[str]:
         """Read in one snapshot within the block, and yield the name by which other processes import it."""
-        with translate_source_errors(), _opened(self._settings) as connection:
+        with translate_source_errors(), _opened(self.settings) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._snapshot = _value(connection, "SELECT pg_export_snapshot()")
             try:
@@ -153,23 +165,35 @@ class TableReader:
             finally:
                 self._snapshot = ""
 
+    def join_snapshot(self, name: str) -> None:
+        """Read from now on in a snapshot that another process holds; empty: in none."""
+        self._snapshot = name
+
     @contextmanager
-    def _connected(self, snapshot: str = "") -> Iterator[Connection]:
+    def connected(self) -> Iterator[Connection]:
         """Yield this reader's connection, in a transaction that sees the snapshot, if there is one."""
         with translate_source_errors():
             if self._held is None or self._held.closed:
-                self._held = _opened_for_rows(self._settings)
+                self._held = _opened_for_rows(self.settings)
             connection = self._held
             try:
-                with _reading(connection, snapshot or self._snapshot):
+                with _reading(connection, self._snapshot):
                     yield connection
             except psycopg.Error:
                 self.close()
                 raise
 
+    @contextmanager
+    def connected_anew(self) -> Iterator[Connection]:
+        """Yield a connection that the block alone uses, in a transaction that sees the snapshot, if there is one."""
+        with translate_source_errors(), _opened(self.settings) as connection:
+            _take_rows(connection)
+            with _reading(connection, self._snapshot, always=True):
+                yield connection
+
     def now(self) -> datetime:
         """Return the server's time."""
-        with self._connected() as connection:
+        with self.connected() as connection:
             now: datetime = connection.execute("SELECT clock_timestamp()", binary=True).fetchone()[0]  # type: ignore[index] # one row
         return now
 
@@ -180,23 +204,27 @@ class TableReader:
     def position(self) -> None:
         """Return None: there is no change stream."""
 
-    def survey(self, profile: Profile, names: Mapping[str, str]) -> tuple[list[SourceCollection], tuple[str, ...]]:
+    def survey(self, profile: Profile) -> tuple[list[SourceCollection], tuple[str, ...]]:
         """Return the profile's tables that exist, and the names of the others in their schemas."""
-        found: list[SourceCollection] = []
-        read: set[tuple[str, str]] = set()
-        self._tables.clear()
-        with self._connected() as connection:
-            for collection in profile.collections:
-                name = names.get(collection.name, collection.table or collection.name)
-                surveyed = self._surveyed(connection, collection, name)
-                if surveyed is not None:
-                    found.append(surveyed)
-                    read.add(place_of(name))
+        self.described.clear()
+        with self.connected() as connection:
+            surveyed = [self.of(collection).surveyed(connection) for collection in profile.collections]
+            found = [one for one in surveyed if one is not None]
+            read = {place_of(one.name) for one in found}
             schemas = sorted({schema for schema, _ in read} or {DEFAULT_SCHEMA})
             others = [place for place in connection.execute(_OTHERS, (schemas,)).fetchall() if place not in read]
         return found, tuple(name if schema == DEFAULT_SCHEMA else f"{schema}.{name}" for schema, name in others)
 
-    def _surveyed(self, connection: Connection, collection: Collection, name: str) -> SourceCollection | None:
+
+class TableCollection:
+    """Reads one table or view, as the documents of a collection."""
+
+    def __init__(self, reader: TableReader, collection: Collection) -> None:
+        self._reader, self._collection, self._name = reader, collection, reader.name_of(collection)
+
+    def surveyed(self, connection: Connection) -> SourceCollection | None:
+        """Return what there is of the table; None: it does not exist. Raises ``DeniedError`` if it cannot be read."""
+        name = self._name
         found = connection.execute(_RELATION, place_of(name)).fetchone()
         if found is None:
             return None
@@ -206,18 +234,17 @@ class TableReader:
             user = sql.Identifier(connection.info.user)
             grant = sql.SQL("GRANT SELECT ON {}.{} TO {}").format(schema, table, user).as_string(connection)
             raise DeniedError(f"the source's user may not read {name}; an administrator calls", grant=grant)
-        table_ = self._describe(connection, collection, name, oid, kind)
-        rows = self._count(connection, table_, name, checked=bool(collection.key))
+        rows = self._count(connection, self._describe(connection, oid, kind))
         return SourceCollection(
-            collection=collection,
+            collection=self._collection,
             name=name,
             documents=rows,
             average_bytes=size / rows if size and rows else AVERAGE_BYTES,
         )
 
-    def _count(self, connection: Connection, table: _Table, name: str, *, checked: bool) -> int:
-        """Return how many rows there are; ``checked``: refuse a key that is null or not unique."""
-        if not checked:
+    def _count(self, connection: Connection, table: _Table) -> int:
+        """Return how many rows there are; refuse a key of the profile that is null or not unique."""
+        if not self._collection.key:
             return int(_value(connection, sql.SQL("SELECT count(*) FROM {}").format(table.name)))
         key = _listed(table.key)
         query = sql.SQL(
@@ -228,16 +255,17 @@ class TableReader:
         if nulls or twice:
             named = ", ".join(one.name for one in table.key)
             raise RefusedError(
-                f"{name} of the source: key ({named}): expected columns that are unique and not null together;"
+                f"{self._name} of the source: key ({named}): expected columns that are unique and not null together;"
                 f" {nulls} rows have a null, {twice} keys stand in several rows"
             )
         return int(rows)
 
-    def _describe(self, connection: Connection, collection: Collection, name: str, oid: int, kind: str) -> _Table:
+    def _describe(self, connection: Connection, oid: int, kind: str) -> _Table:
+        name = self._name
         rows = connection.execute(_COLUMNS, (oid,)).fetchall()
         columns = tuple(_Column(column, spelled, of in READ_AS_THEY_ARE) for column, spelled, of in rows)
         by_name = {one.name: one for one in columns}
-        key = collection.key or tuple(row[0] for row in connection.execute(_PRIMARY_KEY, (oid,)))
+        key = self._collection.key or tuple(row[0] for row in connection.execute(_PRIMARY_KEY, (oid,)))
         if not key:
             what = "is a view" if kind in "vm" else "has no primary key"
             raise RefusedError(
@@ -260,54 +288,54 @@ class TableReader:
             )
         schema, table = place_of(name)
         found = _Table(sql.Identifier(schema, table), columns, tuple(by_name[one] for one in key), oid)
-        self._tables[collection.name] = found
+        self._reader.described[self._collection.name] = found
         return found
 
-    def _table(self, connection: Connection, collection: Collection, name: str) -> _Table:
-        """Return what is known of a table; asks the server once."""
-        found = self._tables.get(collection.name)
+    def _table(self, connection: Connection) -> _Table:
+        """Return what is known of the table; asks the server once."""
+        found = self._reader.described.get(self._collection.name)
         if found is None:
-            row = connection.execute(_RELATION, place_of(name)).fetchone()
+            row = connection.execute(_RELATION, place_of(self._name)).fetchone()
             if row is None:
-                raise RefusedError(f"{name} of the source does not exist any more")
-            found = self._describe(connection, collection, name, row[0], row[1])
+                raise RefusedError(f"{self._name} of the source does not exist any more")
+            found = self._describe(connection, row[0], row[1])
         return found
 
-    def has_tenant(self, one: SourceCollection, tenants: Sequence[str], default_tenant: str | None) -> bool:
+    def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
         """Tell whether a row is of one of these tenants."""
-        with self._connected() as connection:
-            table = self._table(connection, one.collection, one.name)
-            condition = self._of_tenants(one.collection, tenants, default_tenant)
-            query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS this WHERE {})").format(table.name, condition)
-            return bool(_value(connection, query))
+        with self._reader.connected() as connection:
+            condition = self._of_tenants(tenants, default_tenant)
+            query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS this WHERE {})")
+            return bool(_value(connection, query.format(self._table(connection).name, condition)))
 
-    def _of_tenants(self, collection: Collection, tenants: Sequence[str], default: str | None) -> sql.Composable:
+    def _of_tenants(self, tenants: Sequence[str], default: str | None) -> sql.Composable:
         if not tenants:
             return sql.SQL("true")
-        return sql.SQL("{} = ANY({})").format(self.tenant_of(collection, default), sql.Literal(list(tenants)))
+        return sql.SQL("{} = ANY({})").format(self._tenant(default), sql.Literal(list(tenants)))
 
-    def tenant_of(self, collection: Collection, default: str | None) -> sql.Composable:
+    def _tenant(self, default: str | None) -> sql.Composable:
         """Return the SQL of a row's tenant."""
-        stated = self._expanded(collection, collection.tenant_sql or "NULL")
+        stated = self._expanded(self._collection.tenant_sql or "NULL")
         return sql.SQL("coalesce(({})::text, {}::text)").format(stated, sql.Literal(default))
 
-    def _expanded(self, collection: Collection, expression: str) -> sql.SQL:
+    def _expanded(self, expression: str) -> sql.SQL:
         """Return an expression with the tables of this database for the names in braces.
 
         A name that the configuration does not place is that of a table in the schema of the collection.
         """
-        schema_of_collection, _ = place_of(self._names.get(collection.name, collection.name))
+        names = self._reader.names
+        schema_of_collection, _ = place_of(names.get(self._collection.name, self._collection.name))
 
         def table_of(match: re.Match[str]) -> str:
-            schema, table = place_of(self._names.get(match[1], f"{schema_of_collection}.{match[1]}"))
+            schema, table = place_of(names.get(match[1], f"{schema_of_collection}.{match[1]}"))
             return sql.Identifier(schema, table).as_string(None)
 
         return sql.SQL(re.sub(r"\{(\w+)\}", table_of, expression))
 
-    def next_bound(self, one: SourceCollection, lower: bytes | None, steps: int) -> bytes | None:
+    def next_bound(self, lower: bytes | None, steps: int) -> bytes | None:
         """Return the key so many rows after ``lower``."""
-        with self._connected() as connection:
-            table = self._table(connection, one.collection, one.name)
+        with self._reader.connected() as connection:
+            table = self._table(connection)
             query = sql.SQL("SELECT {} FROM {} AS this WHERE {} ORDER BY {} OFFSET {} LIMIT 1").format(
                 _listed(table.key), table.name, _from_to(table, lower, None), _listed(table.key), sql.Literal(steps)
             )
@@ -316,36 +344,26 @@ class TableReader:
 
     def batches(
         self,
-        collection: Collection,
-        name: str,
         *,
         lower: bytes | None = None,
         upper: bytes | None = None,
         tenants: Sequence[str] = (),
         default_tenant: str | None = None,
         batch_size: int = MAX_BATCH_DOCUMENTS,
-        snapshot: str = "",
     ) -> Iterator[bytes]:
         """Yield the rows of a range of keys, read through a cursor of a connection of its own."""
-        with translate_source_errors(), _opened(self._settings) as connection:
-            _take_rows(connection)
-            with _reading(connection, snapshot or self._snapshot, always=True):
-                table = self._table(connection, collection, name)
-                wanted = sql.SQL("{} AND {}").format(
-                    _from_to(table, lower, upper), self._of_tenants(collection, tenants, default_tenant)
-                )
-                yield from self._read(connection, collection, table, wanted, batch_size)
+        with self._reader.connected_anew() as connection:
+            wanted = sql.SQL("{} AND {}").format(
+                _from_to(self._table(connection), lower, upper), self._of_tenants(tenants, default_tenant)
+            )
+            yield from self._read(connection, wanted, batch_size)
 
     def _read(
-        self,
-        connection: Connection,
-        collection: Collection,
-        table: _Table,
-        condition: sql.Composable,
-        batch_size: int,
+        self, connection: Connection, condition: sql.Composable, batch_size: int = MAX_BATCH_DOCUMENTS
     ) -> Iterator[bytes]:
         """Yield the rows that a condition takes, in the order of their key."""
-        inherited = [self._expanded(collection, one) for one in collection.inherited.values()]
+        table = self._table(connection)
+        inherited = [self._expanded(one) for one in self._collection.inherited.values()]
         columns = [sql.SQL("this.{}").format(sql.Identifier(one.name)) for one in table.columns]
         selected = [
             column if one.plain else sql.SQL("{}::text").format(column)
@@ -362,7 +380,7 @@ class TableReader:
             batch: list[bytes] = []
             size = 0
             for row in cursor.execute(query):
-                raw = _raw(collection, table, row)
+                raw = _raw(self._collection, table, row)
                 if batch and (size + len(raw) > BATCH_BYTES or len(batch) >= batch_size):
                     yield b"".join(batch)
                     batch, size = [], 0
@@ -371,72 +389,48 @@ class TableReader:
             if batch:
                 yield b"".join(batch)
 
-    def session(self) -> None:
-        """Return None: every read is of the latest state."""
-
-    def advance(self, session: ClientSession | None) -> None:
-        """Do nothing."""
-
-    def by_ids(
-        self,
-        collection: Collection,
-        name: str,
-        source_ids: Iterable[str],
-        session: ClientSession | None = None,  # noqa: ARG002 - the protocol's
-    ) -> Iterator[bytes]:
+    def by_ids(self, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield the rows with these keys."""
         for some in id_batches(source_ids):
-            with self._connected() as connection, connection.transaction():
-                table = self._table(connection, collection, name)
-                found = list(self._read(connection, collection, table, _is_among(table, some), MAX_BATCH_DOCUMENTS))
+            with self._reader.connected() as connection, connection.transaction():
+                found = list(self._read(connection, _is_among(self._table(connection), some)))
             yield from found
 
-    def ids(
-        self,
-        collection: Collection,
-        name: str,
-        session: ClientSession | None = None,  # noqa: ARG002 - the protocol's
-    ) -> Iterator[str]:
+    def ids(self) -> Iterator[str]:
         """Yield the source ids of all rows."""
-        with self._connected() as connection:
-            table = self._table(connection, collection, name)
+        with self._reader.connected() as connection:
+            table = self._table(connection)
             rows = connection.execute(sql.SQL("SELECT {} FROM {}").format(_listed(table.key), table.name)).fetchall()
         return (source_id(_id_of(table, row)) for row in rows)
 
-    def is_first(self, collection: Collection, name: str, one: str, other: str) -> bool:
+    def is_first(self, one: str, other: str) -> bool:
         """Tell which of two rows comes first in the order of the key."""
-        with self._connected() as connection:
-            table = self._table(connection, collection, name)
+        with self._reader.connected() as connection:
+            table = self._table(connection)
             query = sql.SQL("SELECT {} < {}").format(_values(table, one), _values(table, other))
             return bool(_value(connection, query))
 
-    def sample(self, collection: Collection, name: str, size: int) -> list[bytes]:
+    def sample(self, size: int) -> list[bytes]:
         """Return up to ``size`` rows, drawn at random by the server."""
-        with self._connected() as connection, connection.transaction():
-            table = self._table(connection, collection, name)
+        with self._reader.connected() as connection, connection.transaction():
+            table = self._table(connection)
             chosen = sql.SQL("({}) IN (SELECT {} FROM {} ORDER BY random() LIMIT {})").format(
                 _listed(table.key, "this"), _listed(table.key), table.name, sql.Literal(size)
             )
-            found = self._read(connection, collection, table, chosen, MAX_BATCH_DOCUMENTS)
-            return [raw for batch in found for raw in documents.split(batch)]
+            return [raw for batch in self._read(connection, chosen) for raw in documents.split(batch)]
 
     def aggregate(
-        self,
-        collection: Collection,
-        name: str,
-        measures: Sequence[Measure],
-        left_out: Sequence[str],
-        default_tenant: str | None,
+        self, measures: Sequence[Measure], left_out: Sequence[str], default_tenant: str | None
     ) -> list[dict[str, Any]]:
         """Return the measures by tenant and words, computed by SQL over the table alone.
 
         A row has ``tenant``, ``documents``, and by the position of a measure ``g0`` a word, ``s1`` a sum, ``a2`` and
         ``z2`` times. ``left_out``: source ids of rows that do not count.
         """
-        words: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self.tenant_of(collection, default_tenant))]
+        words: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self._tenant(default_tenant))]
         sums: list[sql.Composable] = [sql.SQL("count(*) AS documents")]
         for index, one in enumerate(measures):
-            stated = self._expanded(collection, one.source_sql or "NULL")
+            stated = self._expanded(one.source_sql or "NULL")
             if one.kind == "group":
                 words.append(sql.SQL("({})::text AS {}").format(stated, sql.Identifier(f"g{index}")))
             elif one.kind == "sum":
@@ -445,8 +439,8 @@ class TableReader:
                 for function, letter in (("min", "a"), ("max", "z")):
                     column = sql.Identifier(f"{letter}{index}")
                     sums.append(sql.SQL("{}({}) AS {}").format(sql.SQL(function), stated, column))
-        with self._connected() as connection:
-            table = self._table(connection, collection, name)
+        with self._reader.connected() as connection:
+            table = self._table(connection)
             counted = sql.SQL("NOT ({})").format(_is_among(table, left_out)) if left_out else sql.SQL("true")
             query = sql.SQL("SELECT {} FROM {} AS this WHERE {} GROUP BY {}").format(
                 sql.SQL(", ").join([*words, *sums]),

@@ -25,7 +25,7 @@ def test_what_no_profile_knows_is_named_but_for_what_is_not_data(mongo_database:
 
 
 def survey(database: Database[Any], settings: Settings) -> tuple[list[SourceCollection], tuple[str, ...]]:
-    return MongoReader(database).survey(load_profile("stellaops"), settings.source.collections)
+    return MongoReader(database, settings.source.collections).survey(load_profile("stellaops"))
 
 
 def renamed(**names: str) -> Settings:
@@ -55,7 +55,7 @@ def test_a_time_series_is_refused_and_what_was_written_out_of_it_is_read(mongo_d
     mongo_database["runs"].aggregate([{"$out": "ordinary"}])
     found, _ = survey(mongo_database, renamed(runs="ordinary"))
     assert [(one.name, one.documents) for one in found] == [("ordinary", 1)]
-    assert list(cut(MongoReader(mongo_database), found[0], renamed(runs="ordinary"), "merge"))
+    assert list(cut(MongoReader(mongo_database, {"runs": "ordinary"}), found[0], renamed(runs="ordinary"), "merge"))
 
 
 def test_the_census_counts_each_element_of_an_array_at_a_path_of_its_own(mongo_database: Database[Any]) -> None:

@@ -72,8 +72,7 @@ class SourceRows:
     def documents(self, collection: str, ids: Iterable[str]) -> dict[str, bytes]:
         """Return the documents of a collection with these source ids, by source id."""
         with translate_errors("the source"):
-            found, name = self.sessions.profile.by_name()[collection], self.sessions.name_of(collection)
-            batches = self.sessions.reader.by_ids(found, name, ids)
+            batches = self.sessions.reader.of(self.sessions.profile.by_name()[collection]).by_ids(ids)
             return {source_id_of(raw): raw for batch in batches for raw in split(batch)}
 
     def quarantined(self, collection: str) -> set[str]:

@@ -73,9 +73,8 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
 
 def _document_batches(source: SourceRows, collection: Collection) -> Iterator[list[bytes]]:
     with translate_errors("the source"):
-        name = source.sessions.name_of(collection.name)
         batch_size = batch_documents(DOCUMENT_BYTES)
-        for batch in source.sessions.reader.batches(collection, name, batch_size=batch_size):
+        for batch in source.sessions.reader.of(collection).batches(batch_size=batch_size):
             yield documents.split(batch)
 
 
