@@ -38,7 +38,6 @@ from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
-from migrator.sources.profile import Context
 
 NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
@@ -62,84 +61,200 @@ def check_parity(
     the tables of a source in PostgreSQL meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
     source, ``UnreachableError`` when a server fails.
     """
-    with open_sessions(settings) as sessions:
-        if sessions.tables is None:
-            if lock_source:
-                raise UsageError(LOCKS_TABLES)
-            return _check_parity(sessions, scope, pool, "", throttled=throttled)
-        tables = [one.name for one in sessions.survey()[0]]
-        with (
-            writers_stopped(settings, tables, lock=lock_source) as unproven,
-            sessions.reader.snapshot() as snapshot,
-        ):
-            found = _check_parity(sessions, scope, pool, snapshot, throttled=throttled)
-            return msgspec.structs.replace(found, unproven=unproven)
-
-
-def _check_parity(
-    sessions: Sessions, scope: Scope, pool: Executor | None, snapshot: str, *, throttled: bool
-) -> ParityOutcome:
-    settings, profile = sessions.settings, sessions.profile
-    throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
-    plans.check_scope(profile, scope)
-    plan = ledger.latest_plan(sessions.target)
-    if plan is None:
-        raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
-    found, unknown = sessions.survey()
-    plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
-    found += removed_collections(sessions, found)
-    reasons = _unverified(sessions, plan, scope, found)
-    tailed = locks.is_tail_running(sessions.target)
-    chosen = [one for one in found if not reasons.get(one.collection.name)]
-    context = plans.plan_context(plan)
-    jobs = [
-        ChunkJob(
-            settings=settings,
-            plan=plan,
-            context=context,
-            chunk=chunk,
-            tenants=scope.tenants,
-            snapshot=snapshot,
-            tailed=tailed,
+    with open_sessions(settings) as sessions, _source_held(sessions, lock=lock_source) as (snapshot, unproven):
+        check = _Check(sessions, scope)
+        throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
+        parts, computed = _run(settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle)
+        compared = {name: merge(some, listed=check.listed) for name, some in sorted(parts.items())}
+        compared = check.with_extra(compared)
+        aggregates, columns = split_columns(check.aggregates(compared, computed))
+        derived = tuple(check.derived())
+        silent = [] if scope.tenants else find_silent_schedules(sessions, check.context, check.names)
+        since = active_since(sessions.target)
+        return ParityOutcome(
+            profile=f"{sessions.profile.name}/{sessions.profile.version}",
+            collections=(*check.in_order(compared), *derived),
+            aggregates=tuple(aggregates),
+            columns=tuple(columns),
+            unknown_collections=check.unknown,
+            silent=tuple(silent[: check.listed]),
+            silent_total=len(silent),
+            active_since=since,
+            created={} if since is None else created_rows(sessions.target),
+            unproven=unproven,
         )
-        for one in chosen
-        for chunk in plans.cut(sessions.reader, one, settings, "merge")
-    ]
-    parts, computed = _run(settings, _aggregates_jobs(sessions, context, chosen, scope), jobs, pool, throttle)
-    comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
-    if not scope.tenants:
-        comparisons = _with_extra(sessions, context, chosen, comparisons, tailed=tailed)
-    for one in found:
-        name, tables = one.collection.name, tuple(record.table for record in one.collection.tables)
-        why = reasons.get(name, "")
-        comparisons.setdefault(name, CollectionComparison(collection=name, tables=tables, unverified=why))
-    order = {collection.name: position for position, collection in enumerate(profile.collections)}
-    whole = plan.state == "complete" and not scope.only and not scope.tenants
-    listed = settings.report.max_differences
-    results, columns = split_columns(
-        [] if scope.tenants else _aggregates(sessions, context, chosen, comparisons, computed, tailed=tailed)
-    )
-    since = active_since(sessions.target)
-    derived = [
-        derived_while_active(compare_derived(sessions, closing, listed=listed))
-        if since is not None
-        else derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed), tailed=tailed)
-        for closing in profile.closing
-        if whole
-    ]
-    names = [one.collection.name for one in chosen]
-    mute = [] if scope.tenants else find_silent_schedules(sessions, context, names)
-    return ParityOutcome(
-        profile=f"{profile.name}/{profile.version}",
-        collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
-        aggregates=tuple(results),
-        columns=tuple(columns),
-        unknown_collections=unknown,
-        silent=tuple(mute[:listed]),
-        silent_total=len(mute),
-        active_since=since,
-        created={} if since is None else created_rows(sessions.target),
-    )
+
+
+@contextmanager
+def _source_held(sessions: Sessions, *, lock: bool) -> Iterator[tuple[str, str]]:
+    """Yield the snapshot in which tables of PostgreSQL are read, and why nothing shows that they do not change."""
+    if sessions.tables is None:
+        if lock:
+            raise UsageError(LOCKS_TABLES)
+        yield "", ""
+        return
+    tables = [one.name for one in sessions.survey()[0]]
+    with writers_stopped(sessions.settings, tables, lock=lock) as unproven, sessions.reader.snapshot() as snapshot:
+        yield snapshot, unproven
+
+
+class _Check:
+    """One parity check: what is compared, and what it asks both sides besides the documents."""
+
+    def __init__(self, sessions: Sessions, scope: Scope) -> None:
+        plans.check_scope(sessions.profile, scope)
+        plan = ledger.latest_plan(sessions.target)
+        if plan is None:
+            raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
+        self._sessions, self._scope, self._plan = sessions, scope, plan
+        self.context, self.listed = plans.plan_context(plan), sessions.settings.report.max_differences
+        found, self.unknown = sessions.survey()
+        plans.require_tenants(sessions.reader, found, scope, sessions.settings.source.default_tenant)
+        self._found = [*found, *removed_collections(sessions, found)]
+        self._reasons = _unverified(sessions, plan, scope, self._found)
+        self._chosen = [one for one in self._found if not self._reasons.get(one.collection.name)]
+        self._tailed = locks.is_tail_running(sessions.target)
+        self.names = [one.collection.name for one in self._chosen]
+
+    def chunk_jobs(self, snapshot: str) -> list[ChunkJob]:
+        """Return the ranges of documents to compare."""
+        settings = self._sessions.settings
+        return [
+            ChunkJob(
+                settings=settings,
+                plan=self._plan,
+                context=self.context,
+                chunk=chunk,
+                tenants=self._scope.tenants,
+                snapshot=snapshot,
+                tailed=self._tailed,
+            )
+            for one in self._chosen
+            for chunk in plans.cut(self._sessions.reader, one, settings, "merge")
+        ]
+
+    def aggregates_jobs(self) -> list[AggregatesJob]:
+        """Return the aggregates that workers compute while others compare documents.
+
+        They leave out the documents in quarantine. The comparison will say whether these are all that must be left out.
+        So a collection of which the copy skipped documents has no job.
+        """
+        sessions = self._sessions
+        if self._scope.tenants or sessions.tables is not None:
+            return []
+        skipped = ledger.collections_with_skips(sessions.target)
+        return [
+            AggregatesJob(
+                settings=sessions.settings,
+                collection=name,
+                left_out=tuple(sorted(ledger.quarantined_ids(sessions.target, sessions.profile.name, name))),
+                default_tenant=self.context.default_tenant,
+            )
+            for name in self.names
+            if name not in skipped
+        ]
+
+    def _is_tailed(self) -> bool:
+        """Tell whether a tail runs, or ran when the check began."""
+        return self._tailed or locks.is_tail_running(self._sessions.target)
+
+    def with_extra(self, comparisons: dict[str, CollectionComparison]) -> dict[str, CollectionComparison]:
+        """Return the comparisons with the rows that no document explains, unless single tenants are compared."""
+        if self._scope.tenants:
+            return comparisons
+        sessions, context, listed = self._sessions, self.context, self.listed
+        compared = {
+            (name, column.table): column.compared
+            for name, comparison in comparisons.items()
+            for column in comparison.columns
+            if column.column == "id"
+        }
+        result = dict(comparisons)
+        since = active_since(sessions.target)
+        # then the counts are of two moments, and may agree by chance
+        tailed = since is None and self._is_tailed()
+        rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
+        extras = find_extra_rows(
+            sessions,
+            context,
+            self._chosen,
+            {} if tailed else compared,
+            listed=listed,
+            rejected=rejected,
+            unchanged_since=since,
+        )
+        moving: dict[str, int] = {}
+        if tailed:
+
+            def again(names: set[str]) -> dict[str, ExtraRows]:
+                some = [one for one in self._chosen if one.collection.name in names]
+                return find_extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
+
+            extras, moving = confirmed_extra_rows(sessions, extras, again)
+        for name, rows in moving.items():
+            result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
+        for name, extra in extras.items():
+            before = result[name]
+            result[name] = msgspec.structs.replace(
+                before,
+                extra=extra.tables.total(),
+                differences=tuple(sorted([*before.differences, *extra.differences])[:listed]),
+                causes=(
+                    *before.causes,
+                    *(
+                        CauseCount(table=table, path="", side="extra", cause="extra-row", count=count)
+                        for table, count in sorted(extra.tables.items())
+                    ),
+                ),
+            )
+        return result
+
+    def aggregates(
+        self, comparisons: dict[str, CollectionComparison], computed: Sequence[BothSides]
+    ) -> list[AggregateResult]:
+        """Compare what both servers count, add up and order; ``computed``: what the workers have of it."""
+        if self._scope.tenants:
+            return []
+        sessions = self._sessions
+        results = compare_aggregates(
+            sessions.tables or sessions.source,
+            sessions.target,
+            with_column_measures(sessions.profile),
+            {name: comparison.excluded for name, comparison in comparisons.items()},
+            default_tenant=self.context.default_tenant,
+            names=sessions.settings.source.collections,
+            only=self.names,
+            computed=computed,
+        )
+        if active_since(sessions.target) is not None:
+            return aggregates_while_active(results)
+        return aggregates_during_tail(results, tailed=self._is_tailed())
+
+    def derived(self) -> Iterator[CollectionComparison]:
+        """Yield the comparison of the rows that many documents make together, if all documents were compared."""
+        sessions = self._sessions
+        if self._plan.state != "complete" or self._scope.only or self._scope.tenants:
+            return
+        for closing in sessions.profile.closing:
+            compare = partial(compare_derived, sessions, closing, listed=self.listed)
+            if active_since(sessions.target) is not None:
+                yield derived_while_active(compare())
+            else:
+                yield derived_during_tail(sessions, compare, tailed=self._tailed)
+
+    def in_order(self, comparisons: dict[str, CollectionComparison]) -> Iterator[CollectionComparison]:
+        """Yield the comparison of each collection in the order of the profile; of one that was left out, why."""
+        found = {one.collection.name for one in self._found}
+        for collection in self._sessions.profile.collections:
+            name, tables = collection.name, collection.tables
+            if name in comparisons:
+                yield comparisons[name]
+            elif name in found:
+                yield CollectionComparison(
+                    collection=name,
+                    tables=tuple(record.table for record in tables),
+                    unverified=self._reasons.get(name, ""),
+                )
 
 
 def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[SourceCollection]) -> dict[str, str]:
@@ -160,29 +275,6 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[So
         elif name not in ever:
             reasons[name] = NEVER_COPIED
     return reasons
-
-
-def _aggregates_jobs(
-    sessions: Sessions, context: Context, chosen: Sequence[SourceCollection], scope: Scope
-) -> list[AggregatesJob]:
-    """Return the aggregates that workers compute while others compare documents.
-
-    They leave out the documents in quarantine. The comparison will say whether these are all that must be left out. So
-    a collection of which the copy skipped documents has no job.
-    """
-    if scope.tenants or sessions.tables is not None:
-        return []
-    skipped = ledger.collections_with_skips(sessions.target)
-    return [
-        AggregatesJob(
-            settings=sessions.settings,
-            collection=name,
-            left_out=tuple(sorted(ledger.quarantined_ids(sessions.target, sessions.profile.name, name))),
-            default_tenant=context.default_tenant,
-        )
-        for name in (one.collection.name for one in chosen)
-        if name not in skipped
-    ]
 
 
 def _refresh(sessions: Sessions) -> None:
@@ -266,77 +358,3 @@ def _computed_beside(next_job: Callable[[], object]) -> Iterator[Future[list[Bot
 
 def _run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
     return compare_chunk(job) if isinstance(job, ChunkJob) else compute_aggregates(job)
-
-
-def _with_extra(
-    sessions: Sessions,
-    context: Context,
-    chosen: Sequence[SourceCollection],
-    comparisons: dict[str, CollectionComparison],
-    *,
-    tailed: bool,
-) -> dict[str, CollectionComparison]:
-    listed = sessions.settings.report.max_differences
-    compared = {
-        (name, column.table): column.compared
-        for name, comparison in comparisons.items()
-        for column in comparison.columns
-        if column.column == "id"
-    }
-    result = dict(comparisons)
-    since = active_since(sessions.target)
-    # then the counts are of two moments, and may agree by chance
-    beside = since is None and (tailed or locks.is_tail_running(sessions.target))
-    rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
-    extras = find_extra_rows(
-        sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected, unchanged_since=since
-    )
-    moving: dict[str, int] = {}
-    if beside:
-
-        def again(names: set[str]) -> dict[str, ExtraRows]:
-            some = [one for one in chosen if one.collection.name in names]
-            return find_extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
-
-        extras, moving = confirmed_extra_rows(sessions, extras, again)
-    for name, rows in moving.items():
-        result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
-    for name, extra in extras.items():
-        before = result[name]
-        result[name] = msgspec.structs.replace(
-            before,
-            extra=extra.tables.total(),
-            differences=tuple(sorted([*before.differences, *extra.differences])[:listed]),
-            causes=(
-                *before.causes,
-                *(
-                    CauseCount(table=table, path="", side="extra", cause="extra-row", count=count)
-                    for table, count in sorted(extra.tables.items())
-                ),
-            ),
-        )
-    return result
-
-
-def _aggregates(
-    sessions: Sessions,
-    context: Context,
-    chosen: Sequence[SourceCollection],
-    comparisons: dict[str, CollectionComparison],
-    computed: Sequence[BothSides],
-    *,
-    tailed: bool,
-) -> list[AggregateResult]:
-    results = compare_aggregates(
-        sessions.tables or sessions.source,
-        sessions.target,
-        with_column_measures(sessions.profile),
-        {name: comparison.excluded for name, comparison in comparisons.items()},
-        default_tenant=context.default_tenant,
-        names=sessions.settings.source.collections,
-        only=[one.collection.name for one in chosen],
-        computed=computed,
-    )
-    if active_since(sessions.target) is not None:
-        return aggregates_while_active(results)
-    return aggregates_during_tail(results, tailed=tailed or locks.is_tail_running(sessions.target))

@@ -17,9 +17,9 @@ from psycopg.types.json import Jsonb
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection, fetch_value, translate_errors
-from migrator.errors import MigratorError, UsageError
+from migrator.errors import MigratorError
 from migrator.log import logger
-from migrator.parity.check import LOCKS_TABLES, check_parity
+from migrator.parity.check import check_parity
 from migrator.parity.compare import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
 from migrator.parity.model import ParityOutcome
@@ -68,38 +68,35 @@ def check_and_record(
     is put on record.
     """
     if dry_run:
-        return _check_and_record(settings, must=must, lock_source=lock_source, dry_run=True)
+        return check_parity(settings, Scope(), lock_source=lock_source)
     hooks.require_programs(settings)
-    outcome = _check_and_record(settings, must=must, lock_source=lock_source, dry_run=False)
-    state = {
-        "clean": is_clean(outcome),
-        "complete": is_complete(outcome),
-        "documents": sum(one.documents for one in outcome.collections if not one.collection.startswith("(")),
-        "quarantined": sum(one.quarantined for one in outcome.collections),
-    }
+    if settings.source.in_postgres:
+        outcome = check_parity(settings, Scope(), lock_source=lock_source)
+    else:
+        with open_sessions(settings) as sessions:
+            position = committed_time(sessions.source)
+            started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")
+            began = time.monotonic()
+            outcome = check_parity(settings, Scope(), lock_source=lock_source)
+            took = time.monotonic() - began
+            try:
+                with translate_errors("the target"):
+                    record(sessions.target, outcome, started_at, position, took)
+            except MigratorError as error:
+                if must:
+                    raise
+                logger().warning("the parity check is not recorded: the cutover will ask for another", why=str(error))
+    state = {"clean": is_clean(outcome), "complete": is_complete(outcome), **_counts(outcome)}
     hooks.call(settings, hooks.PARITY_ENDED, state)
     return outcome
 
 
-def _check_and_record(settings: Settings, *, must: bool, lock_source: bool, dry_run: bool) -> ParityOutcome:
-    if settings.source.in_postgres or dry_run:
-        return check_parity(settings, Scope(), lock_source=lock_source)
-    if lock_source:
-        raise UsageError(LOCKS_TABLES)
-    with open_sessions(settings) as sessions:
-        position = committed_time(sessions.source)
-        started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")
-        began = time.monotonic()
-        outcome = check_parity(settings, Scope())
-        took = time.monotonic() - began
-        try:
-            with translate_errors("the target"):
-                record(sessions.target, outcome, started_at, position, took)
-        except MigratorError as error:
-            if must:
-                raise
-            logger().warning("the parity check is not recorded: the cutover will ask for another", why=str(error))
-    return outcome
+def _counts(outcome: ParityOutcome) -> dict[str, int]:
+    """Return how many documents were compared, and how many are in quarantine."""
+    return {
+        "documents": sum(one.documents for one in outcome.collections if not one.collection.startswith("(")),
+        "quarantined": sum(one.quarantined for one in outcome.collections),
+    }
 
 
 def record(
@@ -109,9 +106,8 @@ def record(
     plan = ledger.latest_plan(target)
     result: dict[str, Any] = {
         "position": {"t": position.time, "i": position.inc},
-        "documents": sum(one.documents for one in outcome.collections if not one.collection.startswith("(")),
-        "quarantined": sum(one.quarantined for one in outcome.collections),
         "seconds": seconds,
+        **_counts(outcome),
     }
     key = uuid4()
     with target.transaction():
