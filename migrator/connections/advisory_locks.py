@@ -2,7 +2,7 @@
 
 A key is a 64-bit integer, made from a name by ``values.identity.stable_hash64``. A lock belongs to a session of the
 server and ends with it, so a killed process holds none. The scheduler's locks are rows; their sessions
-(``store.postgres.lock_sessions``) follow other rules.
+(``store.postgres.connections``) follow other rules.
 """
 
 from collections.abc import Iterator

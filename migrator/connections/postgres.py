@@ -149,6 +149,20 @@ def not_a_member(connection: psycopg.Connection[Any], role: str, also: Iterable[
     )
 
 
+@contextmanager
+def entering_role(connection: psycopg.Connection[Any], role: str, also: Iterable[str] = ()) -> Iterator[None]:
+    """Turn the refusal of a role into ``RefusedError``: it does not exist, or the user is not a member of it.
+
+    ``also``: as for ``not_a_member``.
+    """
+    try:
+        yield
+    except (errors.InvalidParameterValue, errors.UndefinedObject):
+        raise not_migrated(f"it has no role {role}") from None
+    except errors.InsufficientPrivilege:
+        raise not_a_member(connection, role, also) from None
+
+
 def is_alive(connection: psycopg.Connection[Any]) -> bool:
     """Tell whether an idle connection has nothing to read: the server sends unasked only to end it.
 
@@ -195,18 +209,15 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
     role = settings.postgres.migration_role if role is None else role
     connection = open_login(settings)
     with translate_errors("the target"):
+        names = settings.postgres
+        # The owner is not bound by row-level security: a user that needs the other two is not told to become it.
+        applications = () if role == names.migration_role else (names.service_role, names.dispatcher_role)
         try:
-            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
-        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            with entering_role(connection, role, applications):
+                connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        except RefusedError:
             connection.close()
-            raise not_migrated(f"it has no role {role}") from None
-        except errors.InsufficientPrivilege:
-            names = settings.postgres
-            # The owner is not bound by row-level security: a user that needs the other two is not told to become it.
-            applications = () if role == names.migration_role else (names.service_role, names.dispatcher_role)
-            refused = not_a_member(connection, role, applications)
-            connection.close()
-            raise refused from None
+            raise
     connection.autocommit = autocommit
     return connection
 

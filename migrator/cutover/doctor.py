@@ -25,7 +25,7 @@ from migrator.pipeline.tail.positions import oplog_history
 from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
-from migrator.store.postgres import lock_sessions
+from migrator.store.postgres.connections import describe_pooling
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
 def _connection_path(settings: Settings) -> Gate:
     """Describe what is between the tool and the server; raises ``UnreachableError`` if that cannot be found out."""
     try:
-        return Gate(name="connection", passed=True, words=lock_sessions.describe_pooling(settings))
+        return Gate(name="connection", passed=True, words=describe_pooling(settings))
     except RefusedError as error:
         return Gate(name="connection", passed=False, words=str(error))
 

@@ -11,8 +11,7 @@ from migrator.config import PostgresSettings
 from migrator.connections.postgres import (
     Connection,
     connect_as_login,
-    not_a_member,
-    not_migrated,
+    entering_role,
     translate_errors,
     translated,
 )
@@ -67,9 +66,5 @@ def driver(alchemy: "AlchemyConnection") -> Connection:
 
 def be_owner(connection: Connection, names: Roles) -> None:
     """Act as the owning role until the transaction ends."""
-    try:
+    with entering_role(connection, names.migration):
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(names.migration)))
-    except (errors.InvalidParameterValue, errors.UndefinedObject):
-        raise not_migrated(f"it has no role {names.migration}") from None
-    except errors.InsufficientPrivilege:
-        raise not_a_member(connection, names.migration) from None

@@ -15,8 +15,7 @@ from pymongo.database import Database
 
 from migrator.config import PostgresSettings, Settings
 from migrator.connections import postgres
-from migrator.store.postgres.dispatcher_pool import DispatcherPool
-from migrator.store.postgres.pool import SessionPool
+from migrator.store.postgres.connections import DispatcherPool, SessionPool
 from tests.bad_input.calling import call
 from tests.copying import run, run_of, settings_for, write_config
 

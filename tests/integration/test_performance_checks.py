@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from migrator.config import PostgresSettings, Settings
 from migrator.records import ALL
 from migrator.result import Measurement, Result
-from migrator.store.postgres.pool import SessionPool
+from migrator.store.postgres.connections import SessionPool
 from migrator.verify import timing
 from migrator.verify.check import Context
 from migrator.verify.checks import performance

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from migrator.errors import LostLockError
-from migrator.store.postgres.lock_sessions import LockSession
+from migrator.store.postgres.connections import LockSession
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.shadow_reads import ShadowedStore
 from migrator.values.identity import lock_id

@@ -13,8 +13,7 @@ import psycopg
 import pytest
 
 from migrator.errors import RefusedError
-from migrator.store.postgres.dispatcher_pool import DispatcherPool
-from migrator.store.postgres.lock_sessions import LockSessions
+from migrator.store.postgres.connections import DispatcherPool, LockSessions
 from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.queue import PostgresQueue
 from migrator.store.queue import Finish

@@ -15,8 +15,9 @@ from psycopg import sql
 
 from migrator.connections.postgres import Connection
 from migrator.store.postgres import queue_statements
-from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, fetch_rows
+from migrator.store.postgres.connections import DispatcherPool
 from migrator.store.postgres.queue import PostgresQueue
+from migrator.store.postgres.rows import as_json, fetch_rows
 from tests.conftest import Cluster
 from tests.integration.test_postgres_store_plans import Node, indexes, kinds, touched
 from tests.schema_rows import connect, keep_statistics

@@ -25,7 +25,7 @@ from migrator.pipeline.plan import Scope
 from migrator.schema import revisions
 from migrator.schema.security import Roles
 from migrator.store import open_scheduler_store
-from migrator.store.postgres.pool import SessionPool
+from migrator.store.postgres.connections import SessionPool
 from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import Cluster, fresh_name
 from tests.copying import contents, number, run, run_of, settings_for, write_config

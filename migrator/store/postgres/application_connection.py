@@ -19,7 +19,7 @@ from migrator.connections.postgres import PINNED, translate_errors
 from migrator.connections.table_locks import holders_named
 from migrator.errors import OvertakenError, UnreachableError, UsageError
 from migrator.store import validation
-from migrator.store.postgres.pool import SessionConnection, SessionPool
+from migrator.store.postgres.connections import SessionConnection, SessionPool
 from migrator.store.postgres.rows import register_json_loaders
 from migrator.store.validation import milliseconds
 

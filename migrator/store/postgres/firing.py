@@ -14,8 +14,7 @@ from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store import transitions, validation
 from migrator.store.postgres import parallel_run, queue_statements
-from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
-from migrator.store.postgres.rows import global_schedule, table
+from migrator.store.postgres.rows import as_json, fetch_rows, global_schedule, table
 from migrator.store.postgres.runs import take_numbers
 from migrator.store.queue import FirePlan
 

@@ -18,9 +18,8 @@ import msgspec
 from migrator.connections.postgres import Connection
 from migrator.records import Schedule, Trigger
 from migrator.store.postgres import queue_statements
-from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.firing import Firing, Key
-from migrator.store.postgres.rows import table
+from migrator.store.postgres.rows import as_json, fetch_rows, table
 
 # ruff: noqa: S608 - statements are put together from our own column names, never from what is given
 

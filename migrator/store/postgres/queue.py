@@ -13,11 +13,11 @@ from migrator.records import Run, Schedule
 from migrator.store import validation
 from migrator.store.left_rows import LeftRows, is_of_one_row
 from migrator.store.postgres import parallel_run, queue_statements
-from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_readable, fetch_rows
+from migrator.store.postgres.connections import DispatcherPool, checked_time
 from migrator.store.postgres.firing import Firing, Key, insert_runs
 from migrator.store.postgres.parallel_firing import ParallelFiring
 from migrator.store.postgres.repository import UNREADABLE
-from migrator.store.postgres.rows import table
+from migrator.store.postgres.rows import as_json, fetch_readable, fetch_rows, table
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 
 Item = TypeVar("Item")

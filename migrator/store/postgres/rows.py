@@ -98,6 +98,35 @@ def readable_rows(cursor: psycopg.Cursor[Any]) -> tuple[list[Any], list[RowKey]]
     return rows, unreadable
 
 
+def fetch_rows(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """Execute a statement with numbered parameters, and return its rows."""
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(statement.encode(), parameters, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+
+def fetch_readable(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]
+) -> tuple[list[tuple[Any, ...]], list[RowKey]]:
+    """Return the rows of a statement, and the keys of those that hold a value that Python has no value for.
+
+    The statement has been executed, and its changes stand, whether its rows can be read or not.
+    """
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(statement.encode(), parameters, binary=True)
+        try:
+            return cursor.fetchall(), []
+        except psycopg.DataError:
+            return readable_rows(cursor)
+
+
+def as_json(documents: Iterable[object]) -> str:
+    """Return the text of a parameter of type json: a list."""
+    return msgspec.json.encode(list(documents)).decode()
+
+
 R = TypeVar("R", bound=Record)
 
 _FIXED = ("id", "tenant_id", "source", "source_id", "extra")

@@ -17,9 +17,8 @@ from migrator.connections.postgres import Connection
 from migrator.constraints import most_of
 from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
 from migrator.store import transitions, validation
-from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.repository import Repository, unsourced
-from migrator.store.postgres.rows import literals
+from migrator.store.postgres.rows import as_json, fetch_rows, literals
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.store.transitions import summary_id
 from migrator.store.validation import GLOBAL

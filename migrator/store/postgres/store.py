@@ -8,21 +8,20 @@ from threading import Lock
 from typing import Final, Literal, NoReturn, Self, cast
 from uuid import UUID
 
-from psycopg import errors, sql
+from psycopg import sql
 
 from migrator import records
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, not_a_member
-from migrator.errors import RefusedError, UsageError
+from migrator.connections.postgres import Connection, entering_role
+from migrator.errors import UsageError
 from migrator.records import Schedule, Trigger
 from migrator.store import validation
 from migrator.store.postgres import epoch, parallel_run
 from migrator.store.postgres.application_connection import ApplicationTransactions
 from migrator.store.postgres.audit import PostgresAudit
-from migrator.store.postgres.dispatcher_pool import DispatcherPool
+from migrator.store.postgres.connections import DispatcherPool, SessionPool
 from migrator.store.postgres.jobs import PostgresGraphJobs, PostgresPolicyJobs
 from migrator.store.postgres.locks import PostgresLocks
-from migrator.store.postgres.pool import WHAT, SessionPool
 from migrator.store.postgres.queue import PostgresQueue
 from migrator.store.postgres.rollback_window import RollbackWindow
 from migrator.store.postgres.rows import table_name
@@ -51,12 +50,8 @@ def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
     validation.check_purgeable(tenant)
     removed: dict[str, int] = {}
     with pool.transaction(tenant=None) as (connection, _):
-        try:
+        with entering_role(connection, owner):
             connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
-        except (errors.InvalidParameterValue, errors.UndefinedObject):
-            raise RefusedError(f"{WHAT} has no role {owner}: call migrator schema upgrade first") from None
-        except errors.InsufficientPrivilege:
-            raise not_a_member(connection, owner) from None
         for record in reversed(records.ALL):  # referring rows before the rows to which they refer
             statement = sql.SQL("DELETE FROM {} WHERE tenant_id = %s").format(table_name(record.table))
             removed[record.table] = connection.execute(statement, (tenant,)).rowcount

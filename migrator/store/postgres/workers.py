@@ -12,9 +12,9 @@ from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
 from migrator.records import WorkerRecord
 from migrator.store import validation
-from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
+from migrator.store.postgres.connections import DispatcherPool, checked_time
 from migrator.store.postgres.queue_statements import NOW
-from migrator.store.postgres.rows import literals, table
+from migrator.store.postgres.rows import as_json, fetch_rows, literals, table
 
 _COLUMNS = table(WorkerRecord).columns.as_string(None)
 _NAMES = table(WorkerRecord).names

@@ -16,7 +16,7 @@ import msgspec
 from migrator.result import Measurement, table_panel
 from migrator.scheduler.client import Scheduler
 from migrator.scratch import ScratchTenants, new_scratch_tenant, scratch_tenants
-from migrator.store.postgres.pool import SessionPool
+from migrator.store.postgres.connections import SessionPool
 from migrator.store.queue import SCRATCH
 from migrator.verify import timing
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
@@ -115,7 +115,7 @@ def connections_bounded(context: Context) -> CheckResult:
         [f"{len(seen)} against {POOL}"] if len(seen) > POOL else [],
         cause="connections",
         title="more connections than the pool may have",
-        fix="this is a fault of the pool (migrator/store/postgres/pool.py): report it",
+        fix="this is a fault of the pool (migrator/store/postgres/connections.py): report it",
         counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL},
         measurements=(
             Measurement(
