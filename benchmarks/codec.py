@@ -96,7 +96,7 @@ def ways_of(name: str, documents: int) -> tuple[int, dict[str, Callable[[], obje
         looping = collection_of(MAPPING, mapped)
 
     def rows(kind: Any) -> list[Any]:  # noqa: ANN401 - a collection
-        return [one.loadable for one in transform_documents(kind, context, UncheckedResolver(), batch)]
+        return list(transform_documents(kind, context, UncheckedResolver(), batch))
 
     if rows(collection) != rows(looping):
         raise SystemExit(f"{name}: the loops read or write something else than the compiled functions")
