@@ -47,6 +47,7 @@ class AsyncScheduler:
 
     schedule = _awaited(Scheduler.schedule)
     schedule_once = _awaited(Scheduler.schedule_once)
+    ensure = _awaited(Scheduler.ensure)
     on_event = _awaited(Scheduler.on_event)
     reschedule = _awaited(Scheduler.reschedule)
     unschedule = _awaited(Scheduler.unschedule)
@@ -64,6 +65,7 @@ class AsyncScheduler:
     complete = _awaited(Scheduler.complete)
     heartbeat = _awaited(Scheduler.heartbeat)
     get = _awaited(Scheduler.get)
+    get_by_name = _awaited(Scheduler.get_by_name)
     list = _awaited(Scheduler.list)
     history = _awaited(Scheduler.history)
     get_execution = _awaited(Scheduler.get_execution)

@@ -107,6 +107,17 @@ class Scheduler:
         return self._change(request.created_by, now, lambda change: creation.create_once(change, request, run_at))
 
     @checked
+    def ensure(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job:
+        """Create a schedule that recurs, or change the one of this name into it. Called again, it writes nothing.
+
+        All fields of the request count, those that are omitted too, except ``enabled`` and ``id``, which a new schedule
+        gets: one that was paused or disabled stays so. Only another timing, start or end plans another next fire.
+        ``ConflictError`` for the name of a schedule with another id than ``request.id``, ``UsageError`` for that of one
+        that does not recur.
+        """
+        return self._change(request.created_by, now, lambda change: creation.ensure(change, request))
+
+    @checked
     def on_event(
         self,
         event: str,
@@ -299,9 +310,8 @@ class Scheduler:
         a retry would end the same way. A schedule that will not
         fire again is ended by a leading worker at its next sweep, if a worker has its handler.
         """
-        outcome = Outcome(
-            state=state, result=validation.encode_json(result), error=error, error_detail=error_detail, final=final
-        )
+        written = validation.encode_json("result", result)
+        outcome = Outcome(state=state, result=written, error=error, error_detail=error_detail, final=final)
         at = self.store.now() if now is None else now
         return bool(self.store.queue.finish([finish_of(claim, outcome, at)], now))
 
@@ -326,9 +336,8 @@ class Scheduler:
         nothing that was claimed again since; if omitted, whichever claim holds the run is ended. The other parameters
         are those of ``finish``. The end is recorded as a worker records it: log, audit trail, summary and schedule.
         """
-        outcome = Outcome(
-            state=state, result=validation.encode_json(result), error=error, error_detail=error_detail, final=final
-        )
+        written = validation.encode_json("result", result)
+        outcome = Outcome(state=state, result=written, error=error, error_detail=error_detail, final=final)
         claim = self._held(run_id, fence, now)
         if claim is None:
             return False
@@ -364,6 +373,14 @@ class Scheduler:
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
         """Return a schedule of the tenant, or one of all tenants (``*``); None if there is none, or it was deleted."""
         return self._read(now, lambda session: queries.get_job(session, schedule_id))
+
+    @checked
+    def get_by_name(self, name: str, *, now: datetime | None = None) -> Job | None:
+        """Return the tenant's schedule of this name, else that of all tenants (``*``); None if there is none.
+
+        Of several, as a copy may hold them, it is one that was not copied, else the one with the lowest id.
+        """
+        return self._read(now, lambda session: queries.get_job_by_name(session, name))
 
     @checked
     def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage:

@@ -7,7 +7,7 @@ not deadlock. If another transaction came first, the command is repeated (``Over
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID, uuid5
 
 import msgspec
@@ -30,6 +30,8 @@ from migrator.scheduler.models import Changes, Delivery, Job, Seeding, Timing
 from migrator.states import RUN_FAILED, RUN_WAITING
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.validation import check_own_tenant
+
+T = TypeVar("T")
 
 
 class Change:
@@ -89,6 +91,33 @@ class Change:
         if touched is None or touched.status != schedule.status:
             raise concurrent_change()
         return touched
+
+    def named(self, name: str, write: Callable[[], T]) -> T:
+        """Return what ``write`` returns, which writes a schedule of this name.
+
+        The name of one that has ended is given to it: the old one counts as deleted. Raises ``ConflictError`` for the
+        name of one that has not.
+        """
+        try:
+            return write()
+        except OvertakenError:
+            raise
+        except ConflictError:
+            taken = self.session.schedules.by_name(name)
+            if taken is None or taken.tenant_id != self.session.tenant:
+                raise
+            if not self.is_ended(taken):
+                raise ConflictError(f"the name {name!r} is taken by schedule {taken.id}") from None
+            self.session.schedules.soft_delete(taken.id, self.by)
+            self.tell(JOB_DELETED, schedule_id=taken.id, message="its name was given to another schedule")
+            return write()
+
+    def is_ended(self, schedule: Schedule) -> bool:
+        """Tell whether a schedule will do nothing any more: it is cancelled, or fired once, and that run has ended."""
+        if schedule.status in {"completed", "failed"}:
+            triggers = self.session.triggers.of_schedule(schedule.id)
+            return bool(triggers) and all(trigger.kind == "one_time" for trigger in triggers)
+        return schedule.status == "cancelled"
 
     def job(self, schedule: Schedule) -> Job:
         """Return the present state of the schedule, with its triggers."""
@@ -165,21 +194,30 @@ def reschedule(change: Change, schedule_id: UUID, timing: Timing) -> Job:
     fire again.
     """
     schedule = validation.own_schedule(change.session, schedule_id)
-    follower = None if schedule.status in {"pending", "scheduled", "paused"} else "scheduled"
     cause = validation.trigger_columns(timing)
-    held = change.session.triggers.held(schedule_id)
+    return change.job(write_timing(change, schedule, with_timing(recurring_trigger(change, schedule), cause)))
+
+
+def recurring_trigger(change: Change, schedule: Schedule) -> Trigger:
+    """Return the trigger of a schedule that recurs; raises ``UsageError`` unless it has exactly one."""
+    held = change.session.triggers.held(schedule.id)
     recurring = [trigger for trigger in held if trigger.kind in {"cron", "interval"}]
     if len(recurring) != 1:
         kinds = ", ".join(sorted({trigger.kind for trigger in held})) or "none"
         raise UsageError(f"only a schedule with one recurring trigger is rescheduled; its triggers: {kinds}")
-    trigger = _with_timing(recurring[0], cause)
+    return recurring[0]
+
+
+def write_timing(change: Change, schedule: Schedule, trigger: Trigger) -> Schedule:
+    """Write a trigger whose timing has changed, with its next fire; return the schedule as it is then."""
+    follower = None if schedule.status in {"pending", "scheduled", "paused"} else "scheduled"
     following = firing.first_fire(trigger, change.now)
     if following is None:
         raise UsageError("it would never fire again: no time matches within its bounds")
     change.session.triggers.upsert(msgspec.structs.replace(trigger, next_fire_at=following))
     changed = change.touch(schedule) if follower is None else change.move(schedule, follower, completed_at=None)
-    change.tell(JOB_UPDATED, schedule_id=schedule_id, changed="timing", kind=trigger.kind)
-    return change.job(changed)
+    change.tell(JOB_UPDATED, schedule_id=schedule.id, changed="timing", kind=trigger.kind)
+    return changed
 
 
 def toggle(change: Change, schedule_id: UUID, *, enabled: bool) -> Job:
@@ -210,12 +248,18 @@ def update(change: Change, schedule_id: UUID, changes: Changes) -> Job:
         columns["priority"] = validation.priority_number(columns["priority"])
     if "tags" in columns:
         columns["tags"] = tuple(columns["tags"]) or None
-    columns |= {name: validation.encode_json(columns[name]) for name in ("payload", "metadata") if name in columns}
+    for name in columns.keys() & {"payload", "metadata"}:
+        columns[name] = validation.encode_json(name, columns[name])
     if not columns:
         return change.job(schedule)
-    changed = change.touch(schedule, **columns)
-    change.tell(JOB_UPDATED, schedule_id=schedule_id, changed=",".join(sorted(columns)))
-    return change.job(changed)
+    return change.job(write_columns(change, schedule, columns))
+
+
+def write_columns(change: Change, schedule: Schedule, columns: dict[str, Any]) -> Schedule:
+    """Write columns of a schedule that say what it does; return it as it is then."""
+    changed = change.named(columns.get("name", schedule.name), lambda: change.touch(schedule, **columns))
+    change.tell(JOB_UPDATED, schedule_id=schedule.id, changed=",".join(sorted(columns)))
+    return changed
 
 
 def resume_triggers(change: Change, schedule_id: UUID) -> bool:
@@ -232,7 +276,8 @@ def resume_triggers(change: Change, schedule_id: UUID) -> bool:
     return left
 
 
-def _with_timing(trigger: Trigger, cause: dict[str, Any]) -> Trigger:
+def with_timing(trigger: Trigger, cause: dict[str, Any]) -> Trigger:
+    """Return a recurring trigger with another timing (``validation.trigger_columns``)."""
     timing = dict.fromkeys(("cron_expression", "cron_dialect", "timezone", "interval_ms", "anchor"))
     return msgspec.structs.replace(trigger, **timing | {"source_spec": None, "enabled": True} | cause)
 
@@ -251,7 +296,7 @@ RUN_QUEUED = "scheduler:run.queued"
 def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
     """Queue a run in addition to the regular ones: neither the phase nor the status of the schedule changes."""
     schedule = check_trigger_now(change.session, schedule_id)
-    metadata = None if payload is None else validation.encode_json({"payload": payload})
+    metadata = None if payload is None else validation.encode_json("", {"payload": payload})
     run = change.session.runs.create(_queued_run(change, schedule, cause="manual", metadata=metadata))
     _check_unchanged(change, schedule)
     change.note(RUN_QUEUED, run=run, cause="manual")
@@ -271,7 +316,7 @@ def trigger_event(change: Change, event: str, data: Any, event_id: str | None) -
     if event_id is not None:
         validation.check_text("event_id", event_id)
     delivery = str(change.new_id()) if event_id is None else event_id
-    metadata = validation.encode_json({"event": event, "eventId": delivery, "payload": data})
+    metadata = validation.encode_json("", {"event": event, "eventId": delivery, "payload": data})
     made: list[Run] = []
     repeated = 0
     for trigger in change.session.triggers.of_event(event):

@@ -29,9 +29,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRequest(Timing, frozen=True, kw_only=True):
     """What a new schedule does, and when it recurs: by ``cron`` or by ``interval``, or neither if it fires once."""
 
-    name: str
     handler_name: str
     created_by: str
+    name: str | None = None
+    """Of one schedule of the tenant at a time; one that has ended gives its name to the next. May be omitted of a
+    schedule that fires once: ``<handler>:<id>``."""
     id: UUID | None = None
     """If omitted: a new one."""
     description: str | None = None

@@ -87,6 +87,12 @@ def get_job(session: Session, schedule_id: UUID) -> Job | None:
     return None if schedule is None else jobs_of(session, [schedule])[0]
 
 
+def get_job_by_name(session: Session, name: str) -> Job | None:
+    """Return the schedule of this name."""
+    schedule = session.schedules.by_name(name)
+    return None if schedule is None else jobs_of(session, [schedule])[0]
+
+
 def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
     """Return a page of schedules, and how many there are."""
     for bound in ("created_after", "created_before", "next_fire_after", "next_fire_before"):

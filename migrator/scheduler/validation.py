@@ -3,10 +3,10 @@
 ``UsageError`` names the field, never its value.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from migrator import cron, states
@@ -167,25 +167,59 @@ def trigger_columns(timing: Timing) -> dict[str, Any]:
     return {"kind": "cron", "cron_expression": timing.cron, "cron_dialect": timing.dialect, "timezone": named}
 
 
-def encode_json(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
-    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given."""
+def encode_json(name: str, value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given.
+
+    The message has the path to it: ``name`` is that of the argument, empty if its members are arguments.
+    """
     if value is None:
         return None
     try:
-        if _is_json(value):
-            return jsonb.encode(value)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
-    raise UsageError("a payload is no JSON value: it holds what JSON has no word for")
+        fault = _fault(value, _of_no_json_type)
+        if fault is None:
+            try:
+                return jsonb.encode(value)
+            except (ValueError, OverflowError):
+                fault = _fault(value, _not_encodable)
+    except RecursionError:
+        fault = "", "it has too many levels, or contains itself"
+    path, words = fault or ("", "it cannot be written")
+    raise UsageError(f"{(name + path).removeprefix('.')} is no JSON value: {words}")
 
 
-def _is_json(value: Any) -> bool:  # noqa: ANN401 - anything
-    if isinstance(value, str):
-        return "\0" not in value
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, list | tuple):
-        return all(map(_is_json, value))
+_Fault: TypeAlias = tuple[str, str] | None
+"""The path to a part of a value, and what is wrong with it."""
+
+
+def _fault(value: Any, of_leaf: Callable[[Any], str | None]) -> _Fault:  # noqa: ANN401 - anything
+    """Return the first part of a value that is no JSON; the path is made only if there is one."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(key) and _is_json(member) for key, member in value.items())
-    return value is None or type(value) in {bool, int}
+        members: Iterable[tuple[Any, Any]] = value.items()
+        if not all(isinstance(key, str) and of_leaf(key) is None for key in value):
+            return "", "a key of it is no text, or one that JSON does not hold"
+    elif isinstance(value, list | tuple):
+        members = enumerate(value)
+    else:
+        words = of_leaf(value)
+        return None if words is None else ("", words)
+    for key, member in members:
+        found = _fault(member, of_leaf)
+        if found is not None:
+            return (f".{key}" if isinstance(value, dict) else f"[{key}]") + found[0], found[1]
+    return None
+
+
+def _of_no_json_type(value: Any) -> str | None:  # noqa: ANN401 - anything
+    if isinstance(value, str):
+        return "a text with the character NUL" if "\0" in value else None
+    if isinstance(value, float):
+        return None if isfinite(value) else "a number that is not finite"
+    return None if value is None or type(value) in {bool, int} else f"of the type {type(value).__name__}"
+
+
+def _not_encodable(value: Any) -> str | None:  # noqa: ANN401 - anything
+    try:
+        jsonb.encode(value)
+    except (ValueError, OverflowError) as error:
+        return f"it cannot be written ({type(error).__name__})"
+    return None

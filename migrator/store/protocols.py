@@ -201,7 +201,10 @@ class Schedules(Protocol):
         """Return the schedule."""
 
     def by_name(self, name: str) -> Schedule | None:
-        """Return the tenant's schedule with source null and this name, else the global one."""
+        """Return the tenant's schedule of this name: one with source null, else that with the lowest id; else of ``*``.
+
+        On MongoDB all are alike.
+        """
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         """Return the schedules that pass every filter; an unknown word raises ``UsageError``."""

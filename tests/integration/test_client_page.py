@@ -78,6 +78,7 @@ def use(scheduler: Scheduler) -> list[str]:
     assert scheduler.finish(first, "error", error="no disk", final=True)
     assert scheduler.complete(second.run.id, fence=second.run.fence)
     scheduler.retry(first.run.id)
+    assert scheduler.ensure(nightly(name="ensured")) == scheduler.get_by_name("ensured")
     once = scheduler.schedule_once(nightly(cron=None), run_at=scheduler.store.now() + timedelta(days=1)).id
     scheduler.trigger_now(once)
     for claim in scheduler.claim("w", 10):
@@ -97,7 +98,8 @@ def use(scheduler: Scheduler) -> list[str]:
     assert scheduler.health().status in {"healthy", "degraded", "unhealthy"}
     assert scheduler.status().leader is None
     return [
-        "cancel", "claim", "complete", "finish", "get", "get_execution", "health", "heartbeat", "history", "list",
+        "cancel", "claim", "complete", "ensure", "finish", "get", "get_by_name", "get_execution", "health", "heartbeat",
+        "history", "list",
         "metrics", "on_event", "pause", "reschedule", "resume", "retry", "retry_schedule", "schedule",
         "schedule_once", "seed_handlers", "stats", "status", "toggle", "trigger_event", "trigger_now", "unschedule",
         "update",
@@ -275,6 +277,15 @@ def test_the_first_two_programs_queue_a_run_claim_it_and_finish_it(settings: Set
         "copier-1",
         b'{"rows":3}',
     )
+
+
+def test_the_program_of_names_prints_what_the_page_says(settings: Settings, tmp_path: Path) -> None:
+    write(tmp_path, settings)
+    [program] = blocks("Schedules by name", "python")
+    [printed] = blocks("Schedules by name", "text")
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == (printed, "")
 
 
 def test_a_run_whose_application_died_is_found_and_ended_by_another_process(settings: Settings) -> None:

@@ -104,6 +104,7 @@ GIVEN: dict[str, Any] = {
     "schedule_id": UUID(int=1),
     "run_id": UUID(int=1),
     "request": ScheduleRequest(name="n", handler_name="h", created_by="me", cron="* * * * *"),
+    "name": "n",
     "event": "e",
     "handler_name": "h",
     "worker_id": "w",
@@ -135,7 +136,10 @@ def test_a_wrong_type_is_refused_before_anything_is_asked(method: str, parameter
 @pytest.mark.parametrize("field", [*ScheduleRequest.__struct_fields__])
 def test_a_wrong_type_in_a_request_is_refused(field: str) -> None:
     wrong = msgspec.structs.replace(GIVEN["request"], **{field: object()})
-    with MemoryStore() as store, pytest.raises(UsageError, match=f"^{field} must be |^a payload is no JSON value"):
+    with (
+        MemoryStore() as store,
+        pytest.raises(UsageError, match=f"^{field} must be |^(payload|metadata) is no JSON value"),
+    ):
         Scheduler(cast("Store", store), "a").schedule(wrong)
 
 

@@ -96,9 +96,11 @@ class PostgresSchedules(Repository[Schedule]):
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
 
     def by_name(self, name: str) -> Schedule | None:
-        return self._select_one(
-            "WHERE tenant_id IN (%s, %s) AND name = %s AND source IS NULL AND deleted_at IS NULL"
-            " ORDER BY tenant_id = %s LIMIT 1",
+        own = "WHERE tenant_id = %s AND name = %s AND source IS NULL AND deleted_at IS NULL"
+        found = self._select_one(own, (self._tenant, name))  # the unique index finds it; what was copied has none
+        return found or self._select_one(
+            "WHERE tenant_id IN (%s, %s) AND name = %s AND deleted_at IS NULL"
+            " ORDER BY tenant_id = %s, source IS NOT NULL, id LIMIT 1",
             (self._tenant, validation.GLOBAL, name, validation.GLOBAL),
         )
 

@@ -25,10 +25,10 @@ class MemorySchedules(Table[Schedule]):
         return row if row is not None and row.deleted_at is None else None
 
     def by_name(self, name: str) -> Schedule | None:
-        found = [
-            row for row in self._all(shared=True) if row.name == name and row.source is None and row.deleted_at is None
-        ]
-        return min(found, key=lambda row: row.tenant_id == validation.GLOBAL, default=None)
+        found = [row for row in self._all(shared=True) if row.name == name and row.deleted_at is None]
+        return min(
+            found, key=lambda row: (row.tenant_id == validation.GLOBAL, row.source is not None, row.id), default=None
+        )
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)

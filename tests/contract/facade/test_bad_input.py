@@ -118,8 +118,16 @@ REFUSED: dict[str, tuple[Call, type[Exception], str]] = {
         UsageError,
         "tags_any must be a sequence of texts",
     ),
-    "payload that is no JSON": (lambda harness: harness.cron(payload={"a": object()}), UsageError, "no JSON value"),
-    "payload that is no number": (lambda harness: harness.cron(payload=[float("nan")]), UsageError, "no JSON value"),
+    "payload that is no JSON": (
+        lambda harness: harness.cron(payload={"a": object()}),
+        UsageError,
+        r"^payload\.a is no JSON",
+    ),
+    "payload that is no number": (
+        lambda harness: harness.cron(payload=[float("nan")]),
+        UsageError,
+        r"^payload\[0\] is no",
+    ),
     "payload with NUL": (lambda harness: harness.cron(payload="a\0"), UsageError, "no JSON value"),
     "payload without end": (lambda harness: harness.cron(payload=endless()), UsageError, "no JSON value"),
     "name with NUL": (lambda harness: harness.cron(name="a\0b"), UsageError, "NUL"),
