@@ -9,20 +9,26 @@ import msgspec
 
 from migrator import states
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
+from migrator.cli.job_views import (
+    details_lines,
+    details_view,
+    history_view,
+    list_lines,
+    list_view,
+    run_lines,
+    time_text,
+)
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
-from migrator.cli.text import count_words, table_lines
+from migrator.cli.text import count_words
 from migrator.config import LARGEST, Settings
 from migrator.pipeline.status import copied_until
 from migrator.scheduler.operations import (
     DATABASES,
     Action,
-    JobDetails,
     JobFilter,
-    JobList,
     Jobs,
     OperationReport,
     OperationResult,
-    RunView,
     Side,
     Target,
     listed_words,
@@ -139,7 +145,7 @@ def list_command(
         found = jobs.page(chosen, limit=limit, offset=offset)
         if not found.total and jobs.foreign_words is not None:
             say(jobs.foreign_words, level="warning")
-    show(found, _list_lines(found), as_json=as_json)
+    show(list_view(found), list_lines(found), as_json=as_json)
 
 
 @jobs_group.command("show")
@@ -161,8 +167,9 @@ def show_command(
     settings = load(config)
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
-        found = jobs.show(jobs.find(job, tenant), payload=show_payload)
-    show(found, _detail_lines(found), as_json=as_json)
+        found = jobs.show(jobs.find(job, tenant))
+    view, lines = details_view(found, payload=show_payload), details_lines(found, payload=show_payload)
+    show(view, lines, as_json=as_json)
 
 
 @jobs_group.command("history")
@@ -196,8 +203,8 @@ def history_command(
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
         found = jobs.history(job, tenant, limit=limit, since=since, run_states=state)
-    lines = _run_lines(found.runs) if found.runs else iter(["no run"])
-    show(found, [*lines, *(["older runs follow: --limit"] if found.more else [])], as_json=as_json)
+    lines = run_lines(found.runs) if found.runs else iter(["no run"])
+    show(history_view(found), [*lines, *(["older runs follow: --limit"] if found.more else [])], as_json=as_json)
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +321,7 @@ def _say_standing(settings: Settings, jobs: Jobs) -> None:
     if jobs.inactive is None:
         return
     at = copied_until(settings) if jobs.store.backend == "postgres" else None
-    say(f"{jobs.inactive}{'' if at is None else f'; it is as of {_time(at)}'}", level="warning")
+    say(f"{jobs.inactive}{'' if at is None else f'; it is as of {time_text(at)}'}", level="warning")
 
 
 def _summary(action: Action, targets: Sequence[Target]) -> Iterator[str]:
@@ -333,82 +340,3 @@ def _result_line(action: Action, one: OperationResult) -> str:
     run = f", run {one.run}" if one.run is not None else ""
     why = f": {one.message}" if one.message is not None else ""
     return f"{word}: {one.tenant}/{one.name} ({one.id}){run}{why}"
-
-
-def _list_lines(found: JobList) -> Iterator[str]:
-    if found.jobs:
-        rows = [
-            (
-                str(one.id),
-                one.tenant,
-                one.name,
-                _state(one.state, enabled=one.enabled),
-                _time(one.next_fire_at),
-                "-" if one.last_run is None else f"{one.last_run.state} {_time(one.last_run.finished_at)}",
-            )
-            for one in found.jobs
-        ]
-        yield from table_lines(("id", "tenant", "name", "state", "next fire", "last outcome"), rows)
-    last = found.offset + len(found.jobs)
-    place = f"{found.offset + 1:,} to {last:,} of " if found.jobs else ""
-    rest = f"; next page: --offset {last}" if found.jobs and last < found.total else ""
-    yield f"{place}{count_words(found.total, 'job')} in {DATABASES[found.backend]}{rest}"
-
-
-def _detail_lines(found: JobDetails) -> Iterator[str]:
-    yield f"{found.tenant}/{found.name}"
-    facts = {
-        "id": found.id,
-        "id in the source": found.source_id,
-        "state": _state(found.state, enabled=found.enabled),
-        "description": found.description,
-        "handler": found.handler,
-        "queue": found.queue,
-        "tags": ", ".join(found.tags) or None,
-        "priority": found.priority,
-        "retries": found.max_retries,
-        "timeout": None if found.timeout_ms is None else f"{found.timeout_ms:,} ms",
-        "runs at a time": found.max_concurrency,
-        "created by": found.created_by,
-        "updated by": found.updated_by,
-    }
-    yield from (f"  {name}: {value}" for name, value in facts.items() if value is not None)
-    for one in found.triggers:
-        off = "" if one.enabled else ", disabled"
-        most = f" of {one.max_fires:,}" if one.max_fires is not None else ""
-        yield (
-            f"trigger {one.id}: {one.timing}{off}; fired {one.fire_count:,}{most}, last {_time(one.last_fire_at)},"
-            f" next {_time(one.next_fire_at)}"
-        )
-    counts = ", ".join(f"{state} {count:,}" for state, count in found.run_counts.items() if count)
-    rate = "" if found.success_rate is None else f"; success rate {found.success_rate:g} %"
-    mean = "" if found.avg_duration_ms is None else f", {found.avg_duration_ms:,.0f} ms on average"
-    yield f"runs: {sum(found.run_counts.values()):,} ({counts or 'none'}){rate}{mean}"
-    yield from (f"  {line}" for line in (_run_lines(found.runs) if found.runs else ()))
-    yield f"next fires: {', '.join(map(_time, found.next_fires)) or 'none'}"
-    if found.payload is not None:
-        yield f"payload: {bytes(found.payload).decode()}"
-
-
-def _run_lines(runs: Sequence[RunView]) -> Iterator[str]:
-    rows = [
-        (
-            str(one.id),
-            _time(one.created_at),
-            one.state,
-            one.cause or "-",
-            "-" if one.attempt is None else str(one.attempt),
-            "-" if one.duration_ms is None else f"{one.duration_ms:,} ms",
-            one.error or "",
-        )
-        for one in runs
-    ]
-    return table_lines(("run", "created", "state", "cause", "attempt", "duration", "error"), rows)
-
-
-def _state(state: str, *, enabled: bool) -> str:
-    return state if enabled else f"{state}, disabled"
-
-
-def _time(at: datetime | None) -> str:
-    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import partial, reduce
 from itertools import groupby
 from operator import or_
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -32,7 +32,7 @@ from migrator.errors import (
     UsageError,
 )
 from migrator.exit_status import DIFFERENT, DONE
-from migrator.records import Run, Schedule, Trigger
+from migrator.records import Run, Schedule
 from migrator.scheduler import commands, firing, health, queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.metrics import known_tenants
@@ -42,7 +42,7 @@ from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
 from migrator.sources.store_documents.names import NAME as OWN_SPELLING
 from migrator.store import open_backend, open_side
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
-from migrator.store.queue import handler_of, served_tenants
+from migrator.store.queue import served_tenants
 
 Side: TypeAlias = Literal["mongo", "postgres"]
 Action: TypeAlias = Literal["pause", "resume", "trigger", "cancel", "retry", "delete"]
@@ -98,51 +98,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.name or self.tags or self.states)
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as an operator sees it, without what it was given and what it returned."""
+class ListedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a list."""
 
-    id: UUID
-    number: int | None
-    attempt: int | None
-    state: str
-    cause: str | None
-    triggered_by: str | None
-    created_at: datetime
-    scheduled_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    duration_ms: int | None
-    retry_of: UUID | None
-    error: str | None
-
-
-class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger as an operator sees it."""
-
-    id: UUID
-    kind: str
-    timing: str
-    """When it fires, in words."""
-    enabled: bool
-    next_fire_at: datetime | None
-    last_fire_at: datetime | None
-    fire_count: int
-    max_fires: int | None
-
-
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the list."""
-
-    id: UUID
-    tenant: str
-    source_id: str | None
-    name: str
-    state: str
-    enabled: bool
-    handler: str | None
-    tags: tuple[str, ...]
-    next_fire_at: datetime | None
-    last_run: RunView | None
+    job: Job
+    last_run: Run | None
     """The newest run that has ended."""
 
 
@@ -150,35 +110,20 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the list, by tenant and name."""
 
     backend: str
-    jobs: tuple[JobView, ...]
+    jobs: tuple[ListedJob, ...]
     total: int
     """How many pass the filter, on all pages."""
     offset: int
 
 
-class JobDetails(JobView, frozen=True, kw_only=True):
-    """All that ``jobs show`` prints."""
+class JobDetails(ListedJob, frozen=True, kw_only=True):
+    """A job with what became of it."""
 
-    description: str | None
-    queue: str | None
-    priority: int | None
-    max_retries: int | None
-    retry_count: int | None
-    timeout_ms: int | None
-    max_concurrency: int | None
-    created_by: str | None
-    updated_by: str | None
-    triggers: tuple[TriggerView, ...]
-    runs: tuple[RunView, ...]
+    runs: tuple[Run, ...]
     """The newest ones, newest first."""
-    run_counts: Mapping[str, int]
-    """All runs that are kept, by state."""
-    success_rate: float | None
-    avg_duration_ms: float | None
+    stats: queries.Stats
     next_fires: tuple[datetime, ...]
     """Empty while the job is paused, disabled or ended."""
-    payload: Any = None
-    """Only if it was asked for."""
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +131,7 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     tenant: str
-    runs: tuple[RunView, ...]
+    runs: tuple[Run, ...]
     more: bool
     """Whether older runs follow."""
 
@@ -462,10 +407,10 @@ class Jobs:
 
     def page(self, chosen: JobFilter, *, limit: int, offset: int) -> JobList:
         """Return a page of the jobs that pass the filter, by tenant and name."""
-        views: list[JobView] = []
+        listed: list[ListedJob] = []
         total = 0
         for tenant in self._tenants(chosen.tenants):
-            skipped, room = max(0, offset - total), limit - len(views)
+            skipped, room = max(0, offset - total), limit - len(listed)
             if chosen.name is not None:
                 passing = self._passing(tenant, chosen)
                 found, count = passing[skipped : skipped + room], len(passing)
@@ -475,34 +420,21 @@ class Jobs:
                 found, count = [job.schedule for job in asked.jobs[:room]], asked.total
             total += count
             if found:
-                views += self._views(tenant, found)
-        return JobList(backend=self.store.backend, jobs=tuple(views), total=total, offset=offset)
+                listed += self._listed(tenant, found)
+        return JobList(backend=self.store.backend, jobs=tuple(listed), total=total, offset=offset)
 
-    def show(self, job: Job, *, payload: bool = False) -> JobDetails:
-        """Return a job with its triggers, its last runs, counts, and its next fires; ``payload``: with its payload."""
+    def show(self, job: Job) -> JobDetails:
+        """Return a job with its triggers, its last runs, counts, and its next fires."""
         schedule, client = job.schedule, self._client(job.schedule.tenant_id)
-        (view,) = self._views(schedule.tenant_id, [schedule])
-        stats = client.stats(job.id)
+        (listed,) = self._listed(schedule.tenant_id, [schedule])
         fires = schedule.enabled and schedule.status in states.SCHEDULE_FIRING
         slots = [slot for trigger in job.triggers for slot in firing.upcoming(trigger, NEXT_FIRES)] if fires else []
         return JobDetails(
-            **{name: getattr(view, name) for name in JobView.__struct_fields__},
-            description=schedule.description,
-            queue=schedule.queue,
-            priority=schedule.priority,
-            max_retries=schedule.max_retries,
-            retry_count=schedule.retry_count,
-            timeout_ms=schedule.timeout_ms,
-            max_concurrency=schedule.max_concurrency,
-            created_by=schedule.created_by,
-            updated_by=schedule.updated_by,
-            triggers=tuple(map(_trigger_view, job.triggers)),
-            runs=tuple(_run_view(one.run) for one in client.history(job.id, limit=LAST_RUNS).executions),
-            run_counts=stats.by_state,
-            success_rate=stats.success_rate,
-            avg_duration_ms=stats.avg_duration_ms,
+            job=listed.job,
+            last_run=listed.last_run,
+            runs=tuple(one.run for one in client.history(job.id, limit=LAST_RUNS).executions),
+            stats=client.stats(job.id),
             next_fires=tuple(sorted(slots)[:NEXT_FIRES]),
-            payload=None if not payload or schedule.payload is None else msgspec.Raw(schedule.payload),
         )
 
     def history(
@@ -511,7 +443,7 @@ class Jobs:
         """Return runs of a job, newest first; also of a deleted one, which is named by its id."""
         tenant, identity = self._with_runs(text, tenants)
         found = self._client(tenant).history(identity, limit=limit, since=since, states=tuple(run_states))
-        runs = tuple(_run_view(one.run) for one in found.executions)
+        runs = tuple(one.run for one in found.executions)
         return JobHistory(id=identity, tenant=tenant, runs=runs, more=found.more)
 
     def _with_runs(self, text: str, tenants: Sequence[str]) -> tuple[str, UUID]:
@@ -527,9 +459,9 @@ class Jobs:
             raise
         return schedule.tenant_id, schedule.id
 
-    def _views(self, tenant: str, schedules: Sequence[Schedule]) -> list[JobView]:
-        def ask(session: Session) -> list[JobView]:
-            return [_job_view(session, job) for job in queries.jobs_of(session, schedules)]
+    def _listed(self, tenant: str, schedules: Sequence[Schedule]) -> list[ListedJob]:
+        def ask(session: Session) -> list[ListedJob]:
+            return [ListedJob(job=job, last_run=_ended(session, job)) for job in queries.jobs_of(session, schedules)]
 
         return queries.read(self.store, tenant, None, ask)
 
@@ -703,60 +635,6 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-def _job_view(session: Session, job: Job) -> JobView:
-    schedule = job.schedule
-    ended = session.runs.list(RunQuery(schedule_id=job.id, states=_ENDED, limit=1)).runs
-    return JobView(
-        id=job.id,
-        tenant=schedule.tenant_id,
-        source_id=schedule.source_id,
-        name=schedule.name,
-        state=schedule.status,
-        enabled=schedule.enabled,
-        handler=handler_of(schedule),
-        tags=schedule.tags or (),
-        next_fire_at=job.next_fire_at,
-        last_run=_run_view(ended[0]) if ended else None,
-    )
-
-
-def _run_view(run: Run) -> RunView:
-    return RunView(
-        id=run.id,
-        number=run.run_number,
-        attempt=run.attempt,
-        state=run.state,
-        cause=run.cause,
-        triggered_by=run.triggered_by,
-        created_at=run.created_at,
-        scheduled_at=run.scheduled_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        duration_ms=run.duration_ms,
-        retry_of=run.retry_of,
-        error=run.error,
-    )
-
-
-def _trigger_view(trigger: Trigger) -> TriggerView:
-    return TriggerView(
-        id=trigger.id,
-        kind=trigger.kind,
-        timing=_timing_words(trigger),
-        enabled=trigger.enabled,
-        next_fire_at=trigger.next_fire_at,
-        last_fire_at=trigger.last_fire_at,
-        fire_count=trigger.fire_count,
-        max_fires=trigger.max_fires,
-    )
-
-
-def _timing_words(trigger: Trigger) -> str:
-    if trigger.kind == "cron":
-        return f"{trigger.cron_expression} ({trigger.cron_dialect}, {trigger.timezone or 'UTC'})"
-    if trigger.kind == "interval":
-        since = "the end of the last run" if firing.counted_from_completion(trigger) else "the last slot"
-        return f"every {firing.length_of(trigger.interval_ms)} since {since}"
-    if trigger.kind == "one_time":
-        return "once" if trigger.run_at is None else f"once, {trigger.run_at:%Y-%m-%d %H:%M:%S}Z"
-    return f"at each event {trigger.event_name}"
+def _ended(session: Session, job: Job) -> Run | None:
+    found = session.runs.list(RunQuery(schedule_id=job.id, states=_ENDED, limit=1)).runs
+    return found[0] if found else None

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pymongo import MongoClient
 
-from migrator.cli import cli
+from migrator.cli import cli, job_views
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, load_settings
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError, UsageError
 from migrator.pipeline.backfill import backfill
@@ -21,7 +21,7 @@ from migrator.pipeline.plan import Scope
 from migrator.records import Handler, Schedule, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job, ScheduleRequest
-from migrator.scheduler.operations import JobDetails, Jobs
+from migrator.scheduler.operations import Jobs
 from migrator.scheduler.process import retain
 from migrator.scheduler.worker import Scope as WorkerScope
 from migrator.scheduler.worker import scope_metadata
@@ -604,5 +604,7 @@ def test_the_help_of_every_command_names_its_choices() -> None:
 def test_a_schedule_record_is_not_printed_whole() -> None:
     """What a job's document holds beyond what an operator needs stands in no field of what is printed."""
     hidden = {"selection", "only_if", "notify", "limits", "subscribers", "metadata", "extra"}
-    assert not hidden & {*JobDetails.__struct_fields__}
+    printed = {*job_views._JOB, *job_views._DETAILS}
+    assert not hidden & printed
+    assert {"id", "description"} <= printed
     assert hidden <= {*Schedule.__struct_fields__}
