@@ -220,7 +220,6 @@ class _Writer:
                 function = None if is_null else _function_of(field, write)
                 if member and function is None:
                     table, column = f"{table}.{name}", member
-                    write = write if field.converter == "number" else None
                     objects.setdefault(table, []).append(member)
                 elif function is not None:
                     table, column, write = "", str(len(self._functions)), None
@@ -312,7 +311,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
             if row.timezone is None:
                 return None
             held = times.wall_clock(held, cron.zone(row.timezone)[0])
-        return held if member or write is None else write(held)
+        return held if write is None else write(held)
 
     return written
 

@@ -23,6 +23,7 @@ from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.converters import CONVERTERS
 from migrator.sources.mapping.converters.documents import Column
 from migrator.sources.mapping.language import (
+    BsonType,
     Case,
     Encoding,
     Field,
@@ -72,7 +73,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
     "unit": get_args(Unit),
     "holds": get_args(Holds),
-    "type": get_args(NumberType),
+    "type": get_args(BsonType),
 }
 LARGEST: Final = 1_000_000
 """Bytes of a mapping file."""
@@ -464,21 +465,12 @@ class _Reading:
         for option, choices in _CHOICES.items():
             if option in options and options[option] not in choices:
                 self._wrong(key, f"{where}{option}: expected one of {_listed(options[option], choices)}")
+        self._check_type(named, options, key, where)
         self._check_types(named, options, key, where)
         self._check_names(path, options, key, where)
         words = self._words(columns, named, options, key, where)
         write_as = self._write_as(columns, words, options.get("write_as", {}), key, where)
-        default = options.get("default")
-        if default is not None and type(default) is not _python_type(columns[0]):
-            self._wrong(key, f"{where}default: expected a value of {columns[0]} ({tables.type_of(columns[0])})")
-        elif type(default) is int and not _fits(columns[0], default):
-            least, most = tables.bounds_of(columns[0])
-            self._wrong(key, f"{where}default: expected a number from {least} to {most}")
-        elif isinstance(default, str) and not _fits(columns[0], default):
-            listed = ", ".join(constraints.WORDS.get(columns[0], ("a text",)))
-            self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
-        elif default is not None and not all(_fits(column, default) for column in columns):
-            self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
+        self._check_default(columns, options.get("default"), key, where)
         if named in ("cron", "cron-fields"):
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
@@ -488,8 +480,36 @@ class _Reading:
         given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
         given |= {name: tuple(options[name]) for name in _LISTS if isinstance(options.get(name), list)}
         return Field(
-            path=path, columns=columns, converter=named, words=words, write_as=write_as, default=default, **given
+            path=path,
+            columns=columns,
+            converter=named,
+            words=words,
+            write_as=write_as,
+            default=options.get("default"),
+            **given,
         )
+
+    def _check_type(self, named: str, options: Mapping[str, Any], key: Key, where: str) -> None:
+        if named != "json" and options.get("type") in {*get_args(BsonType)} - {*get_args(NumberType)}:
+            self._wrong(key, f"{where}type: expected one of {', '.join(get_args(NumberType))}")
+        if named == "text" and options.get("type") and options.get("trim"):
+            self._wrong(key, f"{where}trim: the documents hold numbers (type)")
+        if named == "json" and options.get("type") and options.get("holds"):
+            self._wrong(key, f"{where}type: the value is already a {options['holds']} (holds)")
+
+    def _check_default(self, columns: Sequence[str], default: object, key: Key, where: str) -> None:
+        if default is None:
+            return
+        if type(default) is not _python_type(columns[0]):
+            self._wrong(key, f"{where}default: expected a value of {columns[0]} ({tables.type_of(columns[0])})")
+        elif type(default) is int and not _fits(columns[0], default):
+            least, most = tables.bounds_of(columns[0])
+            self._wrong(key, f"{where}default: expected a number from {least} to {most}")
+        elif isinstance(default, str) and not _fits(columns[0], default):
+            listed = ", ".join(constraints.WORDS.get(columns[0], ("a text",)))
+            self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
+        elif not all(_fits(column, default) for column in columns):
+            self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
 
     def _check_names(self, path: str, options: Mapping[str, Any], key: Key, where: str) -> None:
         named = [options.get(option) for option in ("number", "unit_from")]

@@ -24,6 +24,7 @@ Holds: TypeAlias = Literal["list", "object", "keywords", "text", "flag"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
 NumberType: TypeAlias = Literal["int", "long", "double"]
+BsonType: TypeAlias = Literal["int", "long", "double", "decimal", "date", "objectId"]
 
 MILLISECONDS: Mapping[str, float] = MappingProxyType(
     {"microseconds": 0.001, "milliseconds": 1, "seconds": 1_000, "minutes": 60_000, "hours": 3_600_000}
@@ -59,10 +60,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``time`` alone."""
     unit: Unit = "milliseconds"
     """``duration`` alone."""
-    type: NumberType | None = None
-    """The BSON type in which a number is written; each is accepted. ``words``: the documents hold numbers, written as
-    texts in ``words``; omitted: they hold texts. Else, omitted: double for seconds, long for smaller units
-    of a time, int for all else."""
+    type: BsonType | None = None
+    """The BSON type in which a number is written; each is accepted. ``text``, ``words``: the documents hold numbers,
+    written as texts in ``words``; omitted: they hold texts. ``json``: the type in which a value is written that is no
+    document and no array; omitted: what JSON says. Else, omitted: double for seconds, long for smaller units of a time,
+    int for all else."""
     factor: float = 1
     """``number``: the column holds factor * value + add, rounded."""
     add: float = 0

@@ -1,10 +1,14 @@
 """Converters of JSON: any value, texts that hold it, and columns of any type as our own store writes them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, get_args, get_origin
 
 import msgspec
+from bson.decimal128 import Decimal128
+from bson.errors import InvalidId
+from bson.objectid import ObjectId
 
 from migrator.constraints import LONGEST_KEY
 from migrator.sources import table_columns
@@ -21,14 +25,14 @@ from migrator.sources.mapping.converters.base import (
     no_operation,
     value_at,
 )
-from migrator.sources.mapping.converters.numbers import number_step
+from migrator.sources.mapping.converters.numbers import NUMBERS, number_step
 from migrator.sources.mapping.converters.texts import longest_of
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shape_description import describe
 from migrator.sources.shapes import Shape, choice, indexed, instant, ordered_reader
 from migrator.values import jsonb, table_row
-from migrator.values.times import to_bson
+from migrator.values.times import parse_iso, to_bson
 
 _JSON_NULL: Final = b"null"
 _OPERATIONS: Final[Mapping[str, tuple[str, Any]]] = {
@@ -39,6 +43,15 @@ _OPERATIONS: Final[Mapping[str, tuple[str, Any]]] = {
 }
 """Type of a column to the operation of the native codec, and the shape that the field may have."""
 _JSONB: Final = frozenset({"jsonb"})
+_AS_TYPE: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
+    "int": ((int, float), lambda value: NUMBERS["int"](_within_64_bits(value))),
+    "long": ((int, float), lambda value: NUMBERS["long"](_within_64_bits(value))),
+    "double": ((int, float), float),
+    "decimal": ((str,), Decimal128),
+    "date": ((str,), lambda value: to_bson(parse_iso(value))),
+    "objectId": ((str,), ObjectId),
+}
+"""BSON type to the types of its plain forms in JSON, and what makes a value of it."""
 _HELD: Final[Mapping[str, Any]] = {
     "list": list[Any],
     "object": dict[str, Any],
@@ -54,7 +67,7 @@ class Json(Uncounted):
 
     name = "json"
     column_types = _JSONB
-    options = ("also", "holds", "nulls")
+    options = ("also", "holds", "type", "nulls")
 
     def shape(self, field: Field, /) -> Any:
         return Any if field.holds is None else _HELD[field.holds] | None
@@ -76,6 +89,11 @@ class Json(Uncounted):
         return lambda _value, reading: jsonb.encode(value_at(reading.document, path))
 
     def writer(self, field: Field, /) -> Writer | None:
+        typed = None if field.type is None else partial(_typed_as, _AS_TYPE[field.type])
+        if tables.member_of(field.columns[0]):
+            return typed  # decoded with the other members
+        if typed is not None:
+            return lambda value: typed(jsonb.decode(value))
         is_list = get_origin(field.shape) is list
         inner = get_args(field.shape)[0] if is_list else field.shape
         if isinstance(inner, type) and issubclass(inner, Shape):
@@ -125,6 +143,20 @@ def json_operation(field: Field, shape: Any = None) -> Operation:
         raise Unplannable("a default of JSON")
     options = frozenset({"respelled"} if shape is None else {"respelled", "shape"})
     return Operation(name="json", options=options, step={"shape": shape})
+
+
+def _within_64_bits(value: float) -> float:
+    if not -(2**63) <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _typed_as(kind: tuple[tuple[type, ...], Callable[[Any], Any]], value: Any) -> Any:
+    """Return a value as one of a BSON type; as it is if it is no plain form of one."""
+    try:
+        return kind[1](value) if type(value) in kind[0] else value
+    except (ValueError, ArithmeticError, InvalidId):
+        return value
 
 
 def _keywords_reader(target: Target) -> Reader:

@@ -1,5 +1,7 @@
 """Converters of texts: as they are, as lists, words that stand for others, names of known things, and cron lines."""
 
+import re
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -36,6 +38,7 @@ from migrator.sources.shapes import plain, text, unknown_value
 TEXT: Final = frozenset({"text"})
 UNKNOWN_ZONE: Final = "unknown-zone"
 _UUID_BYTES: Final = 16
+_whole = re.compile(r"0|-?[1-9][0-9]{0,18}").fullmatch
 
 
 def longest_of(field: Field) -> int:
@@ -43,16 +46,20 @@ def longest_of(field: Field) -> int:
     return LONGEST_KEY if any(column in tables.INDEXED for column in field.columns) else 0
 
 
-class Text(Same):
-    """A text, as it is."""
+class Text(Uncounted):
+    """A text, as it is; of documents that hold numbers, the digits."""
 
     name = "text"
     column_types = TEXT
-    options: tuple[str, ...] = ("also", "trim", "default", "written", "nulls")
-    shape = always(str | None)
+    options: tuple[str, ...] = ("also", "type", "trim", "default", "written", "nulls")
+
+    def shape(self, field: Field, /) -> Any:
+        return str | None if field.type is None else NUMBER
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, target.field.path
+        if target.field.type is not None:
+            return partial(_digits, path)
         if not target.field.trim:
             return lambda value, _reading: checked(value, path)
 
@@ -62,13 +69,33 @@ class Text(Same):
 
         return read
 
+    def writer(self, field: Field, /) -> Writer | None:
+        if field.type is None:
+            return None
+        number = NUMBERS[field.type]
+        return lambda value: number(int(value)) if _is_long(value) else None
+
     def operation(self, field: Field, /) -> Operation:
+        if field.type is not None:
+            return Operation(name="memo", options=frozenset({"type"}))
         return Operation(
             name="trimmed" if field.trim else "text",
             options=frozenset({"trim"}),
             shapes=(str,),
             step={"longest": longest_of(field)},
         )
+
+
+def _digits(path: str, value: float, _reading: Reading) -> str:
+    digits = _spelled(value)
+    if not _is_long(digits):
+        raise Rejected("wrong-type", path, "a whole number of 64 bits")
+    return digits
+
+
+def _is_long(text: str) -> bool:
+    """Tell whether a text is a number of 64 bits as Python writes it."""
+    return _whole(text) is not None and -(2**63) <= int(text) < 2**63
 
 
 class Texts(Uncounted):
