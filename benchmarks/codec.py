@@ -98,7 +98,8 @@ def ways_of(name: str, documents: int) -> tuple[int, dict[str, Callable[[], obje
     def rows(kind: Any) -> list[Any]:  # noqa: ANN401 - a collection
         return list(transform_documents(kind, context, UncheckedResolver(), batch))
 
-    if rows(collection) != rows(looping):
+    made, again = ([(one.serialized, one.remainder) for one in rows(kind)] for kind in (collection, looping))
+    if made != again:
         raise SystemExit(f"{name}: the loops read or write something else than the compiled functions")
     if collection.native is None or (reader := collection.native(context)) is None:
         raise SystemExit("the native codec is not built here, or switched off")
@@ -133,12 +134,12 @@ def _writing_loop(entries: Sequence[Any]) -> Callable[[Sequence[Any], dict[str, 
     """Return what ``compiled.writing`` does, as a loop over the fields."""
     from migrator.sources.mapping.compiled import NULL  # noqa: PLC0415 - needs the path above
 
-    listed = [(path[:-1], path[-1], write) for path, write in entries]
+    listed = [(path[:-1], path[-1], write, is_null) for path, write, is_null in entries]
 
     def fill(values: Sequence[Any], document: dict[str, Any]) -> None:
-        for (parents, name, write), held in zip(listed, values, strict=True):
+        for (parents, name, write, is_null), held in zip(listed, values, strict=True):
             value = held if held is None or write is None else write(held)
-            if value is not None:
+            if value is not None or (is_null and held is None):
                 place = document
                 for parent in parents:
                     place = place.setdefault(parent, {})

@@ -12,7 +12,7 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from migrator.errors import ConfigurationError
-from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.pipeline.transform import decode_document, rebuild
 from migrator.sources.mapping.file import load_mapping
 from migrator.sources.profile import Collection, Context, Document, Profile, Rejected
 from migrator.values import document as documents
@@ -52,7 +52,8 @@ def travel(collection: Collection, document: Document) -> tuple[Any, set[str]]:
     """Return the first row, and the fields that are in its remainder; the rows and the remainder give all back."""
     raw = bson.encode(document)
     decoded = decode_document(collection, CONTEXT, raw)
-    rows = tuple(row.record for row in serialize(collection, decoded, decoded.rows)[0])
+    decoded.serialize()
+    rows = tuple(row.record for row in decoded.serialized)
     assert same(rebuild(collection, rows), documents.decode(raw))
     return rows, {entry.field for entry in remainder.entries(collection.remainder(rows))}
 

@@ -51,7 +51,7 @@ class Text(Uncounted):
 
     name = "text"
     column_types = TEXT
-    options: tuple[str, ...] = ("also", "type", "trim", "default", "written", "nulls")
+    options: tuple[str, ...] = ("also", "trim", "type", "default", "written", "nulls")
 
     def shape(self, field: Field, /) -> Any:
         return str | None if field.type is None else NUMBER
