@@ -41,7 +41,7 @@ from migrator.scheduler.retention import Removal
 from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
 from migrator.sources.store_documents.names import NAME as OWN_SPELLING
 from migrator.store import open_backend, open_side
-from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.store.queue import served_tenants
 
 Side: TypeAlias = Literal["mongo", "postgres"]
@@ -243,7 +243,6 @@ class Jobs:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store, self._settings = store, settings
-        self._scanned: dict[str, Sequence[Schedule]] = {}
         self._not_active = self._inactive_words()
         rehearsal = isinstance(store, CopyStore) and store.is_rehearsal()
         self.inactive = None if rehearsal else self._not_active
@@ -362,7 +361,7 @@ class Jobs:
                     return Target(schedule=job.schedule)
                 if runs and (target := self._run(tenant, identity)) is not None:
                     return target
-        found = [one for tenant in among for one in self._all(tenant) if text in (one.name, one.source_id)]
+        found = [one for tenant in among for one in self._called(tenant, text)]
         if not found:
             raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
         if len(found) > 1:
@@ -385,10 +384,8 @@ class Jobs:
         found = self._scan(tenant, _query(chosen))
         return [one for one in found if chosen.name is None or fnmatchcase(one.name, chosen.name)]
 
-    def _all(self, tenant: str) -> Sequence[Schedule]:
-        if tenant not in self._scanned:
-            self._scanned[tenant] = self._scan(tenant, _query(JobFilter()))
-        return self._scanned[tenant]
+    def _called(self, tenant: str, text: str) -> Sequence[Schedule]:
+        return queries.read(self.store, tenant, None, lambda session: session.schedules.called(text))
 
     def _scan(self, tenant: str, query: ScheduleQuery) -> Sequence[Schedule]:
         everything = msgspec.structs.replace(query, limit=_ALL)
@@ -461,7 +458,8 @@ class Jobs:
 
     def _listed(self, tenant: str, schedules: Sequence[Schedule]) -> list[ListedJob]:
         def ask(session: Session) -> list[ListedJob]:
-            return [ListedJob(job=job, last_run=_ended(session, job)) for job in queries.jobs_of(session, schedules)]
+            ended = {run.schedule_id: run for run in session.runs.newest_of([one.id for one in schedules], _ENDED)}
+            return [ListedJob(job=job, last_run=ended.get(job.id)) for job in queries.jobs_of(session, schedules)]
 
         return queries.read(self.store, tenant, None, ask)
 
@@ -633,8 +631,3 @@ def _uuid(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
-
-
-def _ended(session: Session, job: Job) -> Run | None:
-    found = session.runs.list(RunQuery(schedule_id=job.id, states=_ENDED, limit=1)).runs
-    return found[0] if found else None

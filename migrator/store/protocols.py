@@ -206,6 +206,9 @@ class Schedules(Protocol):
         On MongoDB all are alike.
         """
 
+    def called(self, text: str) -> Sequence[Schedule]:
+        """Return the tenant's own schedules with this exact name or source id, by id."""
+
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         """Return the schedules that pass every filter; an unknown word raises ``UsageError``."""
 
@@ -317,6 +320,12 @@ class Runs(Protocol):
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         """Return the tenant's newest runs of a schedule, newest first."""
+
+    def newest_of(self, schedule_ids: Sequence[UUID], states: Sequence[str]) -> Sequence[Run]:
+        """Return the tenant's newest run of each schedule in one of these states, in the order of the schedules.
+
+        A schedule without such a run is left out.
+        """
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
         """Return the tenant's runs that name this one in ``retry_of``, oldest first."""

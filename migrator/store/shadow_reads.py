@@ -28,9 +28,9 @@ from migrator.store.workers import Workers
 from migrator.values import jsonb
 
 READS: Mapping[str, frozenset[str]] = {
-    "schedules": frozenset({"get", "by_name", "list", "count", "due"}),
+    "schedules": frozenset({"get", "by_name", "called", "list", "count", "due"}),
     "triggers": frozenset({"get", "of_schedule", "of_schedules", "of_event"}),
-    "runs": frozenset({"get", "list", "pending", "of_schedule", "repeats", "beyond"}),
+    "runs": frozenset({"get", "list", "pending", "of_schedule", "newest_of", "repeats", "beyond"}),
     "graph_jobs": frozenset({"get", "list", "events"}),
     "policy_jobs": frozenset({"get", "by_run_id", "list"}),
     "impact_snapshots": frozenset({"get", "of_run"}),

@@ -49,6 +49,26 @@ def test_numbers_count_up_per_schedule(store: SessionStore, tenant: str) -> None
         assert session.runs.create(run(tenant, schedule_id=one.id)).run_number == 4
 
 
+@pytest.mark.proves("0-T2.4.1", "5-A2")
+def test_the_newest_run_of_each_schedule_in_some_states(store: SessionStore, tenant: str) -> None:
+    busy, idle, live = schedule(tenant), schedule(tenant), schedule(tenant)
+    with store.session(tenant, now=NOW) as session:
+        for each in (busy, idle, live):
+            session.schedules.upsert(each)
+        for state, after in (("completed", 0), ("error", 2), ("cancelled", 1), ("queued", 3)):
+            session.runs.create(run(tenant, schedule_id=busy.id, state=state, created_at=NOW + SECOND * after))
+        session.runs.create(run(tenant, schedule_id=live.id))
+        session.runs.create(run(tenant, state="completed"))
+    with store.session(tenant, now=NOW) as session:
+        every = [live.id, busy.id, idle.id]
+        found = session.runs.newest_of(every, ["completed", "cancelled", "error"])
+        assert [(one.schedule_id, one.state) for one in found] == [(busy.id, "error")]
+        found = session.runs.newest_of(every, ["queued", "completed"])
+        assert [(one.schedule_id, one.state) for one in found] == [(live.id, "queued"), (busy.id, "queued")]
+        assert session.runs.newest_of([], ["completed"]) == []
+        assert session.runs.newest_of([uuid4()], ["completed"]) == []
+
+
 @pytest.mark.proves("0-T2.4.1")
 def test_a_number_is_not_given_again_after_retention(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)

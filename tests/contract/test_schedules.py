@@ -11,7 +11,7 @@ from migrator.errors import ConflictError, TransitionError, UsageError
 from migrator.records import Schedule
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import ScheduleQuery, SessionStore
-from tests.contract.rows import NOW, SECOND, bare, changed, fresh, run, schedule, trigger
+from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, run, schedule, trigger
 
 LATER = NOW + SECOND
 
@@ -121,6 +121,29 @@ def test_a_second_delete_is_false(store: SessionStore, tenant: str) -> None:
         assert session.schedules.soft_delete(one.id, "you") is False
     with store.session(tenant, now=NOW) as session:
         assert session.schedules.soft_delete(one.id, "me") is False
+
+
+@pytest.mark.proves("0-T2.3.2", "5-A2")
+def test_schedules_are_called_by_their_exact_name_or_source_id(
+    store: SessionStore, tenant: str, plant: Callable[..., None]
+) -> None:
+    one, other, gone = schedule(tenant, name="n"), schedule(tenant, name="nn"), schedule(tenant, name="gone")
+    copied = schedule(tenant, name="copied", source="x/schedules", source_id=f"key of {tenant}")
+    plant(copied)
+    with store.session(tenant, now=NOW) as session:
+        for each in (one, other, gone):
+            session.schedules.upsert(each)
+        session.schedules.soft_delete(gone.id, "me")
+    with store.session(tenant, now=NOW) as session:
+        assert ids(session.schedules.called("n")) == [one.id]
+        stored = session.schedules.get(copied.id)
+        assert stored is not None
+        assert stored.source_id is not None
+        assert ids(session.schedules.called(stored.source_id)) == [copied.id]
+        for text in ("gone", "N", "no such", "", "{", '{"_id": 1', f"key of {tenant}x"):
+            assert session.schedules.called(text) == [], text
+        with pytest.raises(UsageError):
+            session.schedules.called("n\0")
 
 
 @pytest.mark.proves("0-T2.3.2")

@@ -59,6 +59,7 @@ class Theirs:
 READS: dict[str, Callable[[Session, Theirs], Any]] = {
     "schedules.get": lambda s, b: s.schedules.get(b.of.id),
     "schedules.by_name": lambda s, b: s.schedules.by_name(b.of.name),
+    "schedules.called": lambda s, b: s.schedules.called(b.of.name),
     "schedules.list": lambda s, b: s.schedules.list(ScheduleQuery(include_global=True, name_contains=b.of.name)),
     "schedules.count": lambda s, _: s.schedules.count(ScheduleQuery()),
     "schedules.due": lambda s, _: s.schedules.due(10),
@@ -71,6 +72,7 @@ READS: dict[str, Callable[[Session, Theirs], Any]] = {
     "runs.list by schedule": lambda s, b: s.runs.list(RunQuery(schedule_id=b.of.id)).runs,
     "runs.pending": lambda s, _: s.runs.pending(10),
     "runs.of_schedule": lambda s, b: s.runs.of_schedule(b.of.id, 10),
+    "runs.newest_of": lambda s, b: s.runs.newest_of([b.of.id], ["queued"]),
     "runs.beyond": lambda s, _: s.runs.beyond(0, NOW + LONG, 10),
     "graph_jobs.get": lambda s, b: s.graph_jobs.get("build", b.job.id),
     "graph_jobs.list": lambda s, _: s.graph_jobs.list("build", None, 10),

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from time import monotonic
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 import msgspec
@@ -63,24 +64,71 @@ _CONTEXT = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
 """The time at which documents are read: only expired locks depend on it, which no repository holds."""
 
 
-class ForeignIds:
-    """Documents whose ``_id`` was made by another application, by the id of their row: looked up once per tenant.
+MOST_KEPT: Final = 100_000
+"""So many ``_id``s of other applications are kept in a process; each takes some 200 bytes."""
+_LEAST_PAUSE_S: Final = 1.0
+_PAUSES: Final = 100
+"""The ``_id``s of a tenant are read again after so many times the seconds that reading them took."""
 
-    Such documents that others write while this process runs are found only after a restart.
+
+class _KnownIds(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reading of a tenant's ``_id``s found."""
+
+    keys: dict[UUID, Any]
+    """By the id of the row."""
+    is_complete: bool
+    """False if there are more than are kept."""
+    again_at: float
+    """When others may have been added, by ``time.monotonic``."""
+
+
+class ForeignIds:
+    """Documents whose ``_id`` was made by another application, by the id of their row.
+
+    The id of a row follows from the ``_id``, and not the other way round. So the ``_id``s of such documents of a tenant
+    are read whole, and ``MOST_KEPT`` of all are kept. An id that is not among those that were read is looked for again
+    after a pause: one second, or longer where reading takes long. So a document that the other application adds is
+    found then. Where more exist than are kept, each id that is not kept is looked for at once.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], dict[UUID, Any]] = {}
+        self._known: dict[tuple[str, str], _KnownIds] = {}
 
-    def key(self, transaction: Transaction, place: Place, tenant: str, identity: UUID) -> Any:  # noqa: ANN401 - any BSON
-        """Return the ``_id`` of the document of a row, None if there is no such document."""
+    def keys(self, transaction: Transaction, place: Place, tenant: str, identities: Collection[UUID]) -> list[Any]:
+        """Return the ``_id``s of the documents of rows; a row without such a document is left out."""
         known = self._known.get((place.name, tenant))
-        if known is None:
-            where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
-            found = transaction.project(place.name, where, ["_id"])
-            known = {place.row_id(tenant, one["_id"]): one["_id"] for one in found}
-            self._known[place.name, tenant] = known
-        return known.get(identity)
+        found = {} if known is None else {one: known.keys[one] for one in identities if one in known.keys}
+        missing = {*identities} - found.keys()
+        if missing and (known is None or not known.is_complete or monotonic() >= known.again_at):
+            found |= self._read(transaction, place, tenant, missing)
+        return [*found.values()]
+
+    def _read(self, transaction: Transaction, place: Place, tenant: str, wanted: Collection[UUID]) -> dict[UUID, Any]:
+        """Read the ``_id``s of a tenant; return those of the wanted rows."""
+        begun = monotonic()
+        kept: dict[UUID, Any] = {}
+        found: dict[UUID, Any] = {}
+        is_complete = True
+        where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
+        for one in transaction.project(place.name, where, ["_id"]):
+            identity = place.row_id(tenant, one["_id"])
+            if identity in wanted:
+                found[identity] = one["_id"]
+            if len(kept) < MOST_KEPT:
+                kept[identity] = one["_id"]
+            else:
+                is_complete = False
+        ended = monotonic()
+        self._known.pop((place.name, tenant), None)
+        others = sum(len(one.keys) for one in [*self._known.values()])
+        for key in [*self._known]:  # the one that was read longest ago first
+            if others + len(kept) <= MOST_KEPT:
+                break
+            dropped = self._known.pop(key, None)
+            others -= 0 if dropped is None else len(dropped.keys)
+        again_at = ended + max(_LEAST_PAUSE_S, _PAUSES * (ended - begun))
+        self._known[place.name, tenant] = _KnownIds(keys=kept, is_complete=is_complete, again_at=again_at)
+        return found
 
 
 class Repository(Generic[R]):
@@ -143,13 +191,17 @@ class Repository(Generic[R]):
             missing = [one for one in wanted if one not in answers]
             keys = [key for identity in {identity for _, identity in missing} for key in place.keys(identity)]
             self._match(answers, place, missing, [*keys, *hints], shared=shared)
-            strange = [
-                self._foreign_ids.key(self._transaction, place, owner, identity)
-                for tenant, identity in missing
-                if (tenant, identity) not in answers
-                for owner in ((tenant, GLOBAL) if shared else (tenant,))
+            strange: dict[str, set[UUID]] = defaultdict(set)
+            for tenant, identity in missing:
+                if (tenant, identity) not in answers:
+                    for owner in (tenant, GLOBAL) if shared else (tenant,):
+                        strange[owner].add(identity)
+            foreign = [
+                key
+                for owner, identities in strange.items()
+                for key in self._foreign_ids.keys(self._transaction, place, owner, identities)
             ]
-            self._match(answers, place, missing, [key for key in strange if key is not None], shared=shared)
+            self._match(answers, place, missing, foreign, shared=shared)
         return answers
 
     def _match(
@@ -186,12 +238,17 @@ class Repository(Generic[R]):
 
     def _texts(self, record: type[Record], identity: UUID) -> list[str]:
         """Return how documents may spell a reference to a row."""
+        return self._spellings(record, [identity])[identity]
+
+    def _spellings(self, record: type[Record], identities: Collection[UUID]) -> dict[UUID, list[str]]:
+        """Return how documents may spell references to rows, by the rows' ids."""
         place = PLACES[record][0]
-        found = self._of(record)._find(identity, shared=True)  # noqa: SLF001 - of the same class
-        texts = {f"{prefix}{identity.hex}" for prefix in place.prefixes}
-        if found is not None and isinstance(found.document["_id"], str):
-            texts.add(found.document["_id"])
-        return sorted(texts)
+        texts = {one: {f"{prefix}{one.hex}" for prefix in place.prefixes} for one in identities}
+        stored = self._of(record).found([(self._tenant, one) for one in texts], shared=True)
+        for (_, identity), found in stored.items():
+            if isinstance(found.document["_id"], str):
+                texts[identity].add(found.document["_id"])
+        return {identity: sorted(several) for identity, several in texts.items()}
 
     def _refers(self, record: type[Record], identity: UUID) -> dict[str, Any]:
         """Return the condition on a field that refers to a row."""

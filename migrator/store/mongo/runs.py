@@ -6,6 +6,7 @@ A run number is one more than a schedule ever had, also after retention deleted 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -201,6 +202,43 @@ class MongoRuns(Repository[Run]):
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         validation.check_page(limit)
         return self._rows({"scheduleId": self._refers(Schedule, schedule_id)}, limit, sort=NEWEST)
+
+    def newest_of(self, schedule_ids: Sequence[UUID], states: Sequence[str]) -> Sequence[Run]:
+        texts = self._spellings(Schedule, schedule_ids)
+        where = {"tenantId": self._tenant, "state": {"$in": spellings(states)}}
+        keys = self._newest_keys([*chain.from_iterable(texts.values())], where)
+        newest: dict[UUID | None, Run] = {}
+        read = 0
+        for one in self._each({"_id": {"$in": keys}}, sort=NEWEST):
+            newest.setdefault(one.row.schedule_id, one.row)
+            read += 1
+        if read < len(keys):  # the newest document cannot be read as a row: of such a schedule, the next one counts
+            for identity in schedule_ids:
+                for run in self.list(RunQuery(schedule_id=identity, states=tuple(states), limit=1)).runs:
+                    newest[identity] = run
+        return [newest[identity] for identity in schedule_ids if identity in newest]
+
+    def _newest_keys(self, texts: Sequence[str], where: Document) -> Sequence[Any]:
+        """Return the ``_id`` of the newest document that matches for each text that names a schedule."""
+        if not texts:
+            return []
+        newest = [
+            {"$match": {"$expr": {"$eq": ["$scheduleId", "$$text"]}} | where},
+            {"$sort": dict(NEWEST)},
+            {"$limit": 1},
+            {"$project": {"_id": 1}},
+        ]
+        # Each text is looked up by itself: one scan would read every run of these schedules.
+        found = self._transaction.aggregate(
+            self.name,
+            [
+                {"$limit": 1},
+                {"$project": {"_id": 0, "text": {"$literal": texts}}},
+                {"$unwind": "$text"},
+                {"$lookup": {"from": self.name, "let": {"text": "$text"}, "pipeline": newest, "as": "newest"}},
+            ],
+        )
+        return [one["_id"] for each in found for one in each["newest"]]
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
         return [one.row for one in self._each({"retryOf": self._refers(Run, run_id)}, sort=OLDEST)]

@@ -1,7 +1,9 @@
 """Schedules, their triggers, and handlers in MongoDB."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -19,6 +21,7 @@ from migrator.store.mongo.priority import FIELD, priority_of, with_priority
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument, rewritten
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import ScheduleQuery
+from migrator.values.identity import parse_source_id
 from migrator.values.times import to_bson
 
 _Fires: TypeAlias = dict[UUID, datetime]
@@ -49,6 +52,14 @@ class MongoSchedules(Repository[Schedule]):
     def by_name(self, name: str) -> Schedule | None:
         found = [one.row for one in self._each({"name": name, "deletedAt": None}, shared=True)]
         return min(found, key=lambda row: (row.tenant_id == validation.GLOBAL, row.id), default=None)
+
+    def called(self, text: str) -> Sequence[Schedule]:
+        validation.check_text("a name", text)
+        named: list[dict[str, Any]] = [{"name": text}]
+        with suppress(ValueError):
+            named.append({"_id": parse_source_id(text)})
+        found = [one.row for one in self._each({"$or": named, "deletedAt": None})]
+        return sorted((row for row in found if text in (row.name, row.source_id)), key=lambda row: row.id)
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
@@ -220,8 +231,8 @@ class MongoTriggers(Repository[Trigger]):
         return [one for one in self.of_schedule(schedule_id) if one.tenant_id == self._tenant]
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
-        texts = [text for identity in schedule_ids for text in self._texts(Schedule, identity)]
-        found = self._each({"scheduleId": {"$in": texts}}, shared=True)
+        texts = self._spellings(Schedule, schedule_ids)
+        found = self._each({"scheduleId": {"$in": [*chain.from_iterable(texts.values())]}}, shared=True)
         return sorted((one.row for one in found), key=lambda row: (row.schedule_id, row.id))
 
     def of_event(self, event: str) -> Sequence[Trigger]:

@@ -88,6 +88,13 @@ PENDING = (
 )
 OF_SCHEDULE = "WHERE schedule_id = %s AND tenant_id = %s ORDER BY created_at DESC, id LIMIT %s"
 
+_NEWEST_OF = sql.SQL("""
+SELECT {} FROM unnest(%s::uuid[]) WITH ORDINALITY AS g(schedule, place) CROSS JOIN LATERAL (
+    SELECT * FROM scheduler.runs WHERE schedule_id = g.schedule AND tenant_id = %s AND state = ANY(%s)
+    ORDER BY created_at DESC, id LIMIT 1
+) AS r ORDER BY g.place
+""")
+
 _BEYOND = """
 SELECT {columns} FROM (
     SELECT *, row_number() OVER (PARTITION BY schedule_id ORDER BY created_at DESC, id) AS rank
@@ -166,6 +173,11 @@ class PostgresRuns(Repository[Run]):
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         validation.check_page(limit)
         return self._select(OF_SCHEDULE, (schedule_id, self._tenant, limit))
+
+    def newest_of(self, schedule_ids: Sequence[UUID], states: Sequence[str]) -> Sequence[Run]:
+        return self._many(
+            _NEWEST_OF.format(self._table.qualified("r")), (list(schedule_ids), self._tenant, list(states))
+        )
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
         return self._select("WHERE retry_of = %s AND tenant_id = %s ORDER BY created_at, id", (run_id, self._tenant))

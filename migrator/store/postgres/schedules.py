@@ -104,6 +104,13 @@ class PostgresSchedules(Repository[Schedule]):
             (self._tenant, validation.GLOBAL, name, validation.GLOBAL),
         )
 
+    def called(self, text: str) -> Sequence[Schedule]:
+        validation.check_text("a name", text)
+        return self._select(
+            "WHERE tenant_id = %s AND (name = %s OR source_id = %s) AND deleted_at IS NULL ORDER BY id",
+            (self._tenant, text, text),
+        )
+
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
         source, parameters = self._source(query)

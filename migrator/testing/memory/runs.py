@@ -135,6 +135,11 @@ class MemoryRuns(Table[Run]):
         validation.check_page(limit)
         return sorted((run for run in self._all() if run.schedule_id == schedule_id), key=newest)[:limit]
 
+    def newest_of(self, schedule_ids: Sequence[UUID], states: Sequence[str]) -> Sequence[Run]:
+        among = sorted((run for run in self._all() if run.state in states), key=newest)
+        found = [next((run for run in among if run.schedule_id == one), None) for one in schedule_ids]
+        return [run for run in found if run is not None]
+
     def repeats(self, run_id: UUID) -> Sequence[Run]:
         return sorted((run for run in self._all() if run.retry_of == run_id), key=oldest)
 

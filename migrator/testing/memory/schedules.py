@@ -30,6 +30,11 @@ class MemorySchedules(Table[Schedule]):
             found, key=lambda row: (row.tenant_id == validation.GLOBAL, row.source is not None, row.id), default=None
         )
 
+    def called(self, text: str) -> Sequence[Schedule]:
+        validation.check_text("a name", text)
+        found = [row for row in self._all() if text in {row.name, row.source_id} and row.deleted_at is None]
+        return sorted(found, key=lambda row: row.id)
+
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
         found = sorted(self._passing(query), key=lambda row: row.id)
