@@ -171,6 +171,7 @@ def _profile_lines(profile: Profile) -> Iterator[str]:
         tables = ", ".join(record.table for record in one.tables)
         yield f"{one.name} -> {tables}"
         yield from (f"  {path}" for path in sorted(one.known))
+    yield from (f"{name} is left out: {reason}" for name, reason in profile.left_out.items())
 
 
 def _cutover_lines(found: WriteBack) -> Iterator[str]:

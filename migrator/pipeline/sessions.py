@@ -54,8 +54,10 @@ class SourceSessions:
         return self.reader if isinstance(self.reader, TableReader) else None
 
     def survey(self) -> tuple[list[SourceCollection], tuple[str, ...]]:
-        """Return the profile's collections that exist, and the names of those that it does not read."""
-        return self.reader.survey(self.profile)
+        """Return the profile's collections that exist, and the names of those that it does not know."""
+        found, unknown = self.reader.survey(self.profile)
+        decided = {self.settings.source.collections.get(name, name) for name in self.profile.left_out}
+        return found, tuple(name for name in unknown if name not in decided)
 
     def name_of(self, collection: str) -> str:
         """Return the name of a collection of the profile in the source."""

@@ -261,6 +261,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     documents: str = ""
     """What its documents were seen in: versions of the scheduler with real documents, or "modelled on public
     documents"."""
+    left_out: Mapping[str, str] = MappingProxyType({})
+    """Collection of the database that is not copied, on purpose, to the reason."""
     kept_by_store: bool = False
     """Our own store for MongoDB keeps its rows in these collections, so that each row has a document there
     (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""

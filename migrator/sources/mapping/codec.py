@@ -58,6 +58,7 @@ def profile_of_mapping(
         name=mapping.name,
         version=version,
         documents=mapping.documents,
+        left_out=mapping.left_out,
         servers=servers,
         collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),
         slots="runs" if MONGODB in servers and any(map(_says_when_run, mapping.collections)) else "",

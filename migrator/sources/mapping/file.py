@@ -208,11 +208,22 @@ class _Reading:
         found = self._table(("collections",), self._tree.get("collections"))
         if not found:
             self._wrong(("collections",), "expected at least one section [collections.NAME]")
-        collections = tuple(
-            self._collection(one, self._table(("collections", one), held)) for one, held in found.items()
-        )
-        self._check_references(collections)
-        return SourceMapping(name=name, documents=documents, collections=collections)
+        sections = {one: self._table(("collections", one), held) for one, held in found.items()}
+        left_out = {one: self._reason(one, held) for one, held in sections.items() if "left_out" in held}
+        collections = tuple(self._collection(one, held) for one, held in sections.items() if one not in left_out)
+        if left_out and not collections:
+            self._wrong(("collections",), "expected at least one collection that is not left out")
+        self._check_references(collections, left_out)
+        return SourceMapping(name=name, documents=documents, collections=collections, left_out=left_out)
+
+    def _reason(self, name: str, held: Mapping[str, Any]) -> str:
+        """Return why a collection is left out."""
+        key, where, reason = ("collections", name), f"collection {name}: ", held["left_out"]
+        for other in held.keys() - {"left_out"}:
+            self._wrong((*key, other), f"{where}{other}: the collection is left out, and nothing else is said of it")
+        if not isinstance(reason, str) or not reason.strip() or not reason.isprintable():
+            self._wrong((*key, "left_out"), f"{where}left_out: expected the reason, in a line")
+        return str(reason)
 
     def _wrong(self, key: Key, message: str) -> None:
         self.mistakes.append((key, message))
@@ -747,20 +758,24 @@ class _Reading:
                     place, f"field {path} of {collection}: it lies within the field {outer}, which is mapped too"
                 )
 
-    def _check_references(self, collections: Sequence[Mapped]) -> None:
+    def _check_references(self, collections: Sequence[Mapped], left_out: Mapping[str, str]) -> None:
         feeds = {one.name: [table for shape in one.shapes() for table in shape.tables] for one in collections}
         for one in collections:
             for section, fields in _sections(one):
                 for field in fields:
                     if field.collection:
-                        self._check_reference(section, field, feeds)
+                        self._check_reference(section, field, feeds, left_out)
 
-    def _check_reference(self, section: Key, field: Field, feeds: Mapping[str, Sequence[str]]) -> None:
+    def _check_reference(
+        self, section: Key, field: Field, feeds: Mapping[str, Sequence[str]], left_out: Mapping[str, str]
+    ) -> None:
         key: Key = (*section, "fields", field.path)
         target = tables.TARGETS.get(tables.split(field.columns[0])[1])
         where = f"field {field.path} of {_label(section)}: "
         if target is None:
             self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
+        elif field.collection in left_out:
+            self._wrong(key, f"{where}the collection {field.collection} is left out")
         elif field.collection not in feeds:
             self._wrong(key, f"{where}no collection {field.collection}{nearest(field.collection, list(feeds))}")
         elif target not in feeds[field.collection]:

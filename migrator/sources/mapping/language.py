@@ -255,3 +255,5 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
     collections: tuple[Mapped, ...]
     documents: str = ""
     """As ``Profile.documents``."""
+    left_out: Mapping[str, str] = {}
+    """As ``Profile.left_out``."""

@@ -223,8 +223,9 @@ def accounted_for(context: Context) -> CheckResult:
             for one in collections
             for line in one.losses
         ),
-        left_out=tuple(
-            f"collection {name} is in no profile: not copied, so not compared" for name in outcome.unknown_collections
+        left_out=(
+            *(f"collection {one} is in no profile: not copied, so not compared" for one in outcome.unknown_collections),
+            *(f"collection {one} is not copied, on purpose: {reason}" for one, reason in outcome.left_out.items()),
         ),
     )
 

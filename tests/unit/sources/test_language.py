@@ -91,22 +91,12 @@ def test_a_number_fills_a_text_column_with_its_digits(
     assert compare(collection, CONTEXT, [bson.encode(document)]).plain == ([] if left else [0])
 
 
+NOT_WHOLE: tuple[object, ...] = (1.5, float("nan"), float("inf"), 2.0**63, "7", True, Decimal128("7"), [7], {}, NOON)
+
+
 def test_what_is_no_whole_number_is_quarantined(tmp_path: Path) -> None:
     [collection] = profile(tmp_path, NUMBER_AS_TEXT).collections
-    for value in (
-        1.5,
-        float("nan"),
-        float("inf"),
-        1e300,
-        2.0**63,
-        "7",
-        True,
-        Decimal128("7"),
-        [7],
-        {},
-        Code("7"),
-        NOON,
-    ):
+    for value in (*NOT_WHOLE, Code("7")):
         document = {"_id": "r", "made": NOON, "worker": value}
         assert reason(collection, document) == "wrong-type worker"
         assert compare(collection, CONTEXT, [bson.encode(document)]).plain == []
@@ -193,3 +183,36 @@ def test_a_value_of_another_type_is_kept_in_the_remainder(tmp_path: Path, kind: 
 )
 def test_a_type_that_does_not_fit_is_a_mistake(tmp_path: Path, line: str, expected: str) -> None:
     assert expected in mistakes(tmp_path, RUNS + line + "\n")
+
+
+LEFT_OUT = (
+    RUNS
+    + """
+[collections.audit_old]
+left_out = "kept in the archive"
+"""
+)
+
+
+def test_a_collection_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    found = profile(tmp_path, LEFT_OUT)
+    assert [one.name for one in found.collections] == ["runs"]
+    assert found.left_out == {"audit_old": "kept in the archive"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LEFT_OUT + 'tables = ["audit"]\n', "collection audit_old: tables: the collection is left out, and nothing"),
+        (LEFT_OUT.replace('"kept in the archive"', "true"), "collection audit_old: left_out: expected the reason"),
+        (LEFT_OUT.replace("kept in the archive", " "), "collection audit_old: left_out: expected the reason"),
+        (LEFT_OUT.replace("kept in the archive", "a\\nb"), "collection audit_old: left_out: expected the reason"),
+        (HEAD + "[collections.a]\nleft_out = 'x'\n", "expected at least one collection that is not left out"),
+        (
+            LEFT_OUT.replace("made =", 'job = { to = "runs.schedule_id", collection = "audit_old" }\nmade ='),
+            "field job of runs: the collection audit_old is left out",
+        ),
+    ],
+)
+def test_a_collection_that_is_left_out_says_nothing_else(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in mistakes(tmp_path, text)

@@ -169,6 +169,11 @@ def test_unknown_collections_are_said_to_be_left_out(monkeypatch: pytest.MonkeyP
     assert result.evidence.left_out == ("collection audit_old is in no profile: not copied, so not compared",)
 
 
+def test_collections_that_a_mapping_leaves_out_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = verified(msgspec.structs.replace(EQUAL, left_out={"audit_old": "kept in the archive"}), monkeypatch)
+    assert result.evidence.left_out == ("collection audit_old is not copied, on purpose: kept in the archive",)
+
+
 def test_settled_findings_are_listed_with_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     result = verified(EQUAL, monkeypatch)
     explained = [tally for check in result.evidence.checks for tally in check.tallies]
