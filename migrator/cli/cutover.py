@@ -42,19 +42,17 @@ from migrator.cutover import (
     processes,
     rollback,
     status,
-    waivers,
 )
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import latest
+from migrator.cutover.journal import REVERSE_STOPPED, ROLLBACK_STEPS, latest
+from migrator.cutover.parallel import Waiver
 from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.server_gates import gate_lines, unmet
 from migrator.cutover.status import CutoverStatus, cutover_status
-from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
-from migrator.cutover.waivers import Waiver
 from migrator.durations import NONE, format_duration
 from migrator.errors import MigratorError, UsageError
 from migrator.exit_status import Allowance, mask
@@ -161,7 +159,7 @@ def parallel_command(
         if dry_run and ended:
             parallel.require_begun(target)
         elif waived or unwaived:
-            decide = waivers.waive if waived else waivers.withdraw
+            decide = parallel.waive if waived else parallel.withdraw_waivers
             standing = decide(target, waived or unwaived, by, dry_run=dry_run)
         elif dry_run:
             parallel.require_possible(target, profile)
@@ -173,7 +171,7 @@ def parallel_command(
             )
         else:
             parallel.begin(target, profile, by.who, by.reason)
-            standing = waivers.waivers(target)
+            standing = parallel.waivers(target)
         lines.append(
             "PostgreSQL is a copy: no process claims anything there until the cutover"
             if epoch.is_closed_copy(target)

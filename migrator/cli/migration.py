@@ -26,9 +26,9 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import Entry, chosen_entries, drop, entries, extended_json, raw_document
 from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
+from migrator.pipeline.tail.backlog import PendingChanges
 from migrator.pipeline.tail.loop import TailResult
 from migrator.pipeline.tail.metrics import require_writable
-from migrator.pipeline.tail.pending import PendingChanges
 from migrator.pipeline.tail.positions import as_datetime
 
 FINISHED = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"

@@ -11,14 +11,18 @@ from migrator.connections.postgres import Connection
 from migrator.cutover import cleanup, epoch, fence, late_writes, outbox, reverse_sync
 from migrator.cutover.cutover import lift_source_fence
 from migrator.cutover.journal import (
+    FINISH_STEP,
+    POINT_OF_NO_RETURN,
+    RELEASE_STEP,
     Cutover,
     Journal,
     database_time,
     exclusive_sessions,
     latest,
+    unfinished_level,
+    window_end,
 )
 from migrator.cutover.server_gates import Gate
-from migrator.cutover.steps import FINISH_STEP, POINT_OF_NO_RETURN, RELEASE_STEP, unfinished_level, window_end
 from migrator.durations import format_duration
 from migrator.errors import LockedError, RefusedError, UnreachableError
 from migrator.exit_status import Allowance

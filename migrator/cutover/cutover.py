@@ -36,10 +36,18 @@ from migrator.cutover import (
 )
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import Cutover, Journal, Step, database_time, exclusive_sessions, latest
+from migrator.cutover.journal import (
+    POINT_OF_NO_RETURN,
+    REVERSE_STOPPED,
+    Cutover,
+    Journal,
+    Step,
+    database_time,
+    exclusive_sessions,
+    latest,
+)
 from migrator.cutover.server_gates import Gate, unmet
 from migrator.cutover.smoke import smoke
-from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.cutover.undo import UndoError, reason, undo
 from migrator.cutover.write_pause import WritePause, expected_pause
 from migrator.errors import MigratorError, RefusedError
@@ -49,7 +57,7 @@ from migrator.pipeline import control, hooks, locks
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.catch_up import wait_for_tail
+from migrator.pipeline.tail.backlog import wait_for_tail
 from migrator.pipeline.tail.loop import Tail
 from migrator.schema import decisions
 from migrator.schema.decisions import UNNAMED, Approval

@@ -16,22 +16,25 @@ from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import backup, config_file, losses, metrics, outbox, overdue, processes
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import GATE_NAMES
-from migrator.cutover.journal import FAILED as STEP_FAILED
-from migrator.cutover.journal import Cutover, Step, latest, steps
-from migrator.cutover.metrics import CutoverMetrics
-from migrator.cutover.rollback_gaps import gap_lines
-from migrator.cutover.steps import (
+from migrator.cutover.journal import (
     EXPORT_KEY,
     FIRES_STEP,
     POINT_OF_NO_RETURN,
     REVERSE_STOPPED,
     UNLIKE_KEY,
+    Cutover,
+    Step,
+    latest,
+    steps,
     window_end,
 )
-from migrator.cutover.waivers import standing
+from migrator.cutover.journal import FAILED as STEP_FAILED
+from migrator.cutover.metrics import CutoverMetrics
+from migrator.cutover.parallel import standing_waivers
+from migrator.cutover.rollback_gaps import gap_lines
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.sessions import open_sessions
-from migrator.pipeline.tail.lag_history import lag_history, thinned
+from migrator.pipeline.tail.metrics import lag_history, thinned
 from migrator.result import (
     FAILED,
     PASSED,
@@ -504,7 +507,7 @@ def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
     said = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
     said += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]
     before = [one for one in recorded(facts.target) if one.at < facts.cutover.began_at]
-    said += [f"a completed run in the parallel run: schedule {one.words}" for one in standing(before)]
+    said += [f"a completed run in the parallel run: schedule {one.words}" for one in standing_waivers(before)]
     if settings.tolerated_writers:
         said.append(f"users whom the fence does not stop, known not to write: {', '.join(settings.tolerated_writers)}")
     kept = facts.done("backup")

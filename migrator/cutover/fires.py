@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, cast
 import msgspec
 
 from migrator import cron
-from migrator.cron.alike import fires_alike
+from migrator.cron.dialects import fires_alike
 from migrator.cutover.losses import Losses, Place
 from migrator.cutover.reverse_encoding import BecomesOf
 from migrator.cutover.rollback_gaps import Gap, stored_schedules

@@ -23,7 +23,7 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail import backlog, positions
-from migrator.pipeline.tail.conditions import require_same_conditions
+from migrator.pipeline.tail.backlog import require_same_conditions
 from migrator.pipeline.tail.positions import oplog_history
 
 

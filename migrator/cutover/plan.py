@@ -7,7 +7,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
-from migrator.cutover import gates, overdue, rollback_gaps, steps
+from migrator.cutover import gates, journal, overdue, rollback_gaps
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.server_gates import Gate, unmet
@@ -22,7 +22,7 @@ STEP_TEXTS: Final = {
     "drain": "the tail catches up to a position taken under the fence",
     "parity": "a parity check of what changed since the last complete one; a difference ends the cutover",
     "outbox": "triggers in PostgreSQL record in the outbox what is written from now on, for the reverse sync",
-    steps.POINT_OF_NO_RETURN: "recorded; a cutover that stops before it is undone, after it is finished",
+    journal.POINT_OF_NO_RETURN: "recorded; a cutover that stops before it is undone, after it is finished",
     "open-target": "set the epoch, overdue triggers and the configuration file; PostgreSQL is open, writers continue",
     "smoke": "a new process opens the store that the file names, writes, reads, fires, claims and finishes",
     "backup": "export MongoDB as it was at the fence, with digests (rollback level 3); the reverse sync waits for it",

@@ -13,16 +13,15 @@ from migrator.config import Settings
 from migrator.connections.postgres import target_connection
 from migrator.cutover import outbox, reverse_sync
 from migrator.cutover.epoch import is_in_target
-from migrator.cutover.journal import Journal, latest
+from migrator.cutover.journal import REVERSE_STOPPED, Journal, latest
 from migrator.cutover.reverse_encoding import ReverseSyncError
 from migrator.cutover.reverse_sync import ReverseSyncResult
-from migrator.cutover.steps import REVERSE_STOPPED
 from migrator.errors import BackendMovedError, LostLockError, RefusedError
 from migrator.interruption import counted
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail.backlog import PendingChanges, pending_changes
 from migrator.pipeline.tail.loop import Tail, TailResult, Until
-from migrator.pipeline.tail.pending import PendingChanges, pending_changes
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.schema.decisions import Approval
 from migrator.telemetry import say, waiting

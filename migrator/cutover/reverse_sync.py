@@ -28,14 +28,13 @@ from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, fetch_value, target_connection
 from migrator.cutover import outbox
-from migrator.cutover.journal import Journal, latest
+from migrator.cutover.journal import BACKUP_STEP, Journal, latest, unfinished_level
 from migrator.cutover.reverse_documents import Documents, encode_documents
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
     encode_changes,
     triggers_by_schedule,
 )
-from migrator.cutover.steps import BACKUP_STEP, unfinished_level
 from migrator.errors import LostLockError, RefusedError
 from migrator.log import logger
 from migrator.pipeline.extract import OWN_COLLECTION

@@ -26,12 +26,7 @@ from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, fires, losses, outbox, reverse_sync
 from migrator.cutover.backup import Export, ExportWriter
 from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds, reconnect
-from migrator.cutover.journal import Cutover, Journal, database_time, exclusive_sessions, latest
-from migrator.cutover.losses import Losses
-from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
-from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
-from migrator.cutover.server_gates import Answer, Gate, evaluate
-from migrator.cutover.steps import (
+from migrator.cutover.journal import (
     EXPORT_KEY,
     FIRES_STEP,
     LEVEL_KEY,
@@ -39,7 +34,16 @@ from migrator.cutover.steps import (
     REOPEN_STEP,
     RESTORE_STEP,
     UNLIKE_KEY,
+    Cutover,
+    Journal,
+    database_time,
+    exclusive_sessions,
+    latest,
 )
+from migrator.cutover.losses import Losses
+from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
+from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
+from migrator.cutover.server_gates import Answer, Gate, evaluate
 from migrator.cutover.undo import UndoError, undo
 from migrator.cutover.write_pause import WritePause, expected_rollback_pause
 from migrator.durations import format_duration

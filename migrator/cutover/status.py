@@ -10,18 +10,18 @@ from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import journal, late_writes, metrics, outbox, processes
-from migrator.cutover.journal import Journal
-from migrator.cutover.metrics import CutoverMetrics
-from migrator.cutover.processes import Arrivals
-from migrator.cutover.server_gates import Gate
-from migrator.cutover.steps import (
+from migrator.cutover.journal import (
     FINISH_STEP,
     POINT_OF_NO_RETURN,
     RELEASE_STEP,
     REVERSE_STOPPED,
+    Journal,
     unfinished_level,
     window_end,
 )
+from migrator.cutover.metrics import CutoverMetrics
+from migrator.cutover.processes import Arrivals
+from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError
 from migrator.pipeline.sessions import open_sessions
 from migrator.sources import profile_of

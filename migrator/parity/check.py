@@ -35,7 +35,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.submission import Submission
 from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.pipeline.tail.backlog import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 

@@ -21,7 +21,7 @@ from migrator.pipeline import ledger, locks
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.catch_up import wait_for_tail
+from migrator.pipeline.tail.backlog import wait_for_tail
 from migrator.pipeline.tail.lookups import documents_of, has_source_column
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream

@@ -22,7 +22,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.applier import Applier
-from migrator.pipeline.tail.conditions import UNFINISHED, require_same_conditions
+from migrator.pipeline.tail.backlog import UNFINISHED, require_same_conditions
 from migrator.pipeline.tail.lookups import ensure_indexes, has_source_column
 from migrator.pipeline.tail.loop import BACKLOG_DOCUMENTS
 from migrator.schema import decisions

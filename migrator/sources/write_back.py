@@ -14,7 +14,7 @@ import msgspec
 from bson.objectid import ObjectId
 
 from migrator import constraints, cron, states
-from migrator.cron.alike import fires_alike
+from migrator.cron.dialects import fires_alike
 from migrator.records import (
     ALL,
     Lock,

@@ -16,7 +16,18 @@ from migrator import fault_points
 from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, config_file, cutover, epoch, fence, outbox, overdue, reverse_sync, rollback, steps
+from migrator.cutover import (
+    backup,
+    config_file,
+    cutover,
+    epoch,
+    fence,
+    journal,
+    outbox,
+    overdue,
+    reverse_sync,
+    rollback,
+)
 from migrator.cutover import completion as closing
 from migrator.cutover.journal import latest
 from migrator.cutover.smoke import SmokeError
@@ -60,7 +71,7 @@ def within(step: str, *functions: tuple[Any, str], always: bool = False) -> list
 
 
 FORWARD = [
-    *at((*steps.STEPS_BEFORE, steps.POINT_OF_NO_RETURN)),
+    *at((*journal.STEPS_BEFORE, journal.POINT_OF_NO_RETURN)),
     *at(("open-target",)),
     *within(
         "open-target",
@@ -78,7 +89,7 @@ FORWARD = [
     *within("reverse-sync", (reverse_sync, "run")),
 ]
 BACKWARD = [
-    *at(steps.ROLLBACK_STEPS[1]),
+    *at(journal.ROLLBACK_STEPS[1]),
     *within("rollback-fence", (fence, "engage_target")),
     *within("rollback-drain", (reverse_sync, "run")),
     *within("rollback-check", (reverse_sync, "check_written")),
@@ -98,8 +109,8 @@ BACKWARD = [
     ),
 ]
 UNDONE = (
-    *steps.STEPS_BEFORE,
-    steps.POINT_OF_NO_RETURN,
+    *journal.STEPS_BEFORE,
+    journal.POINT_OF_NO_RETURN,
     "rollback-fence",
     "rollback-drain",
     "rollback-check",

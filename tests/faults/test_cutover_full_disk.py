@@ -12,7 +12,7 @@ from psycopg import errors, sql
 from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import config_file, cutover, fence, steps
+from migrator.cutover import config_file, cutover, fence, journal
 from migrator.cutover.journal import latest
 from migrator.cutover.undo import UndoError
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError
@@ -27,7 +27,7 @@ from tests.cutting_over import Scene, scene
 from tests.small_disk import room_of_its_own, small_disk
 
 SAYS = "the target is out of disk space: .*; free some and call again"
-BEFORE = ("drain", "parity", "outbox", steps.POINT_OF_NO_RETURN) if DEEP else ("drain", steps.POINT_OF_NO_RETURN)
+BEFORE = ("drain", "parity", "outbox", journal.POINT_OF_NO_RETURN) if DEEP else ("drain", journal.POINT_OF_NO_RETURN)
 BEHIND = ("open-target", "reverse-sync") if DEEP else ("open-target",)
 DUMMY = "00000000-0000-0000-0000-00000000d15c"
 

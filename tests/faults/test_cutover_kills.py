@@ -16,7 +16,7 @@ from bson.objectid import ObjectId
 from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import fence, outbox, reverse_sync, steps
+from migrator.cutover import fence, journal, outbox, reverse_sync
 from migrator.cutover.journal import latest
 from migrator.records import Run
 from migrator.sources.agenda import variants
@@ -144,7 +144,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
         assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "cutover", "run")
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     for point in (
-        f"{steps.POINT_OF_NO_RETURN}.done",
+        f"{journal.POINT_OF_NO_RETURN}.done",
         "open-target.begun",
         "open-target.done",
         *SMOKE,
@@ -158,7 +158,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
     assert rows(ready) == before
     with _store(ready) as store, store.session("a") as session:
         written = session.schedules.upsert(schedule(name="since"))
-    for step in steps.ROLLBACK_STEPS[1]:
+    for step in journal.ROLLBACK_STEPS[1]:
         assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.done", ready, "rollback", "run"), step
     status, said = call(ready, "rollback", "run")
     assert status == 0, said
@@ -170,11 +170,11 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
 @pytest.mark.slow
 @pytest.mark.proves("4-X6", "0-T2.12.1")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", steps.CUTOVER_STEPS if DEEP else ("drain", "open-target"))
+@pytest.mark.parametrize("step", journal.CUTOVER_STEPS if DEEP else ("drain", "open-target"))
 def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     before = rows(ready)
     assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.{moment}", ready, "cutover", "run")
-    if step in steps.STEPS_BEFORE:
+    if step in journal.STEPS_BEFORE:
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     status, said = call(ready, "cutover", "run")
     assert status == 0, said
@@ -185,7 +185,7 @@ def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: st
 @pytest.mark.slow
 @pytest.mark.proves("4-B1", "4-X6")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", steps.ROLLBACK_STEPS[1] if DEEP else (steps.REOPEN_STEP,))
+@pytest.mark.parametrize("step", journal.ROLLBACK_STEPS[1] if DEEP else (journal.REOPEN_STEP,))
 def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     ready.switch()
     with _store(ready) as store, store.session("a") as session:
@@ -230,7 +230,7 @@ def test_a_rollback_of_another_source_that_was_killed_ends_as_one_that_was_not(
             made = session.schedules.upsert(schedule(tenant, name="since", handler_name="since"))
             session.triggers.upsert(trigger(made))
             session.runs.create(run_of(tenant, schedule_id=made.id, state="completed"))
-        steps_back = (f"{fault_points.CUTOVER_PREFIX}{one}.done" for one in (steps.REOPEN_STEP, "rollback-close"))
+        steps_back = (f"{fault_points.CUTOVER_PREFIX}{one}.done" for one in (journal.REOPEN_STEP, "rollback-close"))
         for point in (*REVERSE, *steps_back):
             assert killed_at(point, other, "rollback", "run"), point
         status, said = call(other, "rollback", "run")

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from migrator import fault_points
-from migrator.cutover import steps
+from migrator.cutover import journal
 from migrator.schema.revisions import upgrade
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
@@ -50,10 +50,12 @@ FOLLOWING = (
     fault_points.AFTER_REVERSE_DROP,
 )
 SWITCH = tuple(
-    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in steps.CUTOVER_STEPS for moment in ("begun", "done")
+    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in journal.CUTOVER_STEPS for moment in ("begun", "done")
 )
 BACK = tuple(
-    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in steps.ROLLBACK_STEPS[1] for moment in ("begun", "done")
+    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}"
+    for step in journal.ROLLBACK_STEPS[1]
+    for moment in ("begun", "done")
 )
 VICTIMS: tuple[Victim, ...] = ("itself", "mongod", "postgres")
 

@@ -1,6 +1,6 @@
 """The samples of the tail's lag are bounded, and a peak stays."""
 
-from migrator.pipeline.tail.lag_history import MOST, LagSample, thinned
+from migrator.pipeline.tail.metrics import MOST, LagSample, thinned
 
 
 def test_few_samples_stay_as_they_are() -> None:

@@ -32,10 +32,9 @@ from migrator.pipeline.sessions import (
 )
 from migrator.pipeline.tail import backlog, planned_fires, positions
 from migrator.pipeline.tail.applier import Applier
-from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
-from migrator.pipeline.tail.lag_history import LagHistory
+from migrator.pipeline.tail.backlog import require_same_conditions, tailed_collections, write_permission
 from migrator.pipeline.tail.lookups import ensure_indexes
-from migrator.pipeline.tail.metrics import TailMetrics, write_metrics
+from migrator.pipeline.tail.metrics import LagHistory, TailMetrics, write_metrics
 from migrator.pipeline.tail.plain import can_be_plain
 from migrator.pipeline.tail.positions import (
     FROZEN_S,

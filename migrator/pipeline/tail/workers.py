@@ -29,7 +29,7 @@ from migrator.pipeline.executors import collector_paused, end_with_parent, inter
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import TAIL_KEY
 from migrator.pipeline.sessions import Sessions, reason_of
-from migrator.pipeline.tail.conditions import write_permission
+from migrator.pipeline.tail.backlog import write_permission
 from migrator.pipeline.tail.plain import PlainApplier, PlainResult
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import say, shield_streams

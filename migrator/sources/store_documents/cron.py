@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 
 from migrator import cron
-from migrator.cron import alike
+from migrator.cron import dialects
 from migrator.cron.expression import CronError, ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.store_documents import names
@@ -39,4 +39,4 @@ def evaluate(line: str, zone_name: str | None) -> Evaluable:
 
 def fires_alike(dialect: str, line: str, zone: str | None) -> bool:
     """Tell whether a line fires in the source's dialect when it fires in this one."""
-    return evaluate(line, zone).fault is None and alike.fires_alike(dialect, names.CRON_DIALECT, line, zone)
+    return evaluate(line, zone).fault is None and dialects.fires_alike(dialect, names.CRON_DIALECT, line, zone)

@@ -8,7 +8,7 @@ from typing import Final
 from migrator.connections.postgres import fetch_value
 from migrator.cutover import gates, metrics, overdue, server_gates, smoke
 from migrator.pipeline.sessions import close_cached, open_sessions
-from migrator.pipeline.tail.lag_history import LagSample, lag_history, thinned
+from migrator.pipeline.tail.metrics import LagSample, lag_history, thinned
 from migrator.report.charts import LISTED_ROWS
 from migrator.result import Measurement, Panel, not_applicable, not_asked_for, table_panel, unverified
 from migrator.scheduler.metrics import KEY_METRICS

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from migrator import fault_points
 from migrator.config import load_settings
-from migrator.cutover import completion, config_file, cutover, epoch, fence, rollback, steps
+from migrator.cutover import completion, config_file, cutover, epoch, fence, journal, rollback
 from migrator.errors import BackendMovedError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.positions import oplog_history
@@ -149,7 +149,7 @@ def test_a_scheduler_that_is_logged_in_as_the_tools_own_user(
 
         def work(point: str) -> None:
             if point not in {
-                f"{fault_points.CUTOVER_PREFIX}{step}.begun" for step in ("drain", "parity", steps.POINT_OF_NO_RETURN)
+                f"{fault_points.CUTOVER_PREFIX}{step}.begun" for step in ("drain", "parity", journal.POINT_OF_NO_RETURN)
             }:
                 return
             tried.append(point)

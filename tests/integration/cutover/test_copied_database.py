@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
-from migrator.cutover import parallel, waivers
+from migrator.cutover import parallel
 from migrator.errors import CopyError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
@@ -231,7 +231,7 @@ def test_the_documented_parallel_run_blocks_neither_the_cutover_nor_the_rollback
             tenant = rows(ready, "SELECT tenant_id FROM scheduler.schedules LIMIT 1")[0][0]
             Scheduler(store, tenant).schedule(REQUEST)
         rare = rows(ready, "SELECT id::text FROM scheduler.schedules WHERE NOT name = ANY(%s)", jobs)
-        waivers.waive(sessions.target, [one for (one,) in rare], BY)
+        parallel.waive(sessions.target, [one for (one,) in rare], BY)
     before = {one["name"]: one for one in ready.database["agendaJobs"].find({"name": {"$in": jobs}})}
     assert called(ready, "parity")[0] & ~8 == 0
     status, said = called(ready, f"cutover plan --allow-quarantined {ready.quarantined}")

@@ -24,7 +24,6 @@ from migrator.cutover import (
     processes,
     reverse_sync,
     rollback,
-    steps,
 )
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.evidence import LAG
@@ -32,8 +31,8 @@ from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions
-from migrator.pipeline.tail.lag_history import LagHistory
 from migrator.pipeline.tail.loop import Tail
+from migrator.pipeline.tail.metrics import LagHistory
 from migrator.records import Run, WorkerRecord
 from migrator.report import integrity, renderer, wording
 from migrator.result import CutoverRecord, Result
@@ -74,7 +73,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     done = ready.switch()
 
     assert done.cutover.state == "cut-over"
-    assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in steps.CUTOVER_STEPS]
+    assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in journal.CUTOVER_STEPS]
     assert 0 < done.pause_s < 20
     assert load_settings(str(ready.config)).persistence.scheduler == "postgres"
     assert "# which" in ready.config.read_text()
@@ -122,7 +121,7 @@ def _report_after_rollback(ready: Scene) -> None:
     assert (stands.environment, stands.state) == ("production", "rolled-back")
     told, _ = report_into(ready.settings, directory=str(ready.folder / "reports"))
     assert wording.verdict_words(told) == "Rolled back"
-    assert {one.step for one in record_of(told).steps} >= set(steps.ROLLBACK_STEPS[1])
+    assert {one.step for one in record_of(told).steps} >= set(journal.ROLLBACK_STEPS[1])
     assert outcomes(told)["pause"] == "not-applicable"
     assert outcomes(told)["parity"] == "passed"
 
@@ -142,7 +141,7 @@ def _report_while_open(moved: Settings, done: CutoverResult, folder: Path) -> No
     told, where = report_into(moved, directory=str(folder / "reports"))
     record = record_of(told)
     assert (record.environment, record.state, record.id) == ("production", "cut-over", str(done.cutover.id))
-    assert [one.step for one in record.steps] == list(steps.CUTOVER_STEPS)
+    assert [one.step for one in record.steps] == list(journal.CUTOVER_STEPS)
     assert record.pause_ms == round(done.pause_s * 1000)
     assert record.pause_planned_ms is not None
     assert record.lag_before_s is not None

@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import CutoverSettings
-from migrator.cutover import parallel, waivers
+from migrator.cutover import parallel
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.sessions import Sessions
 from migrator.schema.decisions import Approval
@@ -123,29 +123,29 @@ def test_a_schedule_that_does_not_fire_holds_the_gate_until_it_is_waived(
 ) -> None:
     target, by, gate = sessions.target, Approval("ann", "it is yearly"), "all jobs succeeded"
     with pytest.raises(RefusedError, match="no parallel run is recorded"):
-        waivers.waive(target, ["rare"], by)
+        parallel.waive(target, ["rare"], by)
     parallel.begin(target, COMPARABLE, "op", "both run")
     with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
         ids = [connection.execute(SCHEDULE, {"name": name}).fetchone() for name in ("rare", "twin", "twin")]
     assert gate_of(sessions, gate) == (False, "3 of 3 schedules have no completed run of the new side")
     with pytest.raises(UsageError, match="no schedule has the id or the name never"):
-        waivers.waive(target, ["rare", "never"], by)
+        parallel.waive(target, ["rare", "never"], by)
     with pytest.raises(UsageError, match="several schedules are called twin: name one by its tenant and id"):
-        waivers.waive(target, ["twin"], by)
-    assert waivers.waivers(target) == ()
-    waivers.waive(target, ["rare", *(str(row[0]) for row in ids[1:] if row)], by)
+        parallel.waive(target, ["twin"], by)
+    assert parallel.waivers(target) == ()
+    parallel.waive(target, ["rare", *(str(row[0]) for row in ids[1:] if row)], by)
     passed, words = gate_of(sessions, gate)
     assert (passed, words.count("twin (ann: it is yearly)")) == (True, 2)
     assert words.startswith(
         "0 of 3 schedules have no completed run of the new side; 3 waived: rare (ann: it is yearly)"
     )
-    waivers.withdraw(target, ["rare"], by)
+    parallel.withdraw_waivers(target, ["rare"], by)
     assert gate_of(sessions, gate)[0] is False
     with pytest.raises(RefusedError, match="schedule rare is not waived"):
-        waivers.withdraw(target, ["rare"], by)
+        parallel.withdraw_waivers(target, ["rare"], by)
     parallel.end(target, COMPARABLE, CutoverSettings(), Approval("op", "over"))
     parallel.begin(target, COMPARABLE, "op", "once more")
-    assert waivers.waivers(target) == ()
+    assert parallel.waivers(target) == ()
 
 
 NEWEST = "(SELECT id FROM scheduler.runs WHERE state = 'completed' ORDER BY created_at DESC LIMIT 1)"

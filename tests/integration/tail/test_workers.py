@@ -19,7 +19,7 @@ from migrator.connections.mongo import committed_time
 from migrator.pipeline import ledger
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import workers as module
-from migrator.pipeline.tail.conditions import WRITING
+from migrator.pipeline.tail.backlog import WRITING
 from migrator.pipeline.tail.loop import Tail
 from migrator.pipeline.tail.plain import PlainResult
 from migrator.pipeline.tail.workers import PlainTask, Workers

@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from migrator.cutover.parallel import stable_since
-from migrator.cutover.waivers import standing
+from migrator.cutover.parallel import stable_since, standing_waivers
 from migrator.schema import decisions
 from migrator.schema.decisions import RecordedDecision
 
@@ -29,9 +28,10 @@ def decision(kind: str, schedule: UUID | None = None, who: str = "ann") -> Recor
 
 def test_a_waiver_stands_until_it_is_withdrawn_or_the_parallel_run_ends() -> None:
     waived = [decision(decisions.WAIVED, ONE), decision(decisions.WAIVED, OTHER), decision(decisions.REPAIR)]
-    assert [one.words for one in standing(waived)] == ["job 1 (ann: yearly)", "job 2 (ann: yearly)"]
+    assert [one.words for one in standing_waivers(waived)] == ["job 1 (ann: yearly)", "job 2 (ann: yearly)"]
     again = [*waived, decision(decisions.WAIVED, ONE, "bob"), decision(decisions.PARALLEL_BEGUN)]
-    assert [one.who for one in standing(again)] == ["bob", "ann"]
-    assert [one.schedule_id for one in standing([*waived, decision(decisions.WAIVER_WITHDRAWN, ONE)])] == [OTHER]
+    assert [one.who for one in standing_waivers(again)] == ["bob", "ann"]
+    left = standing_waivers([*waived, decision(decisions.WAIVER_WITHDRAWN, ONE)])
+    assert [one.schedule_id for one in left] == [OTHER]
     for end in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
-        assert standing([*waived, decision(end)]) == ()
+        assert standing_waivers([*waived, decision(end)]) == ()
