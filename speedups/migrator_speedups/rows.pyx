@@ -83,7 +83,7 @@ OPERATIONS = {
 }
 
 cdef enum:
-    MOST_WORDS = 4096  # values that a memo keeps
+    MOST_WORDS = 2048  # values that a memo keeps, and as many older ones
     RECENT = 8  # values of a memo that are found without a dictionary
     LONGEST_WORD = 512  # a longer value is not worth a memo
     INLINE = 40  # bytes of a cell that is kept in its place
@@ -655,16 +655,20 @@ cdef class Rows:
 
 @cython.final
 cdef class Memo:
-    """Values of a field that were read before: BSON type and value to cell and written bytes, or to nothing."""
+    """Values of a field that were read before: BSON type and value to cell and written bytes, or to nothing.
+
+    A full memo forgets the values that were not read since it was full before, and keeps the others.
+    """
 
     cdef object learn
     cdef dict known
+    cdef dict older
     cdef PyObject* recent[RECENT]
     cdef int next
 
     def __cinit__(self, learn):
         self.learn = learn
-        self.known = {}
+        self.known, self.older = {}, {}
         memset(self.recent, 0, sizeof(self.recent))
         self.next = 0
 
@@ -690,15 +694,18 @@ cdef class Memo:
         key = bytes([kind]) + PyBytes_FromStringAndSize(<char*> value, size)
         found = self.known.get(key, self)
         if found is self:
-            learned = self.learn(key)
-            found = None if learned is None else (key, *learned)
+            found = self.older.get(key, self)
+            if found is self:
+                learned = self.learn(key)
+                found = None if learned is None else (key, *learned)
             if len(self.known) >= MOST_WORDS:
                 memset(self.recent, 0, sizeof(self.recent))
-                self.known.clear()
+                self.next = 0
+                self.older, self.known = self.known, {}
             self.known[key] = found
         if found is not None:
             entry = found
-            self.recent[self.next] = <PyObject*> entry  # kept alive by ``known``
+            self.recent[self.next] = <PyObject*> entry  # kept alive by ``known`` or ``older``
             self.next = (self.next + 1) % RECENT
         return found
 

@@ -1,12 +1,14 @@
 """The native codec beside the Python codec: which documents it takes, and the rows that it makes of them."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 import bson
+import msgspec
 import pytest
 from bson.code import Code
 from bson.decimal128 import Decimal128
@@ -364,3 +366,30 @@ def test_words_that_a_memo_has_no_room_for_are_learned_again() -> None:
     raws = [bson.encode({"_id": "a", "word": "a", "wait": number % 5_000}) for number in range(10_000)]
     assert compare(tasks, CONTEXT, raws[:200]).handed == []
     assert native_reader(tasks, CONTEXT).codec.read(b"".join(raws)).handed == []
+
+
+def test_a_memo_that_was_full_keeps_the_values_that_are_read_again_and_again() -> None:
+    """A thousand tenants by turns, with as many others that come once: none of the thousand is worked out twice."""
+    reader = native_reader(STELLAOPS["runs"], CONTEXT)
+    asked: Counter[bytes] = Counter()
+
+    def counted(learn: Callable[[bytes], Any], value: bytes) -> Any:  # noqa: ANN401 - what it learns
+        asked[value] += 1
+        return learn(value)
+
+    steps = [
+        msgspec.structs.replace(one, learn=partial(counted, one.learn))
+        if one.operation == "tenant" and one.learn
+        else one
+        for one in reader.plan.steps
+    ]
+    row_codec = type(reader.codec)(msgspec.structs.replace(reader.plan, steps=steps))
+    rounds = 6
+    for number in range(rounds):
+        tenants = [name for index in range(1_000) for name in (f"often {index}", f"once {number} {index}")]
+        raws = [documents.encode(fresh("runs", tenantId=tenant)) for tenant in tenants]
+        assert len(row_codec.read(b"".join(raws)).handed) == 0
+        if number in (0, rounds - 1):
+            assert compare(STELLAOPS["runs"], CONTEXT, raws).handed == []
+    assert len(asked) == 1_000 * (1 + rounds)
+    assert set(asked.values()) == {1}
