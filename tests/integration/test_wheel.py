@@ -31,6 +31,7 @@ from migrator.errors import install_extra
 from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
 from tests import native_codec
 from tests.copying import settings_for, write_config
+from tests.cron_lines import DEEP
 from tests.ordinary_user import ordinary_folder
 from tests.stellaops_documents import CANONICAL, fresh
 
@@ -304,16 +305,24 @@ def test_every_extra_is_tried() -> None:
     assert set(own or ()) == set(EXTRAS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.proves("0-T2.1.2")
-def test_each_extra_alone_is_enough_for_what_it_guards(
-    installed: Callable[[str], Installed], alone: Installed, config: Path, extra: str
-) -> None:
+def test_without_an_extra_what_it_guards_names_it(alone: Installed, config: Path, extra: str) -> None:
     if extra == "speedups":
         native_codec.needed()
     without = EXTRAS[extra](alone, config)
     assert (without.returncode, without.stderr.count("\n")) == (USAGE, 1), without.stderr
     assert install_extra(extra) in without.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS if DEEP else ["sign"])
+@pytest.mark.proves("0-T2.1.2")
+def test_each_extra_alone_is_enough_for_what_it_guards(
+    installed: Callable[[str], Installed], config: Path, extra: str
+) -> None:
+    """An environment for each extra takes long to make: one each day, the others in the deep run."""
+    if extra == "speedups":
+        native_codec.needed()
     done = EXTRAS[extra](installed(extra), config)
     assert done.returncode == 0, done.stdout + done.stderr
