@@ -25,11 +25,13 @@ from migrator.cutover.reverse_encoding import (
     PROVENANCE,
     RECORDS,
     BecomesOf,
-    DocumentKey,
     DocumentWrite,
     LostRow,
     ReverseSyncError,
     UnstatedSchedule,
+    WantedDocument,
+    WantedDocuments,
+    collection_of,
     current_documents,
     fires_now,
     is_of_another,
@@ -41,6 +43,7 @@ from migrator.cutover.reverse_encoding import (
     stored_rows,
     triggers_by_schedule,
     whole,
+    with_current_rows,
 )
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SerializedRow, SourceDocument, rebuild, serialize_rows
@@ -80,18 +83,6 @@ FROM (
 """  # noqa: S608 - our own text
 
 
-class _Wanted(msgspec.Struct):
-    """A document to be encoded, for the rows of one tenant."""
-
-    collection: Collection
-    key: Any
-    tenant: str
-    rows: dict[tuple[str, RowKey], ChangedRow] = msgspec.field(default_factory=dict)
-    """The rows that were noted for it."""
-    schedule: Schedule | None = None
-    """The schedule whose document it is."""
-
-
 class Documents:
     """The documents of one batch of notes."""
 
@@ -100,7 +91,7 @@ class Documents:
         self._profile = sessions.profile
         self._collections = self._profile.by_name()
         self._homes: dict[type[Record], Collection | None] = {}
-        self._wanted: dict[DocumentKey, _Wanted] = {}
+        self._wanted = WantedDocuments()
 
     def name(self, noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows that were noted; raise ``ReverseSyncError`` for a row of another source."""
@@ -111,11 +102,11 @@ class Documents:
         for one in self._without_parallel_run(noted):
             record = RECORDS[one.table]
             if one.source is not None:
-                collection = self._collection_of(one)
+                collection = collection_of(self._profile, one)
                 if collection.tables[0] is Schedule:
                     sourced.setdefault(collection.name, set()).add((one.source_id or "", one.tenant_id))
                 else:
-                    self._want(collection, identity.parse_source_id(one.source_id or ""), one.tenant_id, one)
+                    self._wanted.add(collection, identity.parse_source_id(one.source_id or ""), one.tenant_id, one)
             elif record is Schedule:
                 schedules[one.key] = None
             elif self._is_beside_schedule(record) and one.source_id:
@@ -144,34 +135,20 @@ class Documents:
     def named(self) -> Mapping[str, set[str]]:
         """Return collection → source ids of the documents."""
         found: dict[str, set[str]] = {}
-        for one in self._wanted.values():
-            found.setdefault(one.collection.name, set()).add(identity.source_id(one.key))
+        for some in self._wanted.by_collection():
+            found[some[0].collection.name] = {identity.source_id(one.key) for one in some}
         return found
 
     def writes(self) -> list[DocumentWrite]:
         """Return what MongoDB must hold for these documents, as the rows are now."""
         found: list[DocumentWrite] = []
-        for name in dict.fromkeys(collection for collection, _, _ in self._wanted):
-            several = [one for one in self._wanted.values() if one.collection.name == name]
-            found += self._of_schedules(several) if several[0].collection.tables[0] is Schedule else self._of(several)
+        for some in self._wanted.by_collection():
+            found += self._of_schedules(some) if some[0].collection.tables[0] is Schedule else self._of(some)
         return of_one_tenant(found)
-
-    def _collection_of(self, one: ChangedRow) -> Collection:
-        profile, _, name = (one.source or "").partition("/")
-        if profile != self._profile.name or name not in self._collections:
-            raise ReverseSyncError(f"a row of {one.table} is of {one.source}, which profile {self._profile.name} lacks")
-        return self._collections[name]
 
     def _is_beside_schedule(self, record: type[Record]) -> bool:
         holder = write_back.holder(self._profile, record)
         return record in (Trigger, Run) and holder is not None and holder.tables[0] is Schedule
-
-    def _want(self, collection: Collection, key: Any, tenant: str, one: ChangedRow | None = None) -> _Wanted:  # noqa: ANN401 - any BSON
-        place = (collection.name, bson.encode({"": key}), tenant)
-        wanted = self._wanted.setdefault(place, _Wanted(collection, key, tenant))
-        if one is not None:
-            wanted.rows[one.table, one.key] = one
-        return wanted
 
     def _home(self, record: type[Record]) -> Collection | None:
         """Return the collection for rows created in PostgreSQL: the first of its table that has documents."""
@@ -198,26 +175,25 @@ class Documents:
             ).fetchall()
             asked |= {(row[0], row[1]) for row in rows}
             for gone, tenant in sorted(pairs - {(row[2], row[1]) for row in rows}):
-                self._want(self._collections[name], identity.parse_source_id(gone), tenant)
+                self._wanted.add(self._collections[name], identity.parse_source_id(gone), tenant)
         if not asked:
             return
         home, stored = self._home(Schedule), stored_rows(self._sessions.target, Schedule, sorted(asked))
         global_rows = shared & stored.keys()
         missing = [key for key in sorted(created) if key not in stored and (key[0], GLOBAL) not in global_rows]
         for key, tenant in () if home is None else self._keys_of_deleted(home, missing):
-            self._want(home, key, tenant)  # type: ignore[arg-type] # there are none without it
+            self._wanted.add(home, key, tenant)  # type: ignore[arg-type] # there are none without it
         for row in stored.values():
             if row.source is not None:
-                collection = self._collection_of(
-                    ChangedRow(Schedule.table, str(row.id), row.tenant_id, row.source, row.source_id)
-                )
+                origin = ChangedRow(Schedule.table, str(row.id), row.tenant_id, row.source, row.source_id)
+                collection = collection_of(self._profile, origin)
                 if collection.tables[0] is not Schedule:
                     continue
             elif home is not None:
                 collection = home
             else:
                 continue
-            self._want(collection, write_back.key_of(collection, row), row.tenant_id).schedule = row
+            self._wanted.add(collection, write_back.key_of(collection, row), row.tenant_id).schedule = row
 
     def _name_created(self, record: type[Record], noted: Sequence[ChangedRow]) -> None:
         """Find the documents of rows created in PostgreSQL, in a collection of their own."""
@@ -228,9 +204,9 @@ class Documents:
         for one in noted:
             row = stored.get(one.key)
             if isinstance(row, SourcedRecord):
-                self._want(collection, write_back.key_of(collection, row), one.tenant_id, one)
+                self._wanted.add(collection, write_back.key_of(collection, row), one.tenant_id, one)
         for key, tenant in self._keys_of_deleted(collection, [one.key for one in noted if one.key not in stored]):
-            self._want(collection, key, tenant)
+            self._wanted.add(collection, key, tenant)
 
     def _keys_of_deleted(self, collection: Collection, rows: Sequence[RowKey]) -> Iterator[tuple[Any, str]]:
         """Yield ``_id`` and tenant of documents for rows that do not exist any more.
@@ -248,7 +224,7 @@ class Documents:
             for found in self._sessions.source[self._sessions.name_of(collection.name)].find(where, {"_id": 1}):
                 yield from ((found["_id"], tenant) for tenant in halves[str(found["_id"])[8:24]])
 
-    def _of_schedules(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
+    def _of_schedules(self, wanted: Sequence[WantedDocument]) -> list[DocumentWrite]:
         collection, target = wanted[0].collection, self._sessions.target
         there = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
         keys = [row_key(one.schedule) for one in wanted if one.schedule is not None]
@@ -329,7 +305,9 @@ class Documents:
             whole=whole((schedule, *triggers, *beside.copied)),
         )
 
-    def _copied_runs(self, collection: Collection, wanted: Sequence[_Wanted]) -> dict[tuple[str, str], tuple[Run, ...]]:
+    def _copied_runs(
+        self, collection: Collection, wanted: Sequence[WantedDocument]
+    ) -> dict[tuple[str, str], tuple[Run, ...]]:
         """Return source id and tenant → runs that the copy has made of documents of schedules."""
         rows = self._sessions.target.execute(
             "SELECT id::text, tenant_id FROM scheduler.runs WHERE source = %s AND source_id = ANY(%s)",
@@ -341,32 +319,18 @@ class Documents:
             runs[place] = (*runs.get(place, ()), run)
         return runs
 
-    def _of(self, wanted: Sequence[_Wanted]) -> list[DocumentWrite]:
+    def _of(self, wanted: Sequence[WantedDocument]) -> list[DocumentWrite]:
         collection = wanted[0].collection
-        there = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
-        keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
-        owned: list[list[tuple[type[Record], RowKey]]] = []
-        for one in wanted:
-            current = there.get(bson.encode({"": one.key}))
-            found = {(RECORDS[table], key): None for table, key in one.rows}
-            if current is not None:
-                found |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
-            owned.append(sorted(found, key=lambda pair: collection.tables.index(pair[0])))
-            for record, key in found:
-                keys[record].add(key)
-        stored = {record: stored_rows(self._sessions.target, record, sorted(each)) for record, each in keys.items()}
         writes = []
-        for one, pairs in zip(wanted, owned, strict=True):
+        for one, current, owned in with_current_rows(self._sessions, self._context, wanted):
             source_id = identity.source_id(one.key)
-            every = [stored[record][key] for record, key in pairs if key in stored[record] and key[1] == one.tenant]
-            rows = tuple(row for row in every if getattr(row, "source_id", None) in (None, source_id))
-            if is_of_another(there.get(bson.encode({"": one.key})), one.tenant):
+            rows = tuple(row for row in owned if getattr(row, "source_id", None) in (None, source_id))
+            if is_of_another(current, one.tenant):
                 writes += [refused(collection, one.key, rows)] if rows else []
                 continue
             if not rows or type(rows[0]) is not collection.tables[0]:
                 writes.append(DocumentWrite(collection.name, one.key, None, whole(rows), tenant=one.tenant))
                 continue
-            current = there.get(bson.encode({"": one.key}))
             made = self._made(collection, current)
             document = self._document(collection, current, made, rows, RunHistory())
             if document is None:

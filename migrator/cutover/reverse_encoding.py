@@ -14,7 +14,7 @@ so that it is not taken for a second rule.
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -31,7 +31,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SourceDocument, rebuild, serialize_rows, transform_documents
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
-from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
+from migrator.sources.profile import Collection, Context, Document, Profile, Rejected, Rows, Skipped
 from migrator.sources.store_documents import names
 from migrator.sources.store_documents.own import COPY_OF
 from migrator.sources.store_documents.schedules import TOOL_TRIGGER
@@ -112,13 +112,76 @@ class ReverseSyncError(MigratorError):
     """A row cannot become a document, so the rollback is not complete."""
 
 
-class _ChangedDocument(msgspec.Struct):
-    """A document to be encoded, and the rows of one tenant that were noted for it."""
+class WantedDocument(msgspec.Struct):
+    """A document to be encoded for the rows of one tenant."""
 
     collection: Collection
     key: Any
     tenant: str
     rows: dict[StoredKey, ChangedRow] = msgspec.field(default_factory=dict)
+    """The rows that were noted for it."""
+    schedule: Schedule | None = None
+    """The schedule whose document it is, if the document may also hold a trigger and a run."""
+
+
+class WantedDocuments:
+    """The documents to be encoded for one batch of notes; each once for each tenant whose rows want it."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[DocumentKey, WantedDocument] = {}
+
+    def add(
+        self,
+        collection: Collection,
+        key: Any,  # noqa: ANN401 - any BSON
+        tenant: str,
+        noted: ChangedRow | None = None,
+    ) -> WantedDocument:
+        """Add a document, and the row that was noted for it."""
+        place = (collection.name, bson.encode({"": key}), tenant)
+        wanted = self._by_key.setdefault(place, WantedDocument(collection, key, tenant))
+        if noted is not None:
+            wanted.rows[noted.table, *noted.key] = noted
+        return wanted
+
+    def by_collection(self) -> Iterator[list[WantedDocument]]:
+        """Yield the documents of each collection."""
+        for name in dict.fromkeys(name for name, _, _ in self._by_key):
+            yield [one for one in self._by_key.values() if one.collection.name == name]
+
+
+def collection_of(profile: Profile, noted: ChangedRow) -> Collection:
+    """Return the collection of a row that came from a document; ``ReverseSyncError`` if the profile lacks it."""
+    source, _, name = (noted.source or "").partition("/")
+    collections = profile.by_name()
+    if source != profile.name or name not in collections:
+        raise ReverseSyncError(f"a row of {noted.table} is of {noted.source}, which profile {profile.name} lacks")
+    return collections[name]
+
+
+def with_current_rows(
+    sessions: Sessions, context: Context, wanted: Sequence[WantedDocument]
+) -> Iterator[tuple[WantedDocument, SourceDocument | None, Rows]]:
+    """Yield each document of one collection with what it is now (None: it does not exist), and with its stored rows.
+
+    Those are the rows of its tenant that it would make now, and those that were noted for it, its owner first.
+    """
+    collection = wanted[0].collection
+    there = current_documents(sessions, context, collection, [one.key for one in wanted])
+    pairs: list[tuple[WantedDocument, SourceDocument | None, list[tuple[type[Record], RowKey]]]] = []
+    keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
+    for one in wanted:
+        current = there.get(bson.encode({"": one.key}))
+        named = {(RECORDS[noted.table], noted.key): None for noted in one.rows.values()}
+        if current is not None:
+            named |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
+        for record, key in named:
+            keys[record].add(key)
+        pairs.append((one, current, sorted(named, key=lambda pair: collection.tables.index(pair[0]))))
+    stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in keys.items()}
+    for one, current, ordered in pairs:
+        rows = (stored[record][key] for record, key in ordered if key in stored[record] and key[1] == one.tenant)
+        yield one, current, tuple(rows)
 
 
 def encode_changes(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
@@ -129,19 +192,13 @@ def encode_changes(sessions: Sessions, context: Context, noted: Sequence[Changed
     rules = _StatedTriggers(sessions, noted)
     noted = rules.noted
     created = _rows_without_source(sessions, noted)
-    wanted: dict[DocumentKey, _ChangedDocument] = {}
+    wanted = WantedDocuments()
     for one in noted:
         for collection, key in _documents_of(sessions, one, created):
-            place = wanted.setdefault(
-                (collection.name, bson.encode({"": key}), one.tenant_id),
-                _ChangedDocument(collection, key, one.tenant_id),
-            )
-            place.rows[one.table, *one.key] = one
+            wanted.add(collection, key, one.tenant_id, one)
     writes: list[DocumentWrite] = []
-    for name in dict.fromkeys(collection for collection, _, _ in wanted):
-        writes += _collection_writes(
-            sessions, context, [one for one in wanted.values() if one.collection.name == name], rules
-        )
+    for some in wanted.by_collection():
+        writes += _collection_writes(sessions, context, some, rules)
     return _with_source_references(sessions, of_one_tenant(writes))
 
 
@@ -295,13 +352,9 @@ def _documents_of(
     collections = sessions.profile.by_name()
     record = RECORDS[noted.table]
     if noted.source is not None:
-        profile, _, name = noted.source.partition("/")
-        if profile != sessions.profile.name or name not in collections:
-            raise ReverseSyncError(
-                f"a row of {noted.table} is of {noted.source}, which profile {sessions.profile.name} lacks"
-            )
-        yield collections[name], identity.parse_source_id(noted.source_id or "")
-        if record is Trigger and collections[name].tables[0] is not Trigger and _place_of(collections, Trigger):
+        collection = collection_of(sessions.profile, noted)
+        yield collection, identity.parse_source_id(noted.source_id or "")
+        if record is Trigger and collection.tables[0] is not Trigger and _place_of(collections, Trigger):
             yield collections[names.TRIGGERS], f"{names.TRIGGER_PREFIX}{UUID(noted.row_id).hex}"
         return
     place = _place_of(collections, record)
@@ -342,27 +395,15 @@ def _deleted_key(sessions: Sessions, collection: Collection, noted: ChangedRow) 
 
 
 def _collection_writes(
-    sessions: Sessions, context: Context, wanted: Sequence[_ChangedDocument], rules: _StatedTriggers
+    sessions: Sessions, context: Context, wanted: Sequence[WantedDocument], rules: _StatedTriggers
 ) -> list[DocumentWrite]:
     collection = wanted[0].collection
     if collection.tables[0] is Trigger:
         context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
-    there = current_documents(sessions, context, collection, [one.key for one in wanted])
     writes = []
-    keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
-    for one in wanted:
-        for record, key in _row_keys(one, there.get(bson.encode({"": one.key}))):
-            keys[record].add(key)
-    stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in keys.items()}
-    for one in wanted:
-        current = there.get(bson.encode({"": one.key}))
-        owned = [
-            stored[record][key]
-            for record, key in sorted(_row_keys(one, current), key=lambda pair: collection.tables.index(pair[0]))
-            if key in stored[record] and key[1] == one.tenant
-        ]
+    for one, current, owned in with_current_rows(sessions, context, wanted):
         if is_of_another(current, one.tenant):
-            writes += [refused(collection, one.key, tuple(owned))] if owned else []
+            writes += [refused(collection, one.key, owned)] if owned else []
             continue
         own = tuple(row for row in owned if _belongs(collection, one, row))
         rows = tuple(_with_source(collection, one.key, row) for row in (*own, *rules.of(own)))
@@ -383,15 +424,7 @@ def _with_copy_mark(document: Document, *, copy: bool) -> Document:
     return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
-def _row_keys(wanted: _ChangedDocument, current: SourceDocument | None) -> list[tuple[type[Record], RowKey]]:
-    """Return the rows that a document has or had: those that it would make now, and those that were noted."""
-    found = {(RECORDS[one.table], one.key): None for one in wanted.rows.values()}
-    if current is not None:
-        found |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
-    return list(found)
-
-
-def _belongs(collection: Collection, wanted: _ChangedDocument, row: Record) -> bool:
+def _belongs(collection: Collection, wanted: WantedDocument, row: Record) -> bool:
     """Return whether a stored row belongs to this document: it was created on PostgreSQL, or is of its source.
 
     Which trigger a schedule states is decided among all of its triggers.
