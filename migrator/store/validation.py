@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
@@ -246,8 +246,14 @@ def check_purgeable(tenant: str) -> None:
         raise UsageError("the tenant * is not purged: its rows belong to all tenants")
 
 
-def checked_time(now: datetime) -> datetime:
-    """Return the time that a call is given; raises ``UsageError`` for one without zone."""
+@overload
+def checked_time(now: datetime) -> datetime: ...
+@overload
+def checked_time(now: None) -> None: ...
+def checked_time(now: datetime | None) -> datetime | None:
+    """Return the time that a call is given, None if it is the server's; raises ``UsageError`` for one without zone."""
+    if now is None:
+        return None
     if now.tzinfo is None:
         raise UsageError("the time of a call names no time zone")
     return milliseconds(now)

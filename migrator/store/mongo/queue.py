@@ -428,7 +428,7 @@ class MongoQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
-        moment = None if now is None else validation.checked_time(now)
+        moment = validation.checked_time(now)
         search = Search(
             waiting=waiting_runs(moment),
             now=moment,
@@ -514,4 +514,4 @@ class MongoQueue:
         return insistently(self._database, act) if held else []
 
     def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else validation.checked_time(now)
+        return validation.checked_time(now) or self._clock()

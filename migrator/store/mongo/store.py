@@ -16,7 +16,7 @@ from pymongo.write_concern import WriteConcern
 from migrator import records
 from migrator.config import Settings
 from migrator.connections.mongo import UNAUTHORIZED, grant_of, open_source, require_replica_set, translate_errors
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import RefusedError
 from migrator.records import Lock, Schedule
 from migrator.sources.store_documents import names
 from migrator.store.mongo import epoch
@@ -34,7 +34,7 @@ from migrator.store.mongo.schedules import MongoHandlers, MongoSchedules, MongoT
 from migrator.store.mongo.statistics import MongoStatistics
 from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.mongo.workers import MongoWorkers
-from migrator.store.validation import check_purgeable, check_tenant, milliseconds
+from migrator.store.validation import check_purgeable, check_tenant, checked_time
 
 
 def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
@@ -121,9 +121,7 @@ class MongoStore:
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:
         check_tenant(tenant)
-        if now is not None and now.tzinfo is None:
-            raise UsageError("the time of a session names no time zone")
-        clock = self.now() if now is None else milliseconds(now)
+        clock = checked_time(now) or self.now()
         with translate_errors(WHAT), self.database.client.start_session() as session:
 
             def start() -> None:

@@ -34,7 +34,7 @@ class MongoWorkers:
         if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
         validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
-        moment = self._clock() if now is None else validation.checked_time(now)
+        moment = validation.checked_time(now) or self._clock()
 
         def act(transaction: Transaction) -> WorkerRecord:
             workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids)
@@ -58,8 +58,7 @@ class MongoWorkers:
         return self._changes(worker_id, {"lastHeartbeatAt": {"$max": ["$lastHeartbeatAt", moment]}})
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        if now is not None:
-            validation.checked_time(now)
+        validation.checked_time(now)
         return self._changes(worker_id, {"status": "stopped"})
 
     def list(self) -> Sequence[WorkerRecord]:
@@ -72,7 +71,7 @@ class MongoWorkers:
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
         validation.check_above_zero("a time of silence", silent_for)
-        moment = self._clock() if now is None else validation.checked_time(now)
+        moment = validation.checked_time(now) or self._clock()
 
         def act(transaction: Transaction) -> Sequence[UUID]:
             workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids)

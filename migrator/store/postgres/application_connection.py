@@ -12,16 +12,14 @@ from threading import Lock
 from typing import Any
 
 import psycopg
-from psycopg import errors
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from migrator.connections.postgres import PINNED, translate_errors
 from migrator.connections.table_locks import holders_named
-from migrator.errors import OvertakenError, UnreachableError, UsageError
+from migrator.errors import UnreachableError, UsageError
 from migrator.store import validation
-from migrator.store.postgres.connections import SessionConnection, SessionPool
+from migrator.store.postgres.connections import SessionConnection, SessionPool, overtaken
 from migrator.store.postgres.rows import register_json_loaders
-from migrator.store.validation import milliseconds
 
 WHAT = "the application's connection"
 
@@ -84,26 +82,22 @@ class ApplicationTransactions:
         application would.
         """
         validation.check_tenant(tenant)
-        if now is not None and now.tzinfo is None:
-            raise UsageError("the time of a session names no time zone")
-        own, theirs = self._own, self._connection
+        own, theirs, named = self._own, self._connection, validation.checked_time(now)
         # A thread that executes a statement of the application meanwhile waits, as on any connection of psycopg.
         waiting = theirs.lock if isinstance(theirs, psycopg.Connection) else nullcontext()
         with self._one, waiting, translate_errors(WHAT):
             self._require_transaction()
             own.execute("SAVEPOINT migrator_session")
             try:
-                with holders_named(own):
+                with holders_named(own), overtaken():
                     before = own.execute(_ASK).fetchone()
                     clock = self._pool.enter(own, tenant)
-                    yield own, clock if now is None else milliseconds(now)
+                    yield own, named or clock
                     own.execute(_PUT_BACK, before)
-            except BaseException as error:
+            except BaseException:
                 with suppress(psycopg.Error):  # it broke: nothing of the transaction is left
                     own.rollback()
                     own.commit()
-                if isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
-                    raise OvertakenError("another session wrote the same at the same moment") from error
                 raise
             own.commit()
 

@@ -58,7 +58,7 @@ from migrator.store.postgres import epoch
 from migrator.store.postgres.epoch import OWN_BACKEND
 from migrator.store.postgres.repository import refusal
 from migrator.store.postgres.rows import SCHEMA, RowKey, fetch_readable, fetch_rows, register_json_loaders
-from migrator.store.validation import GLOBAL, milliseconds
+from migrator.store.validation import GLOBAL
 from migrator.telemetry import say
 
 T = TypeVar("T")
@@ -147,6 +147,15 @@ class _Pool(Generic[Lent]):
             require(standing, OWN_BACKEND)
 
 
+@contextmanager
+def overtaken() -> Iterator[None]:
+    """Turn the server's end of a transaction because of another one into ``OvertakenError``."""
+    try:
+        yield
+    except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+        raise OvertakenError("another session wrote the same at the same moment") from error
+
+
 def _is_chosen(settings: Settings) -> bool:
     """Tell whether the epoch applies: not to a store that answers shadow reads, or is a tool's."""
     return settings.persistence.scheduler == OWN_BACKEND
@@ -209,18 +218,13 @@ class SessionPool(_Pool[SessionConnection]):
         """
         if tenant is not None:
             validation.check_tenant(tenant)
-        if now is not None and now.tzinfo is None:
-            raise UsageError("the time of a session names no time zone")
+        named = validation.checked_time(now)
         with translate_errors(WHAT):
             connection, clock = self._begin(lambda free: self.enter(free, tenant))
             try:
-                with holders_named(connection):
-                    yield connection, clock if now is None else milliseconds(now)
+                with holders_named(connection), overtaken():
+                    yield connection, named or clock
                     connection.commit()
-            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-                with suppress(psycopg.Error):
-                    connection.rollback()
-                raise OvertakenError("another session wrote the same at the same moment") from error
             except BaseException:
                 # A broken connection is closed already, and the pool discards it.
                 with suppress(psycopg.Error):
@@ -429,9 +433,8 @@ class DispatcherPool(_Pool[DispatcherConnection]):
                 return once()
 
         try:
-            return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS)
-        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-            raise OvertakenError("another session wrote the same at the same moment") from error
+            with overtaken():
+                return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS)
         except DeniedError:
             # The fence of a rollback takes the right to write; a claim itself does not read the epoch, to be quick.
             self.require_here()
@@ -476,11 +479,6 @@ class DispatcherPool(_Pool[DispatcherConnection]):
         """Set the role and the settings, for the session or for the transaction."""
         with entering_role(connection, self._role), psycopg.ClientCursor(connection) as cursor:
             cursor.execute(_ENTER.encode(), {"role": self._role, "local": local})
-
-
-def checked_time(now: datetime | None) -> datetime | None:
-    """Return the time that a test passed; None: the statement's own."""
-    return None if now is None else validation.checked_time(now)
 
 
 @contextmanager

@@ -17,9 +17,10 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import LostLockError, UnreachableError, UsageError
 from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
-from migrator.store.postgres.connections import DispatcherPool, LockSession, LockSessions, checked_time
+from migrator.store.postgres.connections import DispatcherPool, LockSession, LockSessions
 from migrator.store.postgres.queue_statements import NOW
 from migrator.store.protocols import Session
+from migrator.store.validation import checked_time
 from migrator.values.identity import lock_id
 
 if TYPE_CHECKING:

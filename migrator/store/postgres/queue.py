@@ -13,7 +13,7 @@ from migrator.records import Run, Schedule
 from migrator.store import validation
 from migrator.store.left_rows import LeftRows, is_of_one_row
 from migrator.store.postgres import parallel_run, queue_statements
-from migrator.store.postgres.connections import DispatcherPool, checked_time
+from migrator.store.postgres.connections import DispatcherPool
 from migrator.store.postgres.firing import Firing, Key, insert_runs
 from migrator.store.postgres.parallel_firing import ParallelFiring
 from migrator.store.postgres.repository import UNREADABLE
@@ -48,7 +48,7 @@ class PostgresQueue:
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         validation.check_page(limit)
-        named, filters = checked_time(now), _given(tenants, queues, handlers)
+        named, filters = validation.checked_time(now), _given(tenants, queues, handlers)
         asked = _asked(tenants, queues, handlers)
         place, served_only = queue_statements.named_filters(3, **asked)
 
@@ -130,7 +130,7 @@ class PostgresQueue:
         validation.check_above_zero("a lease", lease)
         filters, asked = _given(tenants, queues, handlers), _asked(tenants, queues, handlers)
         holder = _plain(worker_id)
-        at = checked_time(now)
+        at = validation.checked_time(now)
 
         def statement(most: int, *, only_look: bool = False) -> tuple[str, list[Any]]:
             left = self._left_runs.keys()  # with those of the call before: each claim would raise their fence
@@ -162,13 +162,13 @@ class PostgresQueue:
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)
-        return self._ids(queue_statements.HEARTBEAT, (checked_time(now), _held(claims), lease))
+        return self._ids(queue_statements.HEARTBEAT, (validation.checked_time(now), _held(claims), lease))
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._end(ends, checked_time(now), only_expired=False)
+        return self._end(ends, validation.checked_time(now), only_expired=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        return self._ids(queue_statements.RELEASE, (checked_time(now), _held(claims)))
+        return self._ids(queue_statements.RELEASE, (validation.checked_time(now), _held(claims)))
 
     def expired(
         self,
@@ -180,13 +180,14 @@ class PostgresQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         statement = queue_statements.expired(of_tenants=tenants is not None, of_workers=workers is not None)
-        rows, unreadable = self._pool.readable(statement, [checked_time(now), Int8(limit), *_given(tenants, workers)])
+        parameters = [validation.checked_time(now), Int8(limit), *_given(tenants, workers)]
+        rows, unreadable = self._pool.readable(statement, parameters)
         for key in unreadable:
             self._left_runs.add(*key, UNREADABLE)
         return _claims(rows)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._end(ends, checked_time(now), only_expired=True)
+        return self._end(ends, validation.checked_time(now), only_expired=True)
 
     def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_expired: bool) -> Sequence[UUID]:
         for end in ends:

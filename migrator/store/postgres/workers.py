@@ -12,7 +12,7 @@ from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
 from migrator.records import WorkerRecord
 from migrator.store import validation
-from migrator.store.postgres.connections import DispatcherPool, checked_time
+from migrator.store.postgres.connections import DispatcherPool
 from migrator.store.postgres.queue_statements import NOW
 from migrator.store.postgres.rows import as_json, fetch_rows, literals, table
 
@@ -77,15 +77,15 @@ class PostgresWorkers:
         document = as_json([table(WorkerRecord).document(validation.checked_served_record(row, validation.GLOBAL))])[
             1:-1
         ]
-        (written,) = self._pool.rows(_REGISTER, (checked_time(now), document))
+        (written,) = self._pool.rows(_REGISTER, (validation.checked_time(now), document))
         registered: WorkerRecord = table(WorkerRecord).read(written)
         return registered
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        return bool(self._pool.rows(_HEARTBEAT, (checked_time(now), worker_id)))
+        return bool(self._pool.rows(_HEARTBEAT, (validation.checked_time(now), worker_id)))
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        checked_time(now)
+        validation.checked_time(now)
         return bool(self._pool.rows(_STOP, (worker_id,)))
 
     def list(self) -> Sequence[WorkerRecord]:
@@ -95,7 +95,7 @@ class PostgresWorkers:
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
         validation.check_above_zero("a time of silence", silent_for)
-        named = checked_time(now)
+        named = validation.checked_time(now)
         chosen: Any = None if among is None else list(among)
 
         def declare(connection: Connection) -> list[UUID]:

@@ -19,7 +19,6 @@ from typing import Literal, Self
 from uuid import UUID
 
 from migrator import records
-from migrator.errors import UsageError
 from migrator.records import (
     AuditEntry,
     ExecutionLog,
@@ -89,14 +88,13 @@ class MemoryStore:
     @contextmanager
     def transaction(self, now: datetime | None = None) -> Iterator[tuple[Tables, datetime]]:
         """Lend the tables and the time; what is written to them is kept, unless it ends with an exception."""
-        if now is not None and now.tzinfo is None:
-            raise UsageError("the time of a session names no time zone")
+        named = validation.checked_time(now)
         with self._lock:
             assert not self._open, "the model has one session at a time"
             tables: Tables = {record: dict(rows) for record, rows in self._tables.items()}
             self._open = True
             try:
-                yield tables, self.now() if now is None else validation.milliseconds(now)
+                yield tables, named or self.now()
                 self._tables = tables
             finally:
                 self._open = False
