@@ -9,8 +9,7 @@ from migrator.cli.options import allow_quarantined_option, common_options, confi
 from migrator.cli.text import sample_lines
 from migrator.config import SourceSettings
 from migrator.exit_status import Allowance, beyond, mask
-from migrator.pipeline.source_check import check_source
-from migrator.pipeline.source_draft import draft_mapping
+from migrator.pipeline.source_sample import check_source, draft_mapping
 from migrator.sources import described_profile, installed_sources, shipped_mapping
 from migrator.sources.profile import MONGODB, Profile
 from migrator.sources.write_back import WriteBack, write_back

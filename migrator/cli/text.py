@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
     from migrator.pipeline.backfill import BackfillResult
     from migrator.pipeline.census import Census
     from migrator.pipeline.plan import BackfillPlan
-    from migrator.pipeline.source_check import BrokenReference, Example, SourceSample
+    from migrator.pipeline.source_sample import BrokenReference, Example, SourceSample
     from migrator.pipeline.status import CopyStatus, TailStatus
     from migrator.pipeline.tail.loop import TailResult
 

@@ -12,7 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, Settings
-from migrator.pipeline import source_draft
+from migrator.pipeline import source_sample
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.cron_lines import DEEP
@@ -34,9 +34,9 @@ def database(side: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     def draw(source: Any, name: str, size: int) -> list[bytes]:  # noqa: ANN401 - the double
         return [bson.encode(found) for found in source[name].aggregate([{"$sample": {"size": size}}])]
 
-    monkeypatch.setattr(source_draft, "open_source", lambda _: double)
-    monkeypatch.setattr(source_draft, "committed", lambda source: source)
-    monkeypatch.setattr(source_draft, "draw", draw)
+    monkeypatch.setattr(source_sample, "open_source", lambda _: double)
+    monkeypatch.setattr(source_sample, "committed", lambda source: source)
+    monkeypatch.setattr(source_sample, "draw", draw)
     return cast("Database[Document]", double)
 
 

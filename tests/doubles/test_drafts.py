@@ -10,8 +10,7 @@ from pymongo.database import Database
 
 from migrator.config import Settings, SourceSettings
 from migrator.errors import ConfigurationError, UsageError
-from migrator.pipeline.source_check import check_source
-from migrator.pipeline.source_draft import draft_mapping
+from migrator.pipeline.source_sample import check_source, draft_mapping
 from tests.integration.test_mapping import NOON, SECONDS, fill
 
 Document = dict[str, Any]

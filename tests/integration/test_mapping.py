@@ -21,8 +21,7 @@ from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.source_check import BrokenReference, WordCount, check_source
-from migrator.pipeline.source_draft import draft_mapping
+from migrator.pipeline.source_sample import BrokenReference, WordCount, check_source, draft_mapping
 from migrator.sources import profile_of
 from migrator.testing.servers.mongo import MongoServer
 

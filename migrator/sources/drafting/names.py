@@ -16,7 +16,7 @@ Want: TypeAlias = Literal["text", "word", "number", "duration", "time", "cron", 
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
 
-class Place(msgspec.Struct, frozen=True):
+class DraftColumn(msgspec.Struct, frozen=True):
     """A column, what must hold of a field for it, and its names, the best first."""
 
     column: str
@@ -24,8 +24,8 @@ class Place(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-def _places(table: str, *rows: tuple[str, Want, str]) -> tuple[Place, ...]:
-    return tuple(Place(f"{table}.{column}", want, tuple(names.split())) for column, want, names in rows)
+def _places(table: str, *rows: tuple[str, Want, str]) -> tuple[DraftColumn, ...]:
+    return tuple(DraftColumn(f"{table}.{column}", want, tuple(names.split())) for column, want, names in rows)
 
 
 _TRIGGER: Final = _places(
@@ -40,7 +40,7 @@ _TRIGGER: Final = _places(
     ("end_at", "time", "end ends notafter validuntil until"),
 )
 
-PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
+PLACES: Final[Mapping[str, tuple[DraftColumn, ...]]] = {
     "schedules": (
         *_places(
             "schedules",
@@ -122,7 +122,7 @@ PLACES: Final[Mapping[str, tuple[Place, ...]]] = {
 """Table to the columns that a draft proposes for fields of its documents; documents as a whole come first, so that
 their members are not taken apart."""
 
-HEARTBEAT: Final = Place(
+HEARTBEAT: Final = DraftColumn(
     "workers.last_heartbeat_at", "time", ("lastheartbeat", "heartbeat", "lastseen", "seen", "lastcheckin")
 )
 """What documents of workers alone have: when a document was changed, any may say."""
@@ -150,7 +150,7 @@ ENDED: Final = ("completed", "error", "cancelled", "timeout")
 PERIOD: Final = frozenset(("periodicity", "frequency", "recurrence", "period", "interval", "repeat", "every"))
 """Names of fields that may say with a word how often a schedule fires."""
 SIZE: Final = re.compile(r"(?:bytes?|size|memory|disk|storage)$")
-"""How the plain names of fields end that hold an amount, which is no time however large it is."""
+"""How the normalised names of fields end that hold an amount, which is no time however large it is."""
 COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "schedules": ("schedule", "recurring", "cron", "plan"),
     "locks": ("lock", "lease"),
@@ -202,7 +202,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Word of a column to the words that probably mean it."""
 
 
-def plain(name: str) -> str:
+def normalised(name: str) -> str:
     """Return a name, or the last name of a path, in lower case and without separators."""
     return re.sub(r"[^a-z0-9]", "", name.rpartition(".")[2].lower())
 
@@ -210,14 +210,14 @@ def plain(name: str) -> str:
 def spellings(path: str, want: Want) -> Iterator[str]:
     """Yield the names by which a field may be known, the closest to its own first."""
     outer, _, last = path.rpartition(".")
-    names = [plain(last)]
+    names = [normalised(last)]
     if outer:
-        names.insert(0, plain(outer) + plain(last))
+        names.insert(0, normalised(outer) + normalised(last))
     for name in list(names):
         if want == "time":
             names.append(_TIME_END.sub("", _TIME_END.sub("", name)))
         elif want == "duration":
-            names.append(plain(_without_unit(last)))
+            names.append(normalised(_without_unit(last)))
     names += [_OWNER_BEGIN.sub("", name) for name in list(names)]
     yield from dict.fromkeys(names)
 

@@ -1,22 +1,18 @@
 """A first mapping of collections that nobody has described: what their fields look like, as a file to be edited.
 
-A sample is read. A field is placed by its name and by the types of its values (``source_names``); a reference is placed
-by asking whether its values are ids of another collection. What is not placed is listed, and goes to the remainder.
+A field is placed by its name and by the types of its values (``names``); a reference is placed by asking whether its
+values are ids of another collection. What is not placed is listed, and goes to the remainder.
 Words of states are written into the draft, since a mapping needs them; no other value is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from migrator import constraints
-from migrator.config import Settings, nearest
-from migrator.connections.mongo import MongoDatabase, committed, open_source, translate_errors
-from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.extract import draw
-from migrator.pipeline.source_fields import SampledField, fields_of
-from migrator.pipeline.source_names import (
+from migrator.sources.drafting.fields import SampledField, fields_of
+from migrator.sources.drafting.names import (
     COLLECTIONS,
     COUNTED_FROM_ZERO,
     ENDED,
@@ -29,13 +25,12 @@ from migrator.pipeline.source_names import (
     SIZE,
     TENANT,
     WITH_THE_FIRST,
-    Place,
-    plain,
+    DraftColumn,
+    normalised,
     spellings,
     unit_of,
     word_for,
 )
-from migrator.sources import COLLECTION_NAME, is_collection_name
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.file import OPEN
 
@@ -72,41 +67,27 @@ class _Sampled(msgspec.Struct, frozen=True):
     """The table was named by the caller."""
 
 
-def draft_mapping(
-    settings: Settings, collections: Sequence[str], size: int, name: str, chosen: Mapping[str, str] | None = None
+def mapping_text(
+    name: str,
+    samples: Mapping[str, Sequence[bytes]],
+    known_ids: Callable[[str, Sequence[Any]], int],
+    chosen: Mapping[str, str],
 ) -> str:
-    """Return the text of a mapping file for these collections, drawn from up to ``size`` documents of each.
+    """Return the text of a mapping file called ``name`` for these collections, by a sample of each as BSON.
 
-    ``chosen``: collection to the table that its documents feed first; that of any other is guessed. Raises
-    ``UsageError`` for a name that no collection can have and for an unknown table, ``RefusedError`` for a collection
-    without documents, ``UnreachableError`` if the server fails.
+    ``known_ids`` returns how many of some values are ids of a collection. ``chosen``: collection to the table that its
+    documents feed first; that of any other is guessed.
     """
-    chosen = chosen or {}
-    for one in (*collections, *chosen):
-        if not is_collection_name(one):
-            raise UsageError(f"collection {one!r}: expected {COLLECTION_NAME}")
-    for one, table in chosen.items():
-        if table not in PLACES:
-            raise UsageError(f"--table {one}={table}: unknown table{nearest(table, list(PLACES))}")
-    source = committed(open_source(settings))
-    try:
-        with translate_errors("the source"):
-            sampled = [_sample(source, one, size, chosen.get(one)) for one in dict.fromkeys((*collections, *chosen))]
-            sampled.sort(key=lambda one: list(PLACES).index(one.table))
-            lines = list(_head(name))
-            for collection in sampled:
-                lines += ["", *_Draft(collection, sampled, source).lines()]
-    finally:
-        source.client.close()
+    sampled = []
+    for collection, raws in samples.items():
+        fields = fields_of(raws)
+        table = chosen.get(collection) or _table_of(collection, fields)
+        sampled.append(_Sampled(collection, len(raws), fields, table, collection in chosen))
+    sampled.sort(key=lambda one: list(PLACES).index(one.table))
+    lines = list(_head(name))
+    for one in sampled:
+        lines += ["", *_Draft(one, sampled, known_ids).lines()]
     return "\n".join(lines) + "\n"
-
-
-def _sample(source: MongoDatabase, name: str, size: int, table: str | None) -> _Sampled:
-    raws = draw(source, name, size)
-    if not raws:
-        raise RefusedError(f"collection {name} of database {source.name} has no documents")
-    fields = fields_of(raws)
-    return _Sampled(name, len(raws), fields, table or _table_of(name, fields), table is not None)
 
 
 def _head(name: str) -> Iterator[str]:
@@ -123,7 +104,7 @@ def _table_of(name: str, fields: Mapping[str, SampledField]) -> str:
     """Guess what a collection holds, from its name and from what only such documents have."""
 
     def named(table: str) -> bool:
-        return any(word in plain(name) for word in COLLECTIONS[table])
+        return any(word in normalised(name) for word in COLLECTIONS[table])
 
     def has(table: str, *columns: str) -> bool:
         return any(_found(place, fields, ()) for place in PLACES[table] if place.column.partition(".")[2] in columns)
@@ -146,11 +127,14 @@ def _table_of(name: str, fields: Mapping[str, SampledField]) -> str:
 class _Draft:
     """Writes the section of one collection."""
 
-    def __init__(self, sampled: _Sampled, others: Sequence[_Sampled], source: MongoDatabase) -> None:
+    def __init__(
+        self, sampled: _Sampled, others: Sequence[_Sampled], known_ids: Callable[[str, Sequence[Any]], int]
+    ) -> None:
         self._sampled, self._fields, self._table = sampled, sampled.fields, sampled.table
-        self._others, self._source = others, source
+        self._others, self._known_ids = others, known_ids
         self._tenant = next(
-            (path for path, field in self._fields.items() if plain(path) in TENANT and field.kind == "string"), None
+            (path for path, field in self._fields.items() if normalised(path) in TENANT and field.kind == "string"),
+            None,
         )
         self._placed = self._place()
         self._references = dict(self._refer())
@@ -182,12 +166,12 @@ class _Draft:
             yield f"[collections.{section}.constants]"
             yield from constants
 
-    def _place(self) -> dict[str, Place]:
+    def _place(self) -> dict[str, DraftColumn]:
         """Return the place of each field that has one; a column is filled by one field, the closest by its name."""
-        placed: dict[str, Place] = {}
+        placed: dict[str, DraftColumn] = {}
         filled: set[str] = set()
         if self._tenant is not None:
-            placed[self._tenant] = Place("", "text", ())
+            placed[self._tenant] = DraftColumn("", "text", ())
         for place in PLACES[self._table]:
             if place.column in filled:
                 continue
@@ -202,7 +186,7 @@ class _Draft:
         placed.pop(self._tenant or "", None)
         return placed
 
-    def _word_by_content(self, place: Place, placed: Mapping[str, Place]) -> str | None:
+    def _word_by_content(self, place: DraftColumn, placed: Mapping[str, DraftColumn]) -> str | None:
         """Return a field whose words are mostly those of a column, whatever its name."""
         known = constraints.WORDS[place.column]
         for path, field in self._fields.items():
@@ -231,7 +215,7 @@ class _Draft:
     def _reference_column(self, path: str, other: _Sampled) -> str | None:
         """Return the column for a reference from this collection to another one."""
         if other.name == self._sampled.name:
-            return "runs.retry_of" if self._table == "runs" and plain(path) not in REFERENCE else None
+            return "runs.retry_of" if self._table == "runs" and normalised(path) not in REFERENCE else None
         columns = [name for name, target in tables.TARGETS.items() if target == other.table and name != "retry_of"]
         known = tables.types_of(self._table)
         return next((f"{self._table}.{name}" for name in columns if name in known), None)
@@ -240,12 +224,12 @@ class _Draft:
         """Tell whether the name allows a reference: that of a number must, since small numbers meet by chance."""
         if field.kind in ("objectId", "binData", "string"):
             return True
-        name = plain(path)
-        return name in REFERENCE or name.endswith("id") or plain(other.name).rstrip("s") in name
+        name = normalised(path)
+        return name in REFERENCE or name.endswith("id") or normalised(other.name).rstrip("s") in name
 
     def _is_found(self, field: SampledField, other: _Sampled) -> bool:
         values = list(field.ids)
-        found = self._source[other.name].count_documents({"_id": {"$in": values}})
+        found = self._known_ids(other.name, values)
         if field.kind in ("objectId", "binData"):
             return found > 0  # these are unique in the world; the others may name documents that were deleted
         return found >= max(min(_FEWEST_IDS, len(values)), _FOUND_SHARE * len(values))
@@ -272,7 +256,7 @@ class _Draft:
         if self._placed[path].column != "runs.scheduled_at":
             return {path: CREATED}
         # A run of no slot has no scheduled_at. So the field is written back from what every run has.
-        self._placed[path] = Place(CREATED, "time", ())
+        self._placed[path] = DraftColumn(CREATED, "time", ())
         return {path: "runs.scheduled_at"}
 
     def _other_ends(self) -> list[str]:
@@ -321,7 +305,9 @@ class _Draft:
         """Return the field that says whether a schedule rests, if no field fills its status."""
         if self._table != "schedules" or self._fills("schedules.status"):
             return None
-        return next((path for path, one in self._fields.items() if plain(path) in HALTED and one.kind == "bool"), None)
+        return next(
+            (path for path, one in self._fields.items() if normalised(path) in HALTED and one.kind == "bool"), None
+        )
 
     def _is_mapped(self, path: str) -> bool:
         return path in self._placed or path in self._references or path == self._tenant
@@ -340,7 +326,7 @@ class _Draft:
         options, note = self._options(path, field, place)
         return f"{_key(path)} = {{ {', '.join(options)} }}  # {field.described}{note}"
 
-    def _options(self, path: str, field: SampledField, place: Place) -> tuple[list[str], str]:
+    def _options(self, path: str, field: SampledField, place: DraftColumn) -> tuple[list[str], str]:
         columns = [place.column, *([self._second[path]] if path in self._second else [])]
         to = f'"{place.column}"' if len(columns) == 1 else msgspec.json.encode(columns).decode()
         options, note = [f"to = {to}"], ""
@@ -358,7 +344,7 @@ class _Draft:
             unit = unit_of(path)
             options.append(f'unit = "{unit or "seconds"}"')
             note = "" if unit else "; the unit is a guess"
-        if place.column == "runs.attempt" and plain(path) in COUNTED_FROM_ZERO:
+        if place.column == "runs.attempt" and normalised(path) in COUNTED_FROM_ZERO:
             options.append("add = 1")
         if place.column == "schedules.max_retries" and not WITH_THE_FIRST.isdisjoint(spellings(path, "number")):
             options += ["add = -1", "clamp = true"]
@@ -394,7 +380,7 @@ class _Draft:
 
     def _hint(self, path: str, field: SampledField) -> str:
         """Return what a field that has no column looks like."""
-        if plain(path) in REFERENCE and field.ids and len(self._others) > 1:
+        if normalised(path) in REFERENCE and field.ids and len(self._others) > 1:
             return "; no reference: its values are no _id of another collection"
         if field.kind == "array":
             return "; an array makes no rows"
@@ -410,11 +396,11 @@ class _Draft:
         return self._hint_by_name(path, field)
 
     def _hint_by_name(self, path: str, field: SampledField) -> str:
-        if self._table == "schedules" and plain(path) in PERIOD and field.kind == "string" and field.is_word:
+        if self._table == "schedules" and normalised(path) in PERIOD and field.kind == "string" and field.is_word:
             return "; words of periods: triggers.interval_ms, with words to milliseconds?"
-        if self._table == "runs" and plain(path) in MESSAGE and not self._fills("runs.error"):
+        if self._table == "runs" and normalised(path) in MESSAGE and not self._fills("runs.error"):
             return "; a message: runs.error, if only runs that failed have one"
-        if self._table == "runs" and "duration" in plain(path):
+        if self._table == "runs" and "duration" in normalised(path):
             return "; runs.duration_ms follows from runs.started_at and runs.finished_at"
         return ""
 
@@ -454,7 +440,7 @@ def _effect(column: str) -> str:
     }.get(column, "")
 
 
-def _found(place: Place, fields: Mapping[str, SampledField], placed: Any) -> str | None:  # noqa: ANN401 - a container
+def _found(place: DraftColumn, fields: Mapping[str, SampledField], placed: Any) -> str | None:  # noqa: ANN401 - a container
     """Return the field whose name is closest to those of a place, and whose values suit it; None if there is none."""
     best: tuple[int, int, int, str] | None = None
     for path, field in fields.items():
@@ -469,7 +455,7 @@ def _found(place: Place, fields: Mapping[str, SampledField], placed: Any) -> str
     return None if best is None else best[3]
 
 
-def _suits(path: str, field: SampledField, place: Place) -> bool:
+def _suits(path: str, field: SampledField, place: DraftColumn) -> bool:
     if place.want in ("time", "cron"):
         return field.is_time if place.want == "time" else field.is_cron
     if field.is_time or field.is_cron:
@@ -477,7 +463,7 @@ def _suits(path: str, field: SampledField, place: Place) -> bool:
     match place.want:
         case "word":
             outer = path.rpartition(".")[0]
-            suits = field.is_word and (not outer or plain(outer) in place.names)
+            suits = field.is_word and (not outer or normalised(outer) in place.names)
         case "number" | "duration":
             suits = field.kind in ("int", "long", "double")
         case "texts":
@@ -491,7 +477,7 @@ def _suits(path: str, field: SampledField, place: Place) -> bool:
 
 def _may_be_time(path: str, field: SampledField) -> bool:
     """Tell whether a field that has no column holds times; numbers of a size may only look like it."""
-    return field.is_time and not (field.kind in ("int", "long", "double") and SIZE.search(plain(path)))
+    return field.is_time and not (field.kind in ("int", "long", "double") and SIZE.search(normalised(path)))
 
 
 def _encoded(field: SampledField) -> list[str]:

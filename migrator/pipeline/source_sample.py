@@ -1,6 +1,7 @@
-"""Try a source on a sample of its documents: which would be clean, which quarantined and why, three of them as rows.
+"""What a sample of a source says: a first mapping of it, and what a mapping makes of it.
 
-Reads the source alone and writes nothing. Values of documents are returned only if they are asked for.
+The check says which documents would be clean, which quarantined and why, and shows three of them as rows. Reads the
+source alone and writes nothing. Values of documents are returned only if they are asked for.
 """
 
 from collections import Counter
@@ -10,16 +11,18 @@ from typing import Any
 
 import msgspec
 
-from migrator.config import Settings
-from migrator.connections.mongo import translate_errors
-from migrator.errors import RefusedError
+from migrator.config import Settings, nearest
+from migrator.connections.mongo import committed, open_source, translate_errors
+from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.census import ReasonCount, reason_counts
-from migrator.pipeline.extract import SourceCollection, SourceReader, no_collection_message
+from migrator.pipeline.extract import SourceCollection, SourceReader, draw, no_collection_message
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions
-from migrator.pipeline.source_fields import fields_of
 from migrator.pipeline.transform import SourceDocument, rebuild, transform_documents
-from migrator.sources import context_of
+from migrator.sources import COLLECTION_NAME, context_of, is_collection_name
+from migrator.sources.drafting.draft import mapping_text
+from migrator.sources.drafting.fields import fields_of
+from migrator.sources.drafting.names import PLACES
 from migrator.sources.mapping import tables
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
@@ -102,6 +105,38 @@ class SourceSample(msgspec.Struct, frozen=True, kw_only=True):
     """Collections of the source that the database does not have."""
     unknown: tuple[str, ...]
     """Collections of the database that the source does not read."""
+
+
+def draft_mapping(
+    settings: Settings, collections: Sequence[str], size: int, name: str, chosen: Mapping[str, str] | None = None
+) -> str:
+    """Return the text of a mapping file for these collections, drawn from up to ``size`` documents of each.
+
+    ``chosen``: collection to the table that its documents feed first; that of any other is guessed. Raises
+    ``UsageError`` for a name that no collection can have and for an unknown table, ``RefusedError`` for a collection
+    without documents, ``UnreachableError`` if the server fails.
+    """
+    chosen = chosen or {}
+    for one in (*collections, *chosen):
+        if not is_collection_name(one):
+            raise UsageError(f"collection {one!r}: expected {COLLECTION_NAME}")
+    for one, table in chosen.items():
+        if table not in PLACES:
+            raise UsageError(f"--table {one}={table}: unknown table{nearest(table, list(PLACES))}")
+    source = committed(open_source(settings))
+
+    def known_ids(collection: str, values: Sequence[Any]) -> int:
+        return source[collection].count_documents({"_id": {"$in": [*values]}})
+
+    try:
+        with translate_errors("the source"):
+            samples = {one: draw(source, one, size) for one in dict.fromkeys((*collections, *chosen))}
+            for one, raws in samples.items():
+                if not raws:
+                    raise RefusedError(f"collection {one} of database {source.name} has no documents")
+            return mapping_text(name, samples, known_ids, chosen)
+    finally:
+        source.client.close()
 
 
 def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample:
