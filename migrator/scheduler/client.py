@@ -190,7 +190,10 @@ class Scheduler:
     def pause(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str | None = None, now: datetime | None = None
     ) -> Job:
-        """Pause a schedule that is scheduled: it does not fire until ``resume``."""
+        """Pause a schedule that is scheduled: it does not fire until ``resume``.
+
+        A job that fires once may be paused too while its run waits.
+        """
         return self._change(by, now, lambda change: commands.pause(change, schedule_id), reason)
 
     @checked
@@ -249,14 +252,15 @@ class Scheduler:
         *,
         by: str = DEFAULT_ACTOR,
         reason: str | None = None,
-        payload: Any = None,  # noqa: ANN401 - any JSON value
+        arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ) -> Run:
         """Queue a run now, in addition to the planned ones; ``RefusedError`` for a disabled or paused schedule.
 
-        ``payload``: any JSON value; a handler reads it as ``context.asked["payload"]``.
+        ``arguments``: keywords of the handler, for this run and its retries, in addition to the members of the
+        schedule's payload and instead of those with the same name. Their values are JSON.
         """
-        return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload), reason)
+        return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, arguments), reason)
 
     @checked
     def retry(

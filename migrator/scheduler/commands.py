@@ -5,13 +5,14 @@ the order triggers, runs, schedule, which is the worker's own, so that two trans
 not deadlock. If another transaction came first, the command is repeated (``OvertakenError``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID, uuid5
 
 import msgspec
 
+from migrator import states
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, RefusedError, TransitionError, UsageError
 from migrator.records import EMPTY, Handler, Run, Schedule, Trigger
 from migrator.scheduler import completion, firing, validation
@@ -27,8 +28,9 @@ from migrator.scheduler.lifecycle import (
     audit_entry,
 )
 from migrator.scheduler.models import Changes, Delivery, Job, Seeding, Timing
-from migrator.states import RUN_FAILED, RUN_WAITING
+from migrator.states import RUN_FAILED, RUN_OPEN, RUN_WAITING
 from migrator.store.protocols import RunQuery, Session
+from migrator.store.queue import ARGUMENTS
 from migrator.store.validation import check_own_tenant
 
 T = TypeVar("T")
@@ -131,10 +133,25 @@ def concurrent_change() -> OvertakenError:
 
 def pause(change: Change, schedule_id: UUID) -> Job:
     """Let it fire no more until it is resumed; its next fire stays planned, its queued runs wait."""
-    schedule = validation.own_schedule(change.session, schedule_id)
-    paused = change.move(schedule, validation.next_status(schedule, "pause"), paused_at=change.now)
+    schedule, follower = _pausable(change.session, schedule_id)
+    if schedule.status == "running":
+        schedule = change.move(schedule, "scheduled")
+    paused = change.move(schedule, follower, paused_at=change.now)
     change.tell(JOB_PAUSED, schedule_id=schedule_id)
     return change.job(paused)
+
+
+def _pausable(session: Session, schedule_id: UUID) -> tuple[Schedule, str]:
+    """Return a schedule that may be paused now, and the status that it gets; raises ``TransitionError``.
+
+    One whose slots are over is running until its last run has ended; while that run waits, it may be paused too.
+    """
+    schedule = validation.own_schedule(session, schedule_id)
+    if schedule.status == "running":
+        live = session.runs.list(RunQuery(schedule_id=schedule_id, states=RUN_OPEN, limit=100)).runs
+        if live and all(run.state in RUN_WAITING for run in live):
+            return schedule, states.SCHEDULE_ACTIONS["pause"][1]
+    return schedule, validation.next_status(schedule, "pause")
 
 
 def resume(change: Change, schedule_id: UUID) -> Job:
@@ -184,6 +201,9 @@ def check_unschedule(session: Session, schedule_id: UUID) -> None:
 
 def check_transition(session: Session, schedule_id: UUID, action: Literal["pause", "resume", "cancel"]) -> None:
     """Raise what ``pause``, ``resume`` or ``cancel`` would raise now."""
+    if action == "pause":
+        _pausable(session, schedule_id)
+        return
     validation.next_status(validation.own_schedule(session, schedule_id), action)
 
 
@@ -293,10 +313,12 @@ RUN_QUEUED = "scheduler:run.queued"
 """Action of the audit entry of a run that was queued by a call; its dispatch is an entry and an event of its own."""
 
 
-def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
+def trigger_now(change: Change, schedule_id: UUID, arguments: Mapping[str, Any] | None) -> Run:
     """Queue a run in addition to the regular ones: neither the phase nor the status of the schedule changes."""
+    if arguments is not None and "context" in arguments:
+        raise UsageError("arguments.context: the worker gives the context to a handler")
     schedule = check_trigger_now(change.session, schedule_id)
-    metadata = None if payload is None else validation.encode_json("", {"payload": payload})
+    metadata = None if arguments is None else validation.encode_json("", {ARGUMENTS: dict(arguments)})
     run = change.session.runs.create(_queued_run(change, schedule, cause="manual", metadata=metadata))
     _check_unchanged(change, schedule)
     change.note(RUN_QUEUED, run=run, cause="manual")

@@ -6,7 +6,7 @@ are recorded and can be compared with what the other side fired.
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock, Thread
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -15,10 +15,10 @@ from migrator.errors import MigratorError
 from migrator.log import logger
 from migrator.scheduler import handlers
 from migrator.scheduler.completion import Outcome, storable_text
-from migrator.scheduler.handlers import Context, ExternalSystem, Function, Registry, Request
+from migrator.scheduler.handlers import ArgumentsError, Context, ExternalSystem, Function, Registry, Request
 from migrator.scheduler.parallel_run import source_writes
 from migrator.store.protocols import Store
-from migrator.store.queue import Claim, handler_of
+from migrator.store.queue import Claim, asked_of, handler_of
 from migrator.values import jsonb
 
 _MAX_ERROR_CHARS = 2_000
@@ -150,7 +150,9 @@ def _ask(sent: _SentRun, question: Callable[[str], Outcome | None]) -> Outcome |
 
 def _call(function: Function, claim: Claim, context: Context) -> Outcome:
     try:
-        answer = handlers.call_handler(function, handlers.arguments_of(claim.schedule), context)
+        answer = handlers.call_handler(function, claim.arguments, context)
+    except ArgumentsError as error:
+        return Outcome(state="error", error=storable_text(str(error), _MAX_ERROR_CHARS), final=True)
     except BaseException as error:  # noqa: BLE001 - whatever ends a handler is the run's error, not the process's
         return failure_outcome(error)
     return completed_outcome(answer)
@@ -189,8 +191,8 @@ def _request(claim: Claim) -> Request:
         handler_name=handler_of(schedule) or "",
         handler_type=schedule.handler_type or "",
         queue=schedule.queue,
-        arguments=handlers.arguments_of(schedule),
-        asked=handlers.asked_of(run),
+        arguments=claim.arguments,
+        asked=asked_of(run),
         attempt=run.attempt or 1,
         fence=claim.fence,
         trace_id=run.trace_id,
@@ -212,8 +214,9 @@ class ParallelRunExecutor:
     ``look`` asks the store whether a parallel run is in progress; outside of one every run is executed.
     """
 
-    def __init__(self, inner: Executor) -> None:
-        self._inner = inner
+    def __init__(self, inner: Executor, idempotent: Collection[str] = ()) -> None:
+        """``idempotent``: the handlers that were registered as such; those that are stored as such count too."""
+        self._inner, self._idempotent = inner, idempotent
         self._parallel_store: Store | None = None
         """The store that says which handlers are idempotent; None outside of a parallel run."""
 
@@ -233,7 +236,11 @@ class ParallelRunExecutor:
         Raises ``RunReleasedError`` if the parallel run has ended since ``look``. Whether the run was claimed before or
         after that is not known, and only what was claimed before may end without its handler.
         """
-        if self._parallel_store is None or _may_run_twice(self._parallel_store, claim):
+        if (
+            self._parallel_store is None
+            or handler_of(claim.schedule) in self._idempotent
+            or _may_run_twice(self._parallel_store, claim)
+        ):
             return self._inner.submit(claim, reports)
         if not source_writes(self._parallel_store):
             raise RunReleasedError("the parallel run has ended: the run is claimed again")

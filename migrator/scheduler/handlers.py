@@ -22,8 +22,7 @@ from migrator.records import Run, Schedule
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.models import ScheduleRequest
-from migrator.store.queue import HandlerFilter, handler_of
-from migrator.values import jsonb
+from migrator.store.queue import HandlerFilter, asked_of, handler_of
 
 FORBIDDEN_PARAMETERS: Final = frozenset({"self", "cls", "db", "session", "request"})
 """Parameters that say that a function cannot stand alone (a handler with them fails only when it first runs)."""
@@ -39,7 +38,8 @@ class Context:
 
     Attributes: ``run_id``, ``schedule_id``, ``tenant_id``, ``attempt`` (from 1), ``scheduled_at`` (the slot; None for a
     run by hand), ``queue``, ``trace_id``, ``span_id``, ``parent_span_id``, and ``asked``: a mapping with ``event``,
-    ``eventId`` and ``payload`` of the call that queued the run, empty for a planned one.
+    ``eventId`` and ``payload`` of the event that queued the run, or ``arguments`` of ``trigger_now``; empty for a
+    planned one.
     """
 
     def __init__(self, run: Run, schedule: Schedule | None, log: Callable[[str, str], None]) -> None:
@@ -51,7 +51,7 @@ class Context:
         self.trace_id, self.span_id, self.parent_span_id = run.trace_id, run.span_id, run.parent_span_id
         self.queue = None if schedule is None else schedule.queue
         self.asked: Mapping[str, Any] = asked_of(run)
-        """What came with the request for this run: ``event``, ``eventId`` and ``payload``; empty for a planned run."""
+        """What came with the request for this run (``asked_of``)."""
         self._log = log
         self._cancelled = Flag()
 
@@ -74,6 +74,10 @@ class Context:
         if level not in states.LOG_LEVELS:
             raise UsageError(f"unknown log level {level!r}; known: {', '.join(states.LOG_LEVELS)}")
         self._log(level, message)
+
+
+class ArgumentsError(UsageError):
+    """A handler does not take the arguments of a run: no retry would change that."""
 
 
 Function: TypeAlias = Callable[..., Any]
@@ -131,24 +135,31 @@ class Registry:
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
+        self.idempotent: set[str] = set()
+        """The handlers that may run twice: a parallel run calls them too."""
         self._systems: dict[str, ExternalSystem] = {}
 
     @checked
-    def register(self, name: str, function: Function) -> Function:
-        """Add a function; return it. ``UsageError`` if it cannot be a handler, or the name is taken."""
+    def register(self, name: str, function: Function, *, idempotent: bool = False) -> Function:
+        """Add a function; return it. ``UsageError`` if it cannot be a handler, or the name is taken.
+
+        ``idempotent``: it may run twice for one slot, so it is called also while another scheduler runs the same jobs.
+        """
         if not name:
             raise UsageError("a handler needs a name")
         if name in self._functions and self._functions[name] is not function:
             raise UsageError(f"two handlers have the name {name!r}")
         check_handler(name, function)
         self._functions[name] = function
+        if idempotent:
+            self.idempotent.add(name)
         return function
 
-    def handler(self, name: str) -> Callable[[F], F]:
-        """Return a decorator that registers a function."""
+    def handler(self, name: str, *, idempotent: bool = False) -> Callable[[F], F]:
+        """Return a decorator that registers a function; ``idempotent`` as of ``register``."""
 
         def register(function: F) -> F:
-            self.register(name, function)
+            self.register(name, function, idempotent=idempotent)
             return function
 
         return register
@@ -241,26 +252,19 @@ def load_registry(path: str) -> Registry:
     raise UsageError(f"{path} is neither a registry nor a mapping of names to functions")
 
 
-def arguments_of(schedule: Schedule | None) -> dict[str, Any]:
-    """Return a schedule's payload as keywords; one that is no object is the keyword ``payload``."""
-    if schedule is None or schedule.payload is None:
-        return {}
-    payload: Any = jsonb.decode(schedule.payload)
-    return dict(payload) if isinstance(payload, dict) else {"payload": payload}
-
-
-def asked_of(run: Run) -> dict[str, Any]:
-    """Return what came with the request for a run: ``event``, ``eventId`` and ``payload``; empty for a planned one."""
-    metadata: Any = None if run.metadata is None else jsonb.decode(run.metadata)
-    return dict(metadata) if isinstance(metadata, dict) else {}
-
-
 def call_handler(function: Function, arguments: Mapping[str, Any], context: Context) -> Any:  # noqa: ANN401 - what it returns
-    """Call a handler, and run what it returns to its end where it is a coroutine."""
+    """Call a handler, and run what it returns to its end where it is a coroutine.
+
+    Raises ``ArgumentsError`` if it does not take these arguments, before it is called.
+    """
     named = dict(arguments)
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.name == CONTEXT for parameter in parameters):
+    signature = inspect.signature(function)
+    if CONTEXT in signature.parameters:
         named[CONTEXT] = context
+    try:
+        signature.bind(**named)
+    except TypeError as error:
+        raise ArgumentsError(f"the handler does not take the arguments of the run: {error}") from None
     answer = function(**named)
     if inspect.iscoroutine(answer):
         return asyncio.run(answer)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records import ExecutionLog, Run, Schedule, Trigger
+from migrator.values import jsonb
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -101,6 +102,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.schedule.id
 
     @property
+    def payload(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the payload of the schedule as a value; ``schedule.payload`` is its JSON text."""
+        return None if self.schedule.payload is None else jsonb.decode(self.schedule.payload)
+
+    @property
     def next_fire_at(self) -> datetime | None:
         """Return the earliest next fire of its enabled triggers, also while it is paused or disabled."""
         fires = [trigger.next_fire_at for trigger in self.triggers if trigger.enabled]
@@ -123,6 +129,11 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     logs: tuple[ExecutionLog, ...] = ()
     """In time order; empty too where logs were not asked for."""
+
+    @property
+    def result(self) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the result of the run as a value; ``run.result`` is its JSON text."""
+        return None if self.run.result is None else jsonb.decode(self.run.result)
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):

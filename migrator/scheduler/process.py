@@ -414,7 +414,7 @@ class Worker:
             raise RefusedError(NOT_ENABLED)
         registry, reload = self._registry, self._reload
         scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
-        executor = ParallelRunExecutor(self._executor)
+        executor = ParallelRunExecutor(self._executor, registry.idempotent)
         with ExitStack() as stores:
             store = stores.enter_context(open_scheduler_store(self._settings))
 

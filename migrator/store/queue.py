@@ -12,13 +12,14 @@ others: their runs belong to ``*``, and have no number.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 from uuid import UUID
 
 import msgspec
 
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.validation import GLOBAL
+from migrator.values import jsonb
 
 SCRATCH: Final = "~verify-"
 """Prefix of a verification's tenants. They are served only if named, so that no live scheduler serves them."""
@@ -57,6 +58,18 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         """The run's fence at the time it was claimed."""
         return self.run.fence or 0
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keywords of the handler: the members of the schedule's payload, and those that ``trigger_now`` was given.
+
+        A payload that is no object is the keyword ``payload``.
+        """
+        stored = None if self.schedule is None else self.schedule.payload
+        payload: Any = None if stored is None else jsonb.decode(stored)
+        given = payload if isinstance(payload, dict) else {} if payload is None else {"payload": payload}
+        more: Any = asked_of(self.run).get(ARGUMENTS)
+        return {**given, **more} if isinstance(more, dict) else dict(given)
+
 
 class HandlerFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The handlers that a caller has registered: only their schedules are fired, and only their runs are claimed."""
@@ -64,6 +77,19 @@ class HandlerFilter(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     """Types of handlers (agent, workflow, celery_task) that the caller runs in another system, whatever their name."""
+
+
+ARGUMENTS: Final = "arguments"
+"""The member of a run's metadata that has the keywords of one run alone."""
+
+
+def asked_of(run: Run) -> dict[str, Any]:
+    """Return what came with the request for a run: ``event``, ``eventId`` and ``payload``, or ``arguments``.
+
+    Empty for a planned run.
+    """
+    metadata: Any = None if run.metadata is None else jsonb.decode(run.metadata)
+    return dict(metadata) if isinstance(metadata, dict) else {}
 
 
 def handler_of(schedule: Schedule | None) -> str | None:

@@ -1,6 +1,7 @@
 """docs/client.md as an application programmer reads it: its programs run, and the rights that it prints are enough."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -279,13 +280,16 @@ def test_the_first_two_programs_queue_a_run_claim_it_and_finish_it(settings: Set
     )
 
 
-def test_the_program_of_names_prints_what_the_page_says(settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", ["Schedules by name", "Arguments and results"])
+def test_a_program_prints_what_the_page_says(section: str, settings: Settings, tmp_path: Path) -> None:
     write(tmp_path, settings)
-    [program] = blocks("Schedules by name", "python")
-    [printed] = blocks("Schedules by name", "text")
+    [program], [printed] = blocks(section, "python"), blocks(section, "text")
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert (done.stdout, done.stderr) == (printed, "")
+    quick = {**os.environ, "MIGRATOR_SCHEDULER__POLL": "50ms"}
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE, env=quick
+    )
+    assert (done.stdout, done.returncode) == (printed, 0), done.stderr
 
 
 def test_a_run_whose_application_died_is_found_and_ended_by_another_process(settings: Settings) -> None:

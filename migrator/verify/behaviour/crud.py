@@ -162,7 +162,7 @@ def history(harness: Harness, observed: Observations) -> None:
     made = []
     for number in range(11):
         harness.advance(MINUTE)
-        run = harness.facade.trigger_now(job.id, payload={"n": number}, by="someone", now=harness.now)
+        run = harness.facade.trigger_now(job.id, arguments={"n": number}, by="someone", now=harness.now)
         harness.executor.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc]  # noqa: PLR2004 - every third
         harness.run_once()
         made.append((run.id, "error" if number % 3 == 2 else "completed", harness.now))  # noqa: PLR2004 - every third

@@ -9,13 +9,46 @@ import pytest
 
 from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.scheduler.client import Scheduler
+from migrator.scheduler.commands import check_transition
 from migrator.scheduler.models import Changes
 from migrator.values import jsonb
-from migrator.verify.behaviour.harness import DAY, DONE, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, force_status, status_of, stored
 from tests.contract.rows import NOW, SECOND, handler
 
 # -- pausing and resuming
+
+
+def test_a_job_that_fires_once_is_paused_while_its_run_waits_and_not_while_it_runs(harness: Harness) -> None:
+    harness.executor.outcome = lambda _: None
+    job = harness.once()
+    harness.worker.fire()
+    assert status_of(harness, job) == "running"
+    for _ in range(2):
+        assert harness.facade.pause(job.id, now=NOW).schedule.status == "paused"
+        assert harness.worker.claim() == 0
+        assert harness.facade.resume(job.id, now=NOW).schedule.status == "running"
+    assert harness.worker.claim() == 1
+    before = everything(harness)
+    with harness.session() as session, pytest.raises(TransitionError):
+        check_transition(session, job.id, "pause")
+    with pytest.raises(TransitionError, match="cannot pause a schedule that is running"):
+        harness.facade.pause(job.id, now=NOW)
+    assert everything(harness) == before
+    (claim,) = harness.executor.open
+    harness.executor.listener(claim).ended(claim, DONE)
+    harness.worker.collect()
+    assert status_of(harness, job) == "completed"
+
+
+def test_a_job_that_was_paused_while_its_run_waited_can_be_cancelled(harness: Harness) -> None:
+    job = harness.once()
+    harness.worker.fire()
+    with harness.session() as session:
+        check_transition(session, job.id, "pause")
+    harness.facade.pause(job.id, now=NOW)
+    assert harness.facade.cancel(job.id, now=NOW).schedule.status == "cancelled"
+    assert harness.run_states(job) == ["cancelled"]
 
 
 @pytest.mark.proves("2-F10")
@@ -271,7 +304,7 @@ def test_a_cancelled_schedule_does_not_change_any_more(harness: Harness, call: s
 @pytest.mark.proves("4-S3")
 def test_a_run_by_hand_names_who_asked_and_leaves_the_schedule_alone(harness: Harness) -> None:
     job = harness.recurring()
-    run = harness.facade.trigger_now(job.id, by="ann", payload={"only": 7}, now=NOW)
+    run = harness.facade.trigger_now(job.id, by="ann", arguments={"only": 7}, now=NOW)
     assert (run.cause, run.triggered_by, run.state, run.attempt, run.available_at) == (
         "manual",
         "ann",
@@ -280,11 +313,53 @@ def test_a_run_by_hand_names_who_asked_and_leaves_the_schedule_alone(harness: Ha
         NOW,
     )
     assert (run.trigger_id, run.scheduled_at, run.trace_id) == (None, None, run.id.hex)
-    assert jsonb.decode(run.metadata or b"") == {"payload": {"only": 7}}
+    assert jsonb.decode(run.metadata or b"") == {"arguments": {"only": 7}}
     assert stored(harness, job) == job
     assert harness.run_once() == 1
     assert [one.state for one in harness.runs(job)] == ["completed"]
     assert harness.facade.pause(job.id, now=NOW).schedule.status == "paused"
+
+
+def test_arguments_of_one_run_are_added_to_the_payload_for_it_and_its_retries(harness: Harness) -> None:
+    payload = {"table": "orders", "days": 1}
+    job = harness.recurring(payload=payload, max_retries=1, retry_delay_ms=0, max_concurrency=None)
+    harness.executor.outcome = lambda _: FAILED
+    harness.facade.trigger_now(job.id, arguments={"days": 7, "path": ["a"]}, now=NOW)
+    harness.facade.trigger_now(harness.recurring(payload=[1]).id, arguments={"days": 2}, now=NOW)
+    harness.facade.trigger_now(job.id, now=NOW)
+    for _ in range(2):
+        harness.run_once()
+    taken = [(one.run.attempt, one.arguments) for one in harness.executor.taken if one.run.schedule_id == job.id]
+    assert sorted(taken, key=str) == [
+        (1, {"days": 1, "table": "orders"}),
+        (1, {"days": 7, "table": "orders", "path": ["a"]}),
+        (2, {"days": 1, "table": "orders"}),
+        (2, {"days": 7, "table": "orders", "path": ["a"]}),
+    ]
+    assert {"payload": [1], "days": 2} in [one.arguments for one in harness.executor.taken]
+    before = everything(harness)
+    refused: dict[str, Any] = {
+        r"^arguments\.context: the worker gives": {"context": 1},
+        r"^arguments\.at is no JSON value: of the type datetime$": {"at": NOW},
+        "^arguments must be a mapping, not list$": [1],
+    }
+    for words, arguments in refused.items():
+        with pytest.raises(UsageError, match=words):
+            harness.facade.trigger_now(job.id, arguments=arguments, now=NOW)
+    assert everything(harness) == before
+
+
+def test_payload_and_result_are_given_as_values_and_as_bytes(harness: Harness) -> None:
+    job = harness.recurring(payload={"days": [1, 2.5, None]})
+    assert (job.payload, job.schedule.payload) == ({"days": [1, 2.5, None]}, b'{"days":[1,2.5,null]}')
+    run = harness.facade.trigger_now(job.id, now=NOW)
+    queued = harness.facade.get_execution(run.id, now=NOW)
+    harness.run_once()
+    ended = harness.facade.get_execution(run.id, now=NOW)
+    assert queued is not None
+    assert ended is not None
+    assert (queued.result, ended.result, ended.run.result) == (None, {"rows": 3}, b'{"rows":3}')
+    assert harness.recurring().payload is None
 
 
 @pytest.mark.proves("4-S3")

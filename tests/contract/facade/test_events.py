@@ -12,7 +12,7 @@ from migrator.errors import ConflictError, UsageError
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import InProcessExecutor
-from migrator.scheduler.handlers import Context, Registry, arguments_of, call_handler, job_creator
+from migrator.scheduler.handlers import Context, Registry, call_handler, job_creator
 from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.values import jsonb
@@ -133,8 +133,8 @@ def test_create_job_makes_a_job_that_runs(harness: Harness) -> None:
     create = registry.function(claim.schedule)
     assert callable(create)
     context = Context(claim.run, claim.schedule, lambda *_: None)
-    made = call_handler(create, arguments_of(claim.schedule), context)
-    assert call_handler(create, arguments_of(claim.schedule), context) == made  # delivered twice: one job
+    made = call_handler(create, claim.arguments, context)
+    assert call_handler(create, claim.arguments, context) == made  # delivered twice: one job
     job = harness.facade.get(UUID(made), now=NOW)
     assert job is not None
     assert (job.schedule.name, job.schedule.handler_name, job.schedule.priority) == ("of the event", "publish", 75)

@@ -14,6 +14,7 @@ from migrator.scheduler.executor import (
     RunReleasedError,
     completed_outcome,
 )
+from migrator.scheduler.handlers import Registry
 from migrator.scheduler.parallel_run import ParallelRunStore
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.queue import Claim
@@ -95,6 +96,22 @@ def test_only_handlers_that_may_run_twice_are_called_while_another_scheduler_run
     shadow.cancel(twice.run.id)
     shadow.close()
     assert inner.calls[1:] == ["collect", ("forget", twice.run.id), ("cancel", twice.run.id), "close"]
+
+
+@pytest.mark.proves("4-P2")
+def test_a_handler_that_was_registered_as_idempotent_is_called_while_another_scheduler_runs() -> None:
+    registry = Registry()
+    registry.register("first", lambda: 1, idempotent=True)
+    registry.handler("second")(lambda: 2)
+    store, inner, told = Shared(), Inner(), Told()
+    executor = ParallelRunExecutor(inner, registry.idempotent)
+    registry.handler("third", idempotent=True)(lambda: 3)
+    executor.look(store)
+    called = [claim("first"), claim("third")]
+    for one in (*called, claim("second"), claim(None)):
+        executor.submit(one, told)
+    assert inner.calls == [one.run.id for one in called]
+    assert told.outcomes == [Outcome(state="completed", result=DRY_RUN)] * 2
 
 
 @pytest.mark.proves("4-P2")

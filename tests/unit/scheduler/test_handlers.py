@@ -132,7 +132,22 @@ def test_what_a_handler_raises_is_recorded_with_its_traceback() -> None:
         sys.exit(3)
 
     assert outcome_of(leave).error == "SystemExit: 3"
-    assert outcome_of(job, {"unasked": 1}).state == "error"
+
+
+def test_a_handler_that_does_not_take_its_arguments_is_not_called_and_not_retried() -> None:
+    called: list[int] = []
+
+    def job(*, days: int) -> None:
+        called.append(days)
+        raise TypeError("its own")
+
+    for payload, missing in (({}, "missing a required argument: 'days'"), ({"days": 1, "hours": 2}, "'hours'")):
+        ended = outcome_of(job, payload)
+        assert (ended.state, ended.final, called) == ("error", True, [])
+        assert (ended.error or "").startswith("the handler does not take the arguments of the run: ")
+        assert (ended.error or "").endswith(missing)
+    own = outcome_of(job, {"days": 1})
+    assert (own.error, own.final, called) == ("TypeError: its own", False, [1])
 
 
 def test_a_result_that_is_no_json_or_too_large_is_an_error() -> None:
