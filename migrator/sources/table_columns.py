@@ -90,10 +90,37 @@ class Json(metaclass=_Anything):
             raise Rejected("bad-date", "", "a time in the years 1 to 9999") from None
 
 
+class JsonObject(Json):
+    """Such a column, which holds an object."""
+
+    @staticmethod
+    def read(value: object) -> dict[str, Any]:
+        """Return the value as Python has it."""
+        if not isinstance(value, dict):
+            raise Rejected("wrong-type", "", "object")
+        found: dict[str, Any] = Json.read(value)
+        return found
+
+
 def column(path: str, *columns: str, converter: str, shape: Any = None, **options: Any) -> Field:  # noqa: ANN401 - a type
     """Return the field of a column; null unless it is required."""
     given = {"nulls": not options.get("required", False), "shape": shape, **options}
     return Field(path=path, columns=columns, converter=converter, **given)
+
+
+def flag(path: str, *columns: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+    """Return the field of a yes or no, which must be there."""
+    return column(path, *columns, converter="flag", shape=bool, required=True, **options)
+
+
+def seconds(path: str, column_: str, shape: Any, **options: Any) -> Field:  # noqa: ANN401 - a type; of ``Field``
+    """Return the field of a number of seconds."""
+    return column(path, column_, converter="duration", unit="seconds", shape=shape, **options)
+
+
+def uuid(path: str, *columns: str) -> Field:
+    """Return the field of a ``uuid`` that is stored as a text."""
+    return column(path, *columns, converter="uuid")
 
 
 def text(path: str, *columns: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``

@@ -3,13 +3,17 @@
 ``docs/sources-other.md`` says where each column goes. The table of job types makes no rows: each job inherits its type.
 """
 
-from migrator.sources.profile import POSTGRESQL, Profile
-from migrator.sources.support_center import executions, handlers, jobs, names
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import SourceMapping
+from migrator.sources.profile import POSTGRESQL
+from migrator.sources.support_center import names
+from migrator.sources.support_center.executions import EXECUTIONS, INSTANCES
+from migrator.sources.support_center.handlers import TASK_FUNCTIONS
+from migrator.sources.support_center.jobs import JOBS
 
-PROFILE = Profile(
+MAPPING = SourceMapping(
     name=names.NAME,
-    version=1,
-    servers=(POSTGRESQL,),
+    collections=(TASK_FUNCTIONS, JOBS, EXECUTIONS, INSTANCES),
     documents="modelled: tables made from the migrations of support-center",
-    collections=(handlers.COLLECTION, jobs.COLLECTION, executions.COLLECTION, executions.INSTANCES),
 )
+PROFILE = profile_of_mapping(MAPPING, version=1, servers=(POSTGRESQL,))

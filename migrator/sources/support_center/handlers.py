@@ -7,22 +7,11 @@ from typing import Final
 import msgspec
 
 from migrator.records import Handler
-from migrator.sources.profile import Context, Decoded, Note, Rows
-from migrator.sources.rows import (
-    Origin,
-    Row,
-    collection_of,
-    counted,
-    key_text,
-    read_row,
-    summed,
-    tenant_of,
-    text_of_key,
-    the,
-)
-from migrator.sources.shapes import choice, indexed
+from migrator.sources.mapping.language import Mapped, Reading
+from migrator.sources.profile import Context, Document, Note
+from migrator.sources.shapes import Int32
 from migrator.sources.support_center import names
-from migrator.sources.support_center.shapes import TaskFunction
+from migrator.sources.table_columns import Positive, counted, flag, key, seconds, summed, text, utc, words
 
 _METHOD: Final = re.compile(r"(?:^|\.)_*[A-Z][A-Za-z0-9]*\.[^.]+\Z")
 _COMPARED: Final = (
@@ -36,50 +25,31 @@ _COMPARED: Final = (
 )
 
 
-def decode(row: Row, context: Context) -> Decoded:
-    """Return the handler."""
-    function = read_row(row, TaskFunction)
-    notes: tuple[Note, ...] = ()
-    if _METHOD.search(function.handler_path):
+def _derive(document: Document, reading: Reading, _context: Context) -> None:
+    if _METHOD.search(document["handler_path"]):
         # The contract is a function with keyword arguments; a method of a class cannot be called by its path.
-        notes = (Note("method-path", "handler_path"),)
-    origin = Origin(names.NAME, names.TASK_FUNCTIONS, tenant_of(context), key_text(row))
-    handler = Handler(
-        **origin.columns(Handler),
-        name=indexed(function.name, "name"),
-        handler_path=function.handler_path,
-        handler_type=choice(function.handler_type, names.HANDLER_TYPES, "handler_type"),
-        queue=function.queue,
-        default_timeout_ms=function.default_timeout_seconds * names.MILLISECONDS,
-        is_active=function.is_active,
-        is_system=function.is_system,
-    )
-    return Decoded((handler,), notes)
+        reading.notes.append(Note("method-path", "handler_path"))
 
 
-def encode(rows: Rows) -> Row:
-    """Return the row as far as the handler carries it; texts for people and times are remainder."""
-    handler = the(rows, Handler)
-    timeout = handler.default_timeout_ms
-    return {
-        "id": text_of_key(handler),
-        "name": handler.name,
-        "handler_path": handler.handler_path,
-        "handler_type": handler.handler_type,
-        "queue": handler.queue,
-        "default_timeout_seconds": None if timeout is None else timeout // names.MILLISECONDS,
-        "is_active": handler.is_active,
-        "is_system": handler.is_system,
-    }
-
-
-COLLECTION: Final = collection_of(
-    names.TASK_FUNCTIONS,
-    TaskFunction,
-    (Handler,),
-    decode,
-    encode,
-    unique=(("tenant_id", "name"),),
+TASK_FUNCTIONS: Final = Mapped(
+    name=names.TASK_FUNCTIONS,
+    tables=("handlers",),
+    fields=(
+        text("name", "handlers.name", required=True),
+        text("handler_path", "handlers.handler_path", required=True),
+        words("handler_type", "handlers.handler_type", names.HANDLER_TYPES),
+        text("queue", "handlers.queue"),
+        seconds("default_timeout_seconds", "handlers.default_timeout_ms", Positive, required=True),
+        flag("is_active", "handlers.is_active"),
+        flag("is_system", "handlers.is_system"),
+        # Texts for people and times are remainder.
+        text("display_name", required=True),
+        text("description"),
+        utc("created_at", required=True),
+        utc("updated_at", required=True),
+    ),
+    admit=key(Int32),
+    derive=_derive,
     measures=(
         counted("handler_type", "this.handler_type"),
         counted("is_active", "this.is_active"),

@@ -6,46 +6,36 @@ second there. Here a key that is left out is nothing, and nothing at all is refu
 """
 
 import json
-from typing import Any, Final
-from uuid import UUID
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from migrator import cron
-from migrator.records import Schedule, Trigger
-from migrator.sources.profile import Context, Decoded, Note, Rejected, Rows
-from migrator.sources.rows import (
-    Origin,
-    Row,
-    collection_of,
-    counted,
-    find,
-    inherits,
-    key_text,
-    naive,
-    next_fire_of,
-    read_row,
-    spanned,
-    summed,
-    tenant_of,
-    text_id,
-    the,
-    utc,
-    uuid_of_key,
-)
-from migrator.sources.shapes import choice, indexed, unknown_value
+from migrator.records import Schedule
+from migrator.sources import table_columns
+from migrator.sources.mapping.language import Mapped, Reading
+from migrator.sources.profile import Context, Document, Note, Rejected, Rows
+from migrator.sources.shapes import Int32, choice, unknown_value
 from migrator.sources.support_center import names
-from migrator.sources.support_center.shapes import ScheduledJob
-from migrator.values import jsonb
+from migrator.sources.table_columns import counted, flag, inherits, number, seconds, spanned, summed, text, utc, uuid
+from migrator.values import table_row
 
 _SECONDS: Final = {"hours": 3600, "minutes": 60, "seconds": 1}
 _CRON: Final = {"second": "0", "minute": "*", "hour": "*", "day": "*", "day_of_week": "*", "month": "*"}
 """Keywords that the source passes on, and what stands for one that is left out."""
 _LONGEST_SECONDS: Final = 10**12
 
+_INSTANCES: Final = Annotated[int, msgspec.Meta(ge=1, le=10)]
+_TIMEOUT: Final = Annotated[int, msgspec.Meta(ge=30, le=3600)]
+_RETRIES: Final = Annotated[int, msgspec.Meta(ge=0, le=10)]
+_DELAY: Final = Annotated[int, msgspec.Meta(ge=0, le=3600)]
+"""The limits of the source's model; its tables have no CHECK."""
+
 
 def interval_of(config: dict[str, Any], path: str, notes: list[Note]) -> dict[str, Any]:
     """Return the columns of an interval trigger; raises ``Rejected`` for one that is not positive."""
     total = 0
-    for key, seconds in _SECONDS.items():
+    for key, factor in _SECONDS.items():
         value = config.get(key)
         if value is None:
             notes.append(Note("short-schedule-config", f"{path}.{key}"))
@@ -54,7 +44,7 @@ def interval_of(config: dict[str, Any], path: str, notes: list[Note]) -> dict[st
         elif not 0 <= value <= _LONGEST_SECONDS:
             raise Rejected("out-of-range", f"{path}.{key}", f"int from 0 to {_LONGEST_SECONDS}")
         else:
-            total += value * seconds
+            total += value * factor
     if total == 0:
         raise Rejected("out-of-range", path, "an interval above zero")
     notes.extend(Note("unread-schedule-key", path) for key in config if key not in _SECONDS)
@@ -94,113 +84,44 @@ def cron_of(config: dict[str, Any], path: str, zone: str | None, notes: list[Not
     }
 
 
-def decode(row: Row, context: Context) -> Decoded:
-    """Return the schedule and, where one can be formed, its trigger. Its task function gives handler and queue."""
-    job = read_row(row, ScheduledJob)
-    handler = inherits(row, "handler", "task_function_id", names.TASK_FUNCTIONS)
-    origin = Origin(names.NAME, names.JOBS, tenant_of(context), key_text(row))
-    notes: list[Note] = []
-    trigger = _trigger(job, origin, job_type(row), context, notes)
-    schedule = Schedule(
-        **origin.columns(Schedule),
-        name=indexed(job.name, "name"),
-        description=job.description,
-        enabled=job.is_enabled,
-        status=status_of(job),
-        handler_name=handler["name"],
-        handler_type=choice(str(handler["handler_type"]), names.HANDLER_TYPES, "task_function_id"),
-        queue=handler["queue"],
-        payload=None if job.task_args is None else jsonb.encode(job.task_args),
-        max_retries=job.retry_count,
-        retry_delay_ms=job.retry_delay_seconds * names.MILLISECONDS,
-        retry_strategy="fixed",
-        timeout_ms=job.timeout_seconds * names.MILLISECONDS,
-        max_concurrency=job.max_instances,
-        created_at=utc(job.created_at, "created_at"),
-        created_by=text_id(job.created_by),
-        updated_at=utc(job.updated_at, "updated_at"),
-        updated_by=text_id(job.updated_by),
-    )
-    return Decoded((schedule,) if trigger is None else (schedule, trigger), tuple(notes))
-
-
-def status_of(job: ScheduledJob) -> str:
-    """Return the status of the schedule: paused, else by its last execution, else scheduled."""
-    last = "success" if job.last_status is None else job.last_status
-    status = choice(last, names.LAST_STATUSES, "last_status")
-    return "paused" if job.is_paused else status
-
-
-def job_type(row: Row) -> str:
+def job_type(document: Document) -> str:
     """Return interval or cron, which a row inherits from its type."""
-    name = inherits(row, "job_type", "job_type_id", names.JOB_TYPES)
+    name = inherits(document, "job_type", "job_type_id", names.JOB_TYPES)
     if name not in (names.INTERVAL, names.CRON):
         raise unknown_value("job_type_id", (names.INTERVAL, names.CRON))
     return str(name)
 
 
-def _trigger(job: ScheduledJob, origin: Origin, kind: str, context: Context, notes: list[Note]) -> Trigger | None:
-    if kind == names.INTERVAL:
-        cause: dict[str, Any] | None = interval_of(job.schedule_config, "schedule_config", notes)
-    else:
-        cause = cron_of(job.schedule_config, "schedule_config", context.zone, notes)
-    if cause is None:
-        return None
-    return Trigger(
-        **origin.columns(Trigger),
-        schedule_id=origin.key(Schedule),
-        misfire_grace_ms=names.MISFIRE_GRACE_MS,
-        enabled=job.is_enabled,
-        next_fire_at=next_fire_of(
-            cause,
-            utc(job.next_run_time, "next_run_time"),
-            fires=job.is_enabled,
-            as_of=context.as_of,
-            column="next_run_time",
-            notes=notes,
-        ),
-        last_fire_at=utc(job.last_run_time, "last_run_time"),
-        source_spec=jsonb.encode(job.schedule_config),
-        **cause,
+def _derive(document: Document, reading: Reading, context: Context) -> None:
+    """Take handler and queue from the task function, the status from the last execution; form the trigger."""
+    handler = inherits(document, "handler", "task_function_id", names.TASK_FUNCTIONS)
+    last = document.get("last_status")
+    status = choice("success" if last is None else last, names.LAST_STATUSES, "last_status")
+    reading.fill(
+        "schedules",
+        status="paused" if document["is_paused"] else status,
+        handler_name=handler["name"],
+        handler_type=choice(str(handler["handler_type"]), names.HANDLER_TYPES, "task_function_id"),
+        queue=handler["queue"],
     )
+    config = table_row.from_bson(document["schedule_config"])
+    if job_type(document) == names.INTERVAL:
+        cause: dict[str, Any] | None = interval_of(config, "schedule_config", reading.notes)
+    else:
+        cause = cron_of(config, "schedule_config", context.zone, reading.notes)
+    if cause is not None:
+        reading.fill("triggers", **cause)
+        table_columns.state_next_fire(reading, "next_run_time", fires=document["is_enabled"])
 
 
-def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are remainder."""
-    schedule = the(rows, Schedule)
-    return {
-        "id": uuid_of_key(schedule),
-        "name": schedule.name,
-        "description": schedule.description,
-        **_firing(find(rows, Trigger)),
-        "task_args": None if schedule.payload is None else jsonb.decode(schedule.payload),
-        "max_instances": schedule.max_concurrency,
-        "timeout_seconds": _seconds(schedule.timeout_ms),
-        "retry_count": schedule.max_retries,
-        "retry_delay_seconds": _seconds(schedule.retry_delay_ms),
-        "is_enabled": schedule.enabled,
-        "is_paused": schedule.status == "paused",
-        **({"last_status": "running"} if schedule.status == "running" else {}),
-        "created_by": None if schedule.created_by is None else UUID(schedule.created_by),
-        "updated_by": None if schedule.updated_by is None else UUID(schedule.updated_by),
-        "created_at": naive(schedule.created_at),
-        "updated_at": naive(schedule.updated_at),
-    }
+def _is_paused(rows: Rows) -> bool:
+    [schedule, *_] = rows
+    return isinstance(schedule, Schedule) and schedule.status == "paused"
 
 
-def _firing(trigger: Trigger | None) -> Row:
-    """Return the columns that the trigger carries."""
-    if trigger is None:
-        return {}
-    return {
-        "schedule_config": None if trigger.source_spec is None else jsonb.decode(trigger.source_spec),
-        "next_run_time": naive(trigger.next_fire_at),
-        "last_run_time": naive(trigger.last_fire_at),
-    }
-
-
-def _seconds(milliseconds: int | None) -> int | None:
-    return None if milliseconds is None else milliseconds // names.MILLISECONDS
+def _last_status(rows: Rows) -> str | None:
+    [schedule, *_] = rows
+    return "running" if isinstance(schedule, Schedule) and schedule.status == "running" else None
 
 
 _TYPE: Final = "(SELECT kind.name FROM {scheduler_job_types} AS kind WHERE kind.id = this.job_type_id)"
@@ -212,13 +133,34 @@ _STATUS: Final = (
     "CASE WHEN this.is_paused THEN 'paused' WHEN this.last_status = 'running' THEN 'running' ELSE 'scheduled' END"
 )
 
-COLLECTION: Final = collection_of(
-    names.JOBS,
-    ScheduledJob,
-    (Schedule, Trigger),
-    decode,
-    encode,
-    after=(names.TASK_FUNCTIONS,),
+JOBS: Final = Mapped(
+    name=names.JOBS,
+    tables=("schedules", "triggers"),
+    fields=(
+        text("name", "schedules.name", required=True),
+        text("description", "schedules.description"),
+        table_columns.json("schedule_config", "triggers.source_spec", shape=table_columns.JsonObject, required=True),
+        utc("next_run_time", "triggers.next_fire_at"),
+        utc("last_run_time", "triggers.last_fire_at"),
+        table_columns.json("task_args", "schedules.payload"),
+        number("max_instances", "schedules.max_concurrency", shape=_INSTANCES, required=True),
+        seconds("timeout_seconds", "schedules.timeout_ms", _TIMEOUT, required=True),
+        number("retry_count", "schedules.max_retries", shape=_RETRIES, required=True),
+        seconds("retry_delay_seconds", "schedules.retry_delay_ms", _DELAY, required=True),
+        flag("is_enabled", "schedules.enabled", "triggers.enabled"),
+        flag("is_paused", write=_is_paused),
+        text("last_status", write=_last_status),
+        uuid("created_by", "schedules.created_by"),
+        uuid("updated_by", "schedules.updated_by"),
+        utc("created_at", "schedules.created_at", required=True),
+        utc("updated_at", "schedules.updated_at", required=True),
+        # The keys of function and type are remainder.
+        number("task_function_id", shape=Int32, required=True),
+        number("job_type_id", shape=Int32, required=True),
+    ),
+    constants={"schedules.retry_strategy": "fixed", "triggers.misfire_grace_ms": names.MISFIRE_GRACE_MS},
+    admit=table_columns.key(table_columns.Uuid),
+    derive=_derive,
     inherited={"handler": _HANDLER, "job_type": _TYPE},
     measures=(
         counted("status", _STATUS),

@@ -81,7 +81,7 @@ class Json(Uncounted):
             return None  # encoded with the other members
         if field.respelled:
             return _respelling_reader(field)
-        if field.shape is None or field.shape is table_columns.Json:
+        if field.shape is None or _is_of_table(field):
             return lambda value, _reading: jsonb.encode(value)
         if len(path) == 1:
             [name] = path
@@ -98,7 +98,7 @@ class Json(Uncounted):
         inner = get_args(field.shape)[0] if is_list else field.shape
         if isinstance(inner, type) and issubclass(inner, Shape):
             return ordered_reader(inner, many=is_list)
-        if inner is table_columns.Json:
+        if _is_of_table(field):
             return lambda value: table_row.to_bson(jsonb.decode(value))
         return jsonb.decode
 
@@ -135,6 +135,11 @@ class JsonText(Uncounted):
         return lambda value: json.dumps(
             jsonb.decode(value), ensure_ascii=field.spaced, separators=separators, sort_keys=True
         )
+
+
+def _is_of_table(field: Field) -> bool:
+    """Return whether a field is a column of a table, whose numbers may be longer than those of BSON."""
+    return isinstance(field.shape, type) and issubclass(field.shape, table_columns.Json)
 
 
 def json_operation(field: Field, shape: Any = None) -> Operation:

@@ -14,10 +14,11 @@ from migrator import states
 from migrator.cron import next_fires
 from migrator.records import Schedule, WorkerRecord
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, the
 from migrator.sources.support_center import PROFILE, names
+from migrator.sources.table_columns import row_of
 from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, SUPPORT_CENTER_ROWS, Given, Trip, load, travel
+from tests.table_shapes import Row
 
 TABLES = PROFILE.by_name()
 JOB, EXECUTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["scheduled_job_executions"]
@@ -286,7 +287,8 @@ def test_durations(seconds: float | Decimal | None, milliseconds: int | None, ki
 def test_an_instance_is_a_worker_that_has_stopped_and_leads_nothing() -> None:
     """Two leaders: as many findings."""
     trip = travel(TABLES["scheduler_instances"], INSTANCE)
-    worker = the(trip.rows, WorkerRecord)
+    worker = row_of(trip.rows, WorkerRecord)
+    assert worker is not None
     assert (worker.tenant_id, worker.kind, worker.status, worker.pid) == ("*", "scheduler", "stopped", 4711)
     assert worker.last_heartbeat_at == (NOON + MINUTE).replace(tzinfo=UTC)
     assert trip.kinds == ["leader-not-carried"]

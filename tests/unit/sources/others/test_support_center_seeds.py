@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from migrator.records import Handler
-from migrator.sources.rows import the
 from migrator.sources.support_center import PROFILE
 from migrator.sources.support_center.handlers import Conflict, seed
+from migrator.sources.table_columns import row_of
 from tests.other_systems import CONTEXT, KEYS, SUPPORT_CENTER_ROWS, Trip, travel
 
 TABLES = PROFILE.by_name()
@@ -22,7 +22,9 @@ def job(context: Any = CONTEXT, **changes: Any) -> Trip:  # noqa: ANN401 - colum
 
 
 def handler(**changes: Any) -> Handler:  # noqa: ANN401 - as above
-    return the(travel(TABLES["task_functions"], FUNCTION | changes).rows, Handler)
+    handler = row_of(travel(TABLES["task_functions"], FUNCTION | changes).rows, Handler)
+    assert handler is not None
+    return handler
 
 
 def test_a_task_function_is_a_handler() -> None:
