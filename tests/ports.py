@@ -420,7 +420,7 @@ def _structure_of_table(one: Collection) -> dict[str, Any]:
         "references": sorted(
             f"{each.record.table}.{each.column} to {each.target.table} of {each.collection}" for each in one.references
         ),
-        "known": sorted(one.known),
+        "known": sorted(path for path in one.known if not path.endswith("[]")),
         "inherited": dict(one.inherited),
         "tenant": one.tenant_sql,
         "measures": sorted(f"{each.kind} {each.name}: {each.sql} and {each.source_sql}" for each in one.measures),

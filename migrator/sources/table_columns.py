@@ -104,8 +104,13 @@ class JsonObject(Json):
 
 def column(path: str, *columns: str, converter: str, shape: Any = None, **options: Any) -> Field:  # noqa: ANN401 - a type
     """Return the field of a column; null unless it is required."""
-    given = {"nulls": not options.get("required", False), "shape": shape, **options}
-    return Field(path=path, columns=columns, converter=converter, **given)
+    nulls = options.pop("nulls", not options.get("required", False))
+    return Field(path=path, columns=columns, converter=converter, shape=shape, nulls=nulls, **options)
+
+
+def given(shape: Any, *, default: object) -> dict[str, Any]:  # noqa: ANN401 - a type
+    """Return the options of a column that is not null, and has the default where it is not there yet."""
+    return {"shape": shape, "required": True, "default": default, "written": True}
 
 
 def flag(path: str, *columns: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
@@ -148,16 +153,23 @@ def json(path: str, *columns: str, **options: Any) -> Field:  # noqa: ANN401 - o
     return column(path, *columns, converter="json", **{"shape": Json} | options)
 
 
-def words(path: str, column_: str, words_: Mapping[str, str], back: Mapping[str, str] | None = None) -> Field:
+def words(
+    path: str,
+    column_: str,
+    words_: Mapping[str, object],
+    back: Mapping[str, str] | None = None,
+    default: object = None,
+) -> Field:
     """Return the field of a word that must be there; ``back``: what is written for the target's words."""
-    given = {"shape": str, "words": words_, "write_as": back or {}, "finding": ""}
-    return column(path, column_, converter="words", required=True, **given)
+    options = {"words": words_, "write_as": back or {}, "finding": "", **given(str, default=default)}
+    return column(path, column_, converter="words", **options)
 
 
 def reference(path: str, column_: str, collection: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
     """Return the field of a reference to a row whose key is a UUID; ``id_type`` text: the text of one."""
-    given = {"id_type": "uuid", "shape": Uuid if options.get("id_type", "uuid") == "uuid" else Key, **options}
-    return column(path, column_, converter="reference", collection=collection, **given)
+    shape = Key if options.get("id_type") == "text" else Uuid
+    options = {"id_type": "uuid", "shape": shape, **options}
+    return column(path, column_, converter="reference", collection=collection, **options)
 
 
 def key(kind: Any) -> Callable[[Document, Context], None]:  # noqa: ANN401 - a type

@@ -21,7 +21,7 @@ from migrator.pipeline.transform import rebuild
 from migrator.records import Record
 from migrator.sources import profile_of
 from migrator.sources.profile import Collection, Profile
-from migrator.sources.rows import Row, row_of
+from migrator.values import table_row
 from migrator.values.copy_format import codec
 from tests.copying import contents, write_config
 from tests.integration.test_other_systems import (
@@ -34,6 +34,7 @@ from tests.integration.test_other_systems import (
     source,
 )
 from tests.other_systems import KEYS, MINUTE, NOON_UTC, SUPPORT_CENTER_ROWS
+from tests.table_shapes import Row
 
 __all__ = ["source"]  # a fixture
 Filling: TypeAlias = Callable[[Connection], None]
@@ -127,8 +128,8 @@ def restored(dsn: str, source: Connection, settings: Settings, system: str) -> N
             source.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(collection.name)))
             for rows in stored_by_document(target, profile, collection):
                 document = rebuild(collection, rows)
-                columns = frozenset({"id", *document})
-                insert(source, collection.name, row_of(document, columns))
+                key = table_row.from_bson(document.pop("_id"))
+                insert(source, collection.name, {"id": key, **table_row.from_bson(document)})
     source.execute("SET search_path = public")
 
 

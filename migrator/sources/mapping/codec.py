@@ -678,7 +678,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         tables=tuple(constraints.RECORDS[table] for table in fed),
         decode=codec.decode,
         encode=codec.encode,
-        references=tuple(_references(fields)),
+        references=(*_references(fields), *mapped.references),
         after=tuple(sorted(_referred(mapped))),
         tenant_expression=_tenant_expression(fields),
         measures=measures,

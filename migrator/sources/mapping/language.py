@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from migrator.sources.profile import Context, Document, Measure, Note, Rows
+from migrator.sources.profile import Context, Document, Measure, Note, Reference, Rows
 
 Encoding: TypeAlias = Literal[
     "date", "iso", "iso-z", "seconds", "milliseconds", "microseconds", "milliseconds-text", "timestamptz", "timestamp"
@@ -222,6 +222,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """Writes into the document what ``derive`` read, after all fields were written."""
     key: tuple[str, ...] = ()
     """Of a table of PostgreSQL: as ``Collection.key``."""
+    references: tuple[Reference, ...] = ()
+    """References whose columns ``derive`` fills."""
     inherited: Mapping[str, str] = {}
     """Of a table of PostgreSQL: as ``Collection.inherited``; a field's path to one begins with ``INHERITED``."""
     tenant: Callable[[Document, Context], str] | None = None

@@ -3,13 +3,17 @@
 ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.sources.orchestrator import events, executions, jobs, names
-from migrator.sources.profile import POSTGRESQL, Profile
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import SourceMapping
+from migrator.sources.orchestrator import names
+from migrator.sources.orchestrator.events import EVENT_HANDLERS
+from migrator.sources.orchestrator.executions import EXECUTIONS, LOGS
+from migrator.sources.orchestrator.jobs import JOBS
+from migrator.sources.profile import POSTGRESQL
 
-PROFILE = Profile(
+MAPPING = SourceMapping(
     name=names.NAME,
-    version=1,
-    servers=(POSTGRESQL,),
+    collections=(JOBS, EVENT_HANDLERS, EXECUTIONS, LOGS),
     documents="modelled: tables made from the Prisma schema of agentic-sdlc",
-    collections=(jobs.COLLECTION, events.COLLECTION, executions.COLLECTION, executions.LOGS),
 )
+PROFILE = profile_of_mapping(MAPPING, version=1, servers=(POSTGRESQL,))

@@ -4,146 +4,61 @@ from typing import Any, Final
 
 from migrator import states
 from migrator.constraints import most_of
-from migrator.records import ExecutionLog, Run, Schedule
+from migrator.records import Run
+from migrator.sources import table_columns
+from migrator.sources.mapping.language import Field, Mapped, Reading
 from migrator.sources.orchestrator import names
-from migrator.sources.orchestrator.origin import job_of, origin_of, run_id, schedule_id
-from migrator.sources.orchestrator.shapes import JobExecution, JobExecutionLog
-from migrator.sources.profile import INHERITED, Context, Decoded, Document, Note, Reference, Rows
-from migrator.sources.rows import (
-    Row,
-    collection_of,
+from migrator.sources.orchestrator.platforms import tenant_of_parent
+from migrator.sources.profile import INHERITED, Context, Document, Note, Reference, Rows
+from migrator.sources.shapes import Int32
+from migrator.sources.table_columns import (
+    Count,
+    Key,
     counted,
-    duration_of,
-    inherits,
-    instant,
-    naive,
-    named_by,
-    read_row,
+    given,
+    json,
+    number,
+    reference,
     respelled,
     spanned,
     summed,
-    text_id,
-    text_of_key,
-    the,
+    text,
     utc,
+    words,
 )
-from migrator.sources.shapes import choice, indexed
-from migrator.values import identity, jsonb
+from migrator.values import identity
 
-_TOLERANCE_MS = 1_000
+_TOLERANCE_MS: Final = 1_000
 """The source measures the duration itself, beside the times it stores."""
 
 
-def decode(row: Row, _context: Context) -> Decoded:
-    """Return the run. It names no trigger: the source may dispatch one slot twice, and both happened."""
-    execution = read_row(row, JobExecution)
-    platform, kind = job_of(row, "job_id", names.JOBS)
-    origin = origin_of(execution.id, platform, names.EXECUTIONS)
-    notes: list[Note] = []
-    state = choice(execution.status, names.EXECUTION_STATUSES, "status")
-    if not states.is_terminal(states.RUN, state):
-        notes.append(Note("live-run", "status"))
-    if execution.next_retry_at is not None:
+def _derive(document: Document, reading: Reading, _context: Context) -> None:
+    """Find what a run repeats, and why it ran. It names no trigger: the source may dispatch one slot twice."""
+    run = reading.columns["runs"]
+    if not states.is_terminal(states.RUN, run["state"]):
+        reading.notes.append(Note("live-run", "status"))
+    if document.get("next_retry_at") is not None:
         # Nothing in the source ever reads it: the retry was announced and not made.
-        notes.append(Note("retry-never-made", "next_retry_at"))
-    original = _original(execution.metadata)
-    started = utc(execution.started_at, "started_at")
-    finished = utc(execution.completed_at, "completed_at")
-    run = Run(
-        **origin.columns(Run),
-        schedule_id=schedule_id(origin.tenant_id, execution.job_id),
-        attempt=execution.retry_count + 1 if execution.retry_count < most_of("runs.attempt") else None,
-        retry_of=None if original is None else run_id(origin.tenant_id, original),
-        cause=names.CAUSES.get(kind) if original is None else "retry",
-        state=state,
-        scheduled_at=utc(execution.scheduled_at, "scheduled_at"),
-        created_at=instant(execution.created_at, "created_at"),
-        started_at=started,
-        finished_at=finished,
-        duration_ms=duration_of(
-            execution.duration_ms, started, finished, column="duration_ms", tolerance=_TOLERANCE_MS, notes=notes
-        ),
-        worker_id=execution.worker_id,
-        result=None if execution.result is None else jsonb.encode(execution.result),
-        error=execution.error,
-        error_detail=execution.error_stack,
-        trace_id=None if execution.trace_id is None else indexed(execution.trace_id, "trace_id"),
-        span_id=execution.span_id,
-        parent_span_id=execution.parent_span_id,
-        metadata=None if execution.metadata is None else jsonb.encode(execution.metadata),
-    )
-    return Decoded((run,), tuple(notes))
-
-
-def encode(rows: Rows) -> Row:
-    """Return the row as far as the run carries it; what was left of its retries is remainder."""
-    run = the(rows, Run)
-    return {
-        "id": text_of_key(run),
-        "job_id": text_id(run.schedule_id),
-        "status": names.EXECUTION_STATUSES_BACK[run.state],
-        "scheduled_at": naive(run.scheduled_at),
-        "started_at": naive(run.started_at),
-        "completed_at": naive(run.finished_at),
-        "duration_ms": run.duration_ms,
-        "result": None if run.result is None else jsonb.decode(run.result),
-        "error": run.error,
-        "error_stack": run.error_detail,
-        "retry_count": 0 if run.attempt is None else run.attempt - 1,
-        "worker_id": run.worker_id,
-        "metadata": None if run.metadata is None else jsonb.decode(run.metadata),
-        "trace_id": run.trace_id,
-        "span_id": run.span_id,
-        "parent_span_id": run.parent_span_id,
-        "created_at": naive(run.created_at),
-    }
-
-
-def decode_log(row: Row, _context: Context) -> Decoded:
-    """Return the line."""
-    line = read_row(row, JobExecutionLog)
-    job_id = str(inherits(row, "job_id", "execution_id", names.EXECUTIONS))
-    platform, _ = job_of(row, "execution_id", names.EXECUTIONS)
-    origin = origin_of(line.id, platform, names.LOGS)
-    log = ExecutionLog(
-        **origin.columns(ExecutionLog),
-        run_id=run_id(origin.tenant_id, line.execution_id),
-        schedule_id=schedule_id(origin.tenant_id, job_id),
-        logged_at=instant(line.timestamp, "timestamp"),
-        level=choice(line.level, names.LOG_LEVELS, "level"),
-        message=line.message,
-        context=None if line.context is None else jsonb.encode(line.context),
-    )
-    return Decoded((log,))
-
-
-def encode_log(rows: Rows) -> Row:
-    """Return the row as far as the line carries it."""
-    log = the(rows, ExecutionLog)
-    return {
-        "id": text_of_key(log),
-        "execution_id": text_id(log.run_id),
-        "timestamp": naive(log.logged_at),
-        "level": log.level,
-        "message": log.message,
-        "context": None if log.context is None else jsonb.decode(log.context),
-    }
-
-
-def _original(metadata: object) -> str | None:
-    """Return the id of the execution that a manual retry repeats."""
-    original = metadata.get("original_execution_id") if isinstance(metadata, dict) else None
-    return original if isinstance(original, str) and original else None
+        reading.notes.append(Note("retry-never-made", "next_retry_at"))
+    retries = document.get("retry_count", 0)
+    run["attempt"] = retries + 1 if retries < most_of("runs.attempt") else None
+    original = _named_original(document)
+    if original is not None:
+        run["retry_of"] = identity.row_id(Run.table, reading.tenant, names.EXECUTIONS, original)
+    run["cause"] = names.CAUSES.get(document[INHERITED]["type"]) if original is None else "retry"
+    table_columns.state_duration(reading, "duration_ms", _TOLERANCE_MS)
 
 
 def _named_original(document: Document) -> str | None:
-    original = _original(document.get("metadata"))
-    return None if original is None else identity.source_id(original)
+    """Return the source id of the execution that a manual retry repeats."""
+    metadata = document.get("metadata")
+    original = metadata.get("original_execution_id") if isinstance(metadata, dict) else None
+    return identity.source_id(original) if isinstance(original, str) and original else None
 
 
-def _named_job(document: Document) -> str | None:
-    held: Any = document[INHERITED].get("job_id")
-    return None if held is None else identity.source_id(held)
+def _retries(rows: Rows) -> int:
+    run: Any = rows[0]
+    return 0 if run.attempt is None else run.attempt - 1
 
 
 _JOB: Final = "(SELECT job.{column} FROM {{ScheduledJob}} AS job WHERE job.id = this.job_id)"
@@ -152,22 +67,39 @@ _JOB_OF_LOG: Final = (
     " WHERE execution.id = this.execution_id)"
 )
 
-COLLECTION: Final = collection_of(
-    names.EXECUTIONS,
-    JobExecution,
-    (Run,),
-    decode,
-    encode,
-    references=(
-        Reference(Run, "schedule_id", Schedule, collection=names.JOBS, named=named_by("job_id")),
-        Reference(Run, "retry_of", Run, collection=names.EXECUTIONS, named=_named_original),
+EXECUTIONS: Final = Mapped(
+    name=names.EXECUTIONS,
+    tables=("runs",),
+    fields=(
+        reference("job_id", "runs.schedule_id", names.JOBS, id_type="text", required=True, nulls=True),
+        words("status", "runs.state", names.EXECUTION_STATUSES, names.EXECUTION_STATUSES_BACK),
+        utc("scheduled_at", "runs.scheduled_at", required=True),
+        utc("started_at", "runs.started_at"),
+        utc("completed_at", "runs.finished_at"),
+        number("duration_ms", "runs.duration_ms", shape=Int32),
+        json("result", "runs.result"),
+        text("error", "runs.error"),
+        text("error_stack", "runs.error_detail"),
+        number("retry_count", write=_retries, **given(Count, default=0)),
+        text("worker_id", "runs.worker_id"),
+        json("metadata", "runs.metadata"),
+        text("trace_id", "runs.trace_id"),
+        text("span_id", "runs.span_id"),
+        text("parent_span_id", "runs.parent_span_id"),
+        utc("created_at", "runs.created_at", required=True),
+        # What was left of its retries is remainder.
+        number("max_retries", **given(Count, default=3)),
+        utc("next_retry_at"),
     ),
-    after=(names.JOBS,),
+    references=(Reference(Run, "retry_of", Run, collection=names.EXECUTIONS, named=_named_original),),
+    admit=table_columns.key(Key),
+    derive=_derive,
+    tenant=tenant_of_parent("job_id", names.JOBS, "type"),
+    tenant_sql=f"coalesce({_JOB.format(column='platform_id::text')}, '{names.GLOBAL_TENANT}')",
     inherited={
         "type": _JOB.format(column="type::text"),
         "platform_id": _JOB.format(column="platform_id::text"),
     },
-    tenant_sql=f"coalesce({_JOB.format(column='platform_id::text')}, '{names.GLOBAL_TENANT}')",
     measures=(
         counted("state", respelled("status", names.EXECUTION_STATUSES)),
         summed("attempt", "this.retry_count + 1"),
@@ -176,23 +108,30 @@ COLLECTION: Final = collection_of(
         spanned("finished_at", "this.completed_at AT TIME ZONE 'UTC'"),
     ),
 )
-LOGS: Final = collection_of(
-    names.LOGS,
-    JobExecutionLog,
-    (ExecutionLog,),
-    decode_log,
-    encode_log,
-    references=(
-        Reference(ExecutionLog, "run_id", Run, collection=names.EXECUTIONS, named=named_by("execution_id")),
-        Reference(ExecutionLog, "schedule_id", Schedule, collection=names.JOBS, named=_named_job),
+LOGS: Final = Mapped(
+    name=names.LOGS,
+    tables=("execution_logs",),
+    fields=(
+        reference("execution_id", "execution_logs.run_id", names.EXECUTIONS, id_type="text", required=True, nulls=True),
+        Field(
+            path=f"{INHERITED}.job_id",
+            columns=("execution_logs.schedule_id",),
+            converter="reference",
+            collection=names.JOBS,
+        ),
+        utc("timestamp", "execution_logs.logged_at", required=True),
+        words("level", "execution_logs.level", names.LOG_LEVELS),
+        text("message", "execution_logs.message", required=True),
+        json("context", "execution_logs.context"),
     ),
-    after=(names.JOBS, names.EXECUTIONS),
+    admit=table_columns.key(Key),
+    tenant=tenant_of_parent("execution_id", names.EXECUTIONS, "job_id", "type"),
+    tenant_sql=f"coalesce({_JOB_OF_LOG.format(column='job.platform_id::text')}, '{names.GLOBAL_TENANT}')",
     inherited={
         "job_id": _JOB_OF_LOG.format(column="job.id"),
         "type": _JOB_OF_LOG.format(column="job.type::text"),
         "platform_id": _JOB_OF_LOG.format(column="job.platform_id::text"),
     },
-    tenant_sql=f"coalesce({_JOB_OF_LOG.format(column='job.platform_id::text')}, '{names.GLOBAL_TENANT}')",
     measures=(
         counted("level", "this.level"),
         spanned("logged_at", "this.timestamp AT TIME ZONE 'UTC'"),

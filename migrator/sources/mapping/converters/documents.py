@@ -91,7 +91,7 @@ class Json(Uncounted):
     def writer(self, field: Field, /) -> Writer | None:
         typed = None if field.type is None else partial(_typed_as, _AS_TYPE[field.type])
         if tables.member_of(field.columns[0]):
-            return typed  # decoded with the other members
+            return table_row.to_bson if _is_of_table(field) else typed  # decoded with the other members
         if typed is not None:
             return lambda value: typed(jsonb.decode(value))
         is_list = get_origin(field.shape) is list
