@@ -1,4 +1,4 @@
-"""The command line: one module per group of commands, loaded only when one is called: ``--help`` stays quick."""
+"""The command line: one module per group of commands, loaded only when one is called. ``--help`` loads none."""
 
 import difflib
 import gc
@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from migrator import __version__, interruption, native
+from migrator.cli import stored_help
 from migrator.errors import UnexpectedError
 from migrator.telemetry import OutputSettings, set_output
 
@@ -83,7 +84,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; of a name that does not exist, say which one is nearest."""
+        """Find the command; print its help, or of a name that does not exist, say which one is nearest."""
+        if (told := stored_help.help_text(ctx, args)) is not None:
+            click.echo(told, color=ctx.color)
+            ctx.exit()
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(COMMANDS))}"

@@ -1,5 +1,6 @@
 """The pages that are made from the code, byte for byte; ``UPDATE_GOLDEN=1`` writes them anew, to be reviewed."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ import click
 import pytest
 
 from migrator import states
-from migrator.cli import cli
+from migrator.cli import cli, stored_help
 from migrator.records import ALL
 from migrator.states import MACHINES, Machine
 from tests.golden.docs.api_page import api_page
@@ -168,6 +169,37 @@ def test_the_page_is_what_the_code_says(name: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         page.write_text(text)
     assert page.read_text() == text, f"docs/{name} is not current; UPDATE_GOLDEN=1 writes it anew"
+
+
+def _every_command() -> Iterator[tuple[click.Context, tuple[str, ...]]]:
+    """Yield the context of each command, with its words; the first is the program's."""
+    settings = {**cli.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    left: list[tuple[click.Context, tuple[str, ...]]] = [(click.Context(cli, info_name="migrator", **settings), ())]
+    while left:
+        context, words = left.pop()
+        yield context, words
+        if isinstance(context.command, click.Group):
+            for name in context.command.list_commands(context):
+                inner = context.command.get_command(context, name)
+                assert inner is not None
+                left.append((click.Context(inner, info_name=name, parent=context), (*words, name)))
+
+
+def test_the_stored_help_is_what_the_commands_say() -> None:
+    commands = sorted(_every_command(), key=lambda one: one[1])
+    texts = {" ".join(words): stored_help.recorded(context.command, context) for context, words in commands if words}
+    lines = [f"{json.dumps(words)}: {json.dumps(calls, ensure_ascii=False)}" for words, calls in texts.items()]
+    stored = "{\n" + ",\n".join(lines) + "\n}\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        stored_help.PATH.write_text(stored, encoding="utf-8")
+    assert stored_help.PATH.read_text(encoding="utf-8") == stored, "UPDATE_GOLDEN=1 writes migrator/cli/help.json anew"
+    root = commands[0][0]
+    for context, words in commands[1:]:
+        printed = stored_help.help_text(root, [*words, "--help"])
+        assert printed == context.command.get_help(context).rstrip("\n"), words
+    assert stored_help.help_text(root, ["verify", "--no-such", "--help"]) is None
+    assert stored_help.help_text(root, ["--help"]) is None
+    assert stored_help.help_text(root, ["verify"]) is None
 
 
 def test_every_closed_list_is_on_the_page() -> None:
