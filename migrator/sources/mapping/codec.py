@@ -21,7 +21,7 @@ from migrator.records import Record, Trigger
 from migrator.sources import aggregates
 from migrator.sources.mapping import compiled, converters, native_plan, tables
 from migrator.sources.mapping.compiled import NULL
-from migrator.sources.mapping.converters.base import Reader, Writer, value_at
+from migrator.sources.mapping.converters.base import UNEVALUABLE, Reader, Writer, value_at
 from migrator.sources.mapping.converters.numbers import none_of
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of, tenant_sql
@@ -45,7 +45,6 @@ from migrator.sources.tenants import BLANK, first_said, tenant_of
 from migrator.values import document as documents
 from migrator.values import identity, jsonb, times
 
-UNEVALUABLE: Final = "unevaluable-cron"
 NO_TRIGGER: Final = "no-trigger"
 
 

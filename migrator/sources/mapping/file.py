@@ -20,9 +20,9 @@ from migrator.errors import ConfigurationError
 from migrator.files import UnreadableError, read_text
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.codec import profile_of_mapping
-from migrator.sources.mapping.converters import CONVERTERS
-from migrator.sources.mapping.converters.documents import Column
+from migrator.sources.mapping.converters import CONVERTERS, weekdays
 from migrator.sources.mapping.language import (
+    WEEKDAYS,
     BsonType,
     Case,
     Encoding,
@@ -31,6 +31,7 @@ from migrator.sources.mapping.language import (
     Mapped,
     NumberType,
     SourceMapping,
+    TimeFormat,
     Unit,
     When,
 )
@@ -53,6 +54,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "number": (str,),
     "unit_from": (str,),
     "expected": (str,),
+    "time": (str,),
 }
 """Option to the types of its value."""
 _WHAT: Final[Mapping[str, str]] = {
@@ -61,6 +63,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "number": "the member that holds the number",
     "unit_from": "the member that holds the unit",
     "expected": "the version that is known",
+    "time": "the field that holds the time of day",
     "factor": "a number",
     "add": "a number",
     "none": "a whole number",
@@ -68,11 +71,13 @@ _WHAT: Final[Mapping[str, str]] = {
 } | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls"), "true or false")
 """Option to what is expected of it."""
 _LISTS: Final = ("also", "members")
-_CONVERTERS: Final = tuple(name for name in CONVERTERS if name != Column.name)
+_CONVERTERS: Final = tuple(name for name, converter in CONVERTERS.items() if converter.in_files)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
     "unit": get_args(Unit),
     "holds": get_args(Holds),
+    "time_format": get_args(TimeFormat),
+    "first": WEEKDAYS,
     "type": get_args(BsonType),
 }
 LARGEST: Final = 1_000_000
@@ -394,6 +399,14 @@ class _Reading:
                 if len(tenants) > 1:
                     self._wrong(key, f"{where}the tenant is read from the field {tenants[0]} already")
             yield field
+            if field.converter == "weekdays":
+                yield self._weekday_time(field, held, key, where)
+
+    def _weekday_time(self, field: Field, held: Mapping[str, Any], key: Key, where: str) -> Field:
+        """Return the field that holds the time of day."""
+        if field.time == "_id" or any(path == field.time for path, *_ in _leaves(held, "", ())):
+            self._wrong(key, f"{where}time: the field {field.time} is mapped too")
+        return Field(path=field.time, columns=field.columns, converter="weekday-time", time_format=field.time_format)
 
     def _field(self, path: str, fed: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> Field | None:
         before = len(self.mistakes)
@@ -488,6 +501,8 @@ class _Reading:
             self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
         if options.get("local"):
             self._check_local(columns, options, key, where)
+        if named == "weekdays":
+            options = {**options, "dialect": weekdays.DIALECT}
         given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
         given |= {name: tuple(options[name]) for name in _LISTS if isinstance(options.get(name), list)}
         return Field(
@@ -523,7 +538,7 @@ class _Reading:
             self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
 
     def _check_names(self, path: str, options: Mapping[str, Any], key: Key, where: str) -> None:
-        named = [options.get(option) for option in ("number", "unit_from")]
+        named = [options.get(option) for option in ("number", "unit_from", "time")]
         lists = [options[option] for option in _LISTS if isinstance(options.get(option), list)]
         listed = [one for some in lists for one in some]
         for name in (path, *named, *listed):
@@ -567,6 +582,8 @@ class _Reading:
     def _check_local(self, columns: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> None:
         if not all(column.startswith("triggers.") for column in columns):
             self._wrong(key, f"{where}local: expected a column of triggers, which keep the zone")
+        if str(options.get("time_format")).endswith("Z"):
+            self._wrong(key, f"{where}local: a time with Z is one in UTC")
         if options.get("encoding", "date") != "date":
             self._wrong(key, f"{where}local: expected a BSON date; other encodings say what they mean")
 
@@ -585,19 +602,24 @@ class _Reading:
         self, column: str, given: Mapping[str, Any], options: Mapping[str, Any], key: Key, where: str
     ) -> None:
         """Report words of the documents that are no numbers where the documents hold numbers, and words left open."""
-        for word in given if "type" in options else ():
-            if _WHOLE.fullmatch(word) is None:
-                self._wrong(key, f"{where}words: the documents hold numbers (type): expected one in place of {word}")
+        self._check_numbers(given, options, key, where)
         left_open = [word for word, ours in given.items() if ours == OPEN]
         if left_open:
             listed = constraints.WORDS.get(column) or (f"values of {column} ({tables.type_of(column)})",)
             self._wrong(key, f"{where}words: say what is meant by {', '.join(left_open)}; known: {', '.join(listed)}")
+
+    def _check_numbers(self, given: Mapping[str, Any], options: Mapping[str, Any], key: Key, where: str) -> None:
+        for word in given if "type" in options else ():
+            if _WHOLE.fullmatch(word) is None:
+                self._wrong(key, f"{where}words: the documents hold numbers (type): expected one in place of {word}")
 
     def _words(
         self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str
     ) -> Mapping[str, Any]:
         if named == "period":
             return self._units(options, key, where)
+        if named == "weekdays":
+            return self._weekdays(options, key, where)
         if named != "words":
             return {}
         known = constraints.WORDS.get(columns[0])
@@ -638,6 +660,27 @@ class _Reading:
                 self._wrong(key, f"{where}write_as: {value} has a word already")
             if word not in words:
                 self._wrong(key, f"{where}write_as: {word} is not among the words{nearest(word, list(words))}")
+        return given
+
+    def _weekdays(self, options: Mapping[str, Any], key: Key, where: str) -> Mapping[str, Any]:
+        """Return the words for days; report options that contradict each other."""
+        if "first" in options:
+            for other in ("words", "type"):
+                if other in options:
+                    self._wrong(key, f"{where}{other}: the documents hold flags (first)")
+            if options.get("holds", "flag") not in ("text", "flag"):
+                self._wrong(key, f"{where}holds: expected one of text, flag")
+            return {}
+        if "holds" in options:
+            self._wrong(key, f"{where}holds: expected first, the day of the first flag")
+        given = options.get("words", {day: day for day in WEEKDAYS})
+        if not isinstance(given, dict) or not given:
+            self._wrong(key, f'{where}words: expected {{ theirs = "a day" }}')
+            return {}
+        self._check_numbers(given, options, key, where)
+        for day in _distinct(given):
+            if day not in WEEKDAYS:
+                self._wrong(key, f"{where}words: no day {day}{nearest(str(day), WEEKDAYS)}")
         return given
 
     def _units(self, options: Mapping[str, Any], key: Key, where: str) -> Mapping[str, Any]:

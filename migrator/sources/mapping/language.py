@@ -7,7 +7,7 @@ all follow from it (``codec``). A mapping is written in TOML (``file``) or built
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -21,10 +21,14 @@ since 1970 in UTC (of which one may be a text), or a column of a table of Postgr
 the time is UTC."""
 
 Holds: TypeAlias = Literal["list", "object", "keywords", "text", "flag"]
+TimeFormat: TypeAlias = Literal["HH:MM", "HH:MM:SS", "HH:MM:SS.mmmZ"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
 NumberType: TypeAlias = Literal["int", "long", "double"]
 BsonType: TypeAlias = Literal["int", "long", "double", "decimal", "date", "objectId"]
+
+WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+"""As a cron line names them."""
 
 MILLISECONDS: Mapping[str, float] = MappingProxyType(
     {"microseconds": 0.001, "milliseconds": 1, "seconds": 1_000, "minutes": 60_000, "hours": 3_600_000}
@@ -49,6 +53,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The name of one of ``converters.CONVERTERS``."""
     also: tuple[str, ...] = ()
     """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
+    time: str = ""
+    """``weekdays``: path of the time of day."""
+    time_format: TimeFormat = "HH:MM"
+    """``weekdays``: how the time of day is written; no other one is read."""
+    first: str = ""
+    """``weekdays``: the documents hold seven flags, as ``holds`` says (omitted: 0 or 1), the first for this day;
+    omitted: they list days, as ``words`` says."""
     words: Mapping[str, Any] = {}
     """``words``: the source's word to the target's, or to a number. Of several for one, the first is written, and
     another one is counted (finding ``alias``). ``period``: the source's word to a unit."""

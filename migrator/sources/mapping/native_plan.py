@@ -50,7 +50,7 @@ _OF_A_VALUE: Final = frozenset(
         *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
         *("factor", "add", "clamp", "trim", "local", "dialect", "members", "number", "unit_from", "fixed", "holds"),
         *("spaced", "expected", "collection", "prefix", "id_type", "loose", "shared", "shape", "respelled"),
-        *("default", "written"),
+        *("time", "time_format", "first", "default", "written"),
     }
 )
 """Those that say nothing of a document without the field; the last two are looked at where a field is left out."""

@@ -11,9 +11,11 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
+from migrator import cron
 from migrator.errors import ConfigurationError
 from migrator.pipeline.transform import decode_document, rebuild
 from migrator.sources.mapping.file import load_mapping
+from migrator.sources.mapping.language import WEEKDAYS
 from migrator.sources.profile import Collection, Context, Document, Profile, Rejected
 from migrator.values import document as documents
 from migrator.values import remainder
@@ -216,3 +218,160 @@ def test_a_collection_is_left_out_with_its_reason(tmp_path: Path) -> None:
 )
 def test_a_collection_that_is_left_out_says_nothing_else(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in mistakes(tmp_path, text)
+
+
+def week(days: str, name: str = "days") -> str:
+    """Return a mapping of schedules whose documents hold days of the week."""
+    return f"""{HEAD}
+[collections.jobs]
+tables = ["schedules", "triggers"]
+[collections.jobs.constants]
+schedules.status = "scheduled"
+[collections.jobs.fields]
+name = {{ to = "schedules.name" }}
+{name} = {{ to = "triggers.cron_expression", as = "weekdays", {days} }}
+"""
+
+
+OFF = [False] * 6
+NAMED = week('time = "at"')
+FLAGS = week('time = "at", time_format = "HH:MM:SS.mmmZ", first = "sun", holds = "text"')
+"""As Parse writes them."""
+NUMBERED = week('time = "when.at", time_format = "HH:MM:SS", type = "int", words = { 1 = "mon", 2 = "tue", 7 = "sun" }')
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "line"),
+    [
+        (NAMED, {"days": ["mon", "wed"], "at": "09:30"}, "30 9 * * mon,wed"),
+        (NAMED, {"days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"], "at": "00:00"}, "0 0 * * *"),
+        (FLAGS, {"days": ["1", "0", "0", "0", "0", "0", "1"], "at": "23:59:00.000Z"}, "59 23 * * sat,sun"),
+        (FLAGS, {"days": ["1"] * 7, "at": "09:05:00.000Z"}, "5 9 * * *"),
+        (NUMBERED, {"days": [1, 7], "when": {"at": "09:30:00"}}, "30 9 * * mon,sun"),
+        (week('time = "at", first = "mon"'), {"days": [0, 1, 0, 0, 0, 0, 0], "at": "01:02"}, "2 1 * * tue"),
+        (
+            week('time = "at", first = "wed", holds = "flag"'),
+            {"days": [True] + [False] * 6, "at": "01:02"},
+            "2 1 * * wed",
+        ),
+    ],
+)
+def test_weekdays_and_a_time_are_a_cron_line(tmp_path: Path, text: str, fields: Document, line: str) -> None:
+    """The line fires on those days, and the document comes back without a remainder."""
+    [collection] = profile(tmp_path, text).collections
+    (_, trigger), left = travel(collection, {"_id": "j", "name": "n", **fields})
+    assert (trigger.cron_expression, trigger.cron_dialect, left) == (line, "debian", set())
+    fires = cron.next_fires("debian", line, "UTC", datetime(2026, 11, 22, tzinfo=UTC), 14)
+    named = line.rsplit(maxsplit=1)[-1]
+    assert {f"{fire:%a}".lower() for fire in fires} == (set(WEEKDAYS) if named == "*" else set(named.split(",")))
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "left"),
+    [
+        (NAMED, {"days": [], "at": "09:30"}, {"days", "at"}),
+        (NAMED, {"days": None, "at": "09:30"}, {"days", "at"}),
+        (NAMED, {"at": "09:30"}, {"at"}),
+        (NAMED, {"days": [], "at": "noon"}, {"days", "at"}),
+        (FLAGS, {"days": ["0"] * 7, "at": "23:59:00.000Z"}, {"days", "at"}),
+        (FLAGS, {"days": ["1"] * 7, "at": "23:59:30.000Z"}, {"days", "at"}),
+        (FLAGS, {"days": ["1"] * 7, "at": "23:59:00.001Z"}, {"days", "at"}),
+    ],
+)
+def test_what_no_cron_line_says_makes_no_trigger(tmp_path: Path, text: str, fields: Document, left: set[str]) -> None:
+    [collection] = profile(tmp_path, text).collections
+    rows, found = travel(collection, {"_id": "j", "name": "n", **fields})
+    assert (len(rows), found) == (1, left)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        (NAMED, {"days": ["mon"]}, "missing-field at"),
+        (NAMED, {"days": ["mon"], "at": None}, "missing-field at"),
+        (NAMED, {"days": ["mon"], "at": 930}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": Code("09:30")}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": "24:00"}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": "9:30"}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": "09:30\n"}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": "\u0660\u0669:30"}, "bad-date at"),
+        (NAMED, {"days": ["mon"], "at": "09:30:00.000Z"}, "bad-date at"),
+        (NAMED, {"days": ["Mon"], "at": "09:30"}, "unknown-value days[]"),
+        (NAMED, {"days": [Code("mon")], "at": "09:30"}, "wrong-type days[]"),
+        (NAMED, {"days": [1], "at": "09:30"}, "wrong-type days[]"),
+        (NAMED, {"days": [["mon"]], "at": "09:30"}, "wrong-type days[]"),
+        (NAMED, {"days": "mon", "at": "09:30"}, "wrong-type days"),
+        (NAMED, {"days": {"0": "mon"}, "at": "09:30"}, "wrong-type days"),
+        (FLAGS, {"days": ["1"] * 6, "at": "23:59:00.000Z"}, "wrong-type days"),
+        (FLAGS, {"days": ["1"] * 8, "at": "23:59:00.000Z"}, "wrong-type days"),
+        (FLAGS, {"days": [1] * 7, "at": "23:59:00.000Z"}, "wrong-type days"),
+        (FLAGS, {"days": ["2"] * 7, "at": "23:59:00.000Z"}, "wrong-type days"),
+        (NUMBERED, {"days": ["1"], "when": {"at": "09:30:00"}}, "wrong-type days[]"),
+        (NUMBERED, {"days": [1.5], "when": {"at": "09:30:00"}}, "unknown-value days[]"),
+        (NUMBERED, {"days": [True], "when": {"at": "09:30:00"}}, "wrong-type days[]"),
+        (NUMBERED, {"days": [3], "when": {"at": "09:30:00"}}, "unknown-value days[]"),
+        (NUMBERED, {"days": [1], "when": "09:30:00"}, "wrong-type when"),
+        (week('time = "at", first = "mon"'), {"days": [True] * 7, "at": "01:02"}, "wrong-type days"),
+        (week('time = "at", first = "mon"'), {"days": [2.5] * 7, "at": "01:02"}, "wrong-type days"),
+    ],
+)
+def test_odd_weekdays_are_quarantined(tmp_path: Path, text: str, fields: Document, expected: str) -> None:
+    [collection] = profile(tmp_path, text).collections
+    assert reason(collection, {"_id": "j", "name": "n", **fields}) == expected
+
+
+def test_weekdays_in_another_spelling_are_kept_in_the_remainder(tmp_path: Path) -> None:
+    odd: tuple[tuple[str, Document], ...] = (
+        (NAMED, {"days": ["wed", "mon"], "at": "09:30"}),
+        (NAMED, {"days": ["mon", "mon"], "at": "09:30"}),
+        (NUMBERED, {"days": [Int64(1)], "when": {"at": "09:30:00"}}),
+        (NUMBERED, {"days": [1.0], "when": {"at": "09:30:00"}}),
+    )
+    for text, fields in odd:
+        [collection] = profile(tmp_path, text).collections
+        rows, left = travel(collection, {"_id": "j", "name": "n", **fields})
+        assert (len(rows), left) in ((2, {"days"}), (2, {"days[]"}))
+
+
+@pytest.mark.parametrize(
+    "line", ["0 9 * * 1-5", "*/5 9 * * mon", "0 9 1 * mon", "0 9 * * xyz", "@daily", "0 25 * * mon", ""]
+)
+def test_a_line_that_says_more_is_not_written(tmp_path: Path, line: str) -> None:
+    """As a trigger that was created in PostgreSQL may have it."""
+    for text in (NAMED, FLAGS):
+        [collection] = profile(tmp_path, text).collections
+        at = "09:30" if text is NAMED else "09:30:00.000Z"
+        days = ["mon"] if text is NAMED else ["0", "1", "0", "0", "0", "0", "0"]
+        (schedule, trigger), _ = travel(collection, {"_id": "j", "name": "n", "days": days, "at": at})
+        changed = type(trigger)(**{**_columns(trigger), "cron_expression": line})
+        assert "days" not in collection.encode((schedule, changed))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("local = false", "field days of jobs: time: expected the field that holds the time of day"),
+        ("time = 5", "field days of jobs: time: expected the field that holds the time of day"),
+        ('time = "name"', "field days of jobs: time: the field name is mapped too"),
+        ('time = "_id"', "field days of jobs: time: the field _id is mapped too"),
+        ('time = "days"', "field days of jobs: time: the field days is mapped too"),
+        ('time = "name.at"', "field name.at of jobs: it lies within the field name, which is mapped too"),
+        ('time = "at", time_format = "H:M"', "field days of jobs: time_format: expected one of HH:MM, HH:MM:SS, HH:"),
+        (
+            'time = "at", first = "monday"',
+            "field days of jobs: first: expected one of mon, tue, ",
+        ),
+        ('time = "at", first = "mon", type = "int"', "field days of jobs: type: the documents hold flags (first)"),
+        ('time = "at", first = "mon", words = { a = "mon" }', "field days of jobs: words: the documents hold flags"),
+        ('time = "at", first = "mon", holds = "list"', "field days of jobs: holds: expected one of text, flag"),
+        ('time = "at", holds = "text"', "field days of jobs: holds: expected first, the day of the first flag"),
+        ('time = "at", words = { Mo = "mond" }', "field days of jobs: words: no day mond; did you mean mon?"),
+        ('time = "at", words = { Mo = ["mon"] }', "field days of jobs: words: no day ['mon']"),
+        ('time = "at", words = {}', "field days of jobs: words: expected"),
+        ('time = "at", type = "int"', "field days of jobs: words: the documents hold numbers (type): expected one"),
+        ('time = "at", dialect = "debian"', "field days of jobs: unknown key dialect"),
+        ('time = "at", time_format = "HH:MM:SS.mmmZ", local = true', "field days of jobs: local: a time with Z is"),
+    ],
+)
+def test_weekdays_that_cannot_be_read_are_a_mistake(tmp_path: Path, options: str, expected: str) -> None:
+    assert expected in mistakes(tmp_path, week(options))

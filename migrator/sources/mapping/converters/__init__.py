@@ -9,6 +9,7 @@ from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Te
 from migrator.sources.mapping.converters.numbers import Duration, Flag, Number, Period
 from migrator.sources.mapping.converters.texts import Cron, CronFields, Text, Texts, Uuid, Version, Words, Zone
 from migrator.sources.mapping.converters.times import IdTime, Time
+from migrator.sources.mapping.converters.weekdays import Weekdays, WeekdayTime
 from migrator.sources.mapping.language import Field
 
 CONVERTERS: Final[Mapping[str, Converter]] = {
@@ -34,6 +35,8 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         OwnId(),
         Uuid(),
         Version(),
+        Weekdays(),
+        WeekdayTime(),
         Column(),
     )
 }

@@ -5,7 +5,7 @@ A class without one of the members of ``Converter`` cannot be instantiated, and 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,9 @@ from migrator.sources.mapping import tables
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Document
 from migrator.sources.shapes import indexed, plain
+
+UNEVALUABLE: Final = "unevaluable-cron"
+"""The finding for a rule that no cron line says, or that its dialect cannot evaluate."""
 
 Reader: TypeAlias = Callable[[Any, Reading], Any]
 """From the value of a field, and what was read of the document so far, to which it may add findings."""
@@ -77,6 +80,8 @@ class Converter(ABC):
     """Where it may stand: ``_id``: at the ``_id`` alone; ``fields``: anywhere else."""
     needed: ClassVar[tuple[str, ...]] = ()
     """Options that a mapping file must give."""
+    in_files: ClassVar[bool] = True
+    """A mapping file may name it."""
     may_unmake: ClassVar[bool] = False
     """It depends on the value whether there is a row of the table."""
 

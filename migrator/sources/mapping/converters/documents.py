@@ -221,6 +221,7 @@ class Column(Uncounted):
     """A value of the type of its column, read strictly: nobody else writes such fields. For mappings in Python."""
 
     name = "column"
+    in_files = False
     column_types: frozenset[str] = frozenset()
     options: tuple[str, ...] = ()
     shape = always(Any)

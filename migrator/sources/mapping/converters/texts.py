@@ -87,7 +87,7 @@ class Text(Uncounted):
 
 
 def _digits(path: str, value: float, _reading: Reading) -> str:
-    digits = _spelled(value)
+    digits = spelled_number(value)
     if not _is_long(digits):
         raise Rejected("wrong-type", path, "a whole number of 64 bits")
     return digits
@@ -131,7 +131,7 @@ class Words(Converter):
     def reader(self, target: Target, /) -> Reader | None:
         field, checked = target.field, target.checked
         words, path, keep = field.words, field.path, field.keep
-        word_of = _word if field.type is None else _spelled
+        word_of = _word if field.type is None else spelled_number
         written = set(written_words(words).values())
         unknown = "unknown-word" if field.finding is None else field.finding
 
@@ -183,7 +183,7 @@ def _word(value: str) -> str:
     return value if type(value) is str else ""
 
 
-def _spelled(value: float) -> str:
+def spelled_number(value: float) -> str:
     """Return a number as ``words`` spells it; what is no whole number is no word."""
     return str(int(value)) if value == value // 1 and abs(value) < LARGEST_DOUBLE else ""
 
