@@ -1,5 +1,6 @@
 """A fabricated result in which every area has checks: behaviour, machines, measurements, planted faults, decisions."""
 
+from migrator.report.areas import AREAS
 from migrator.result import (
     FAILED,
     PASSED,
@@ -18,7 +19,6 @@ from migrator.result import (
     build,
     not_applicable,
 )
-from migrator.verify.areas import AREAS
 
 TABLES = ("schedules", "triggers", "runs", "locks", "workers")
 STATES = ("planning", "queued", "running", "completed", "error", "cancelled")
@@ -161,10 +161,10 @@ def behaviour() -> Result:
             ),
         ),
         areas=tuple(
-            Area(name=name, title=title, status="not-applicable", reason="fresh start")
+            Area(name=name, title=spec.title, status="not-applicable", reason="fresh start")
             if name == "parity"
-            else Area(name=name, title=title, status="checked")
-            for name, title in AREAS.items()
+            else Area(name=name, title=spec.title, status="checked")
+            for name, spec in AREAS.items()
         ),
         tables=TABLES,
         checks=checks(),

@@ -30,9 +30,9 @@ def caught_up(settings: Settings) -> TailResult:
 def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:
     """Return what a comparison found wrong, and what it could not tell."""
     found: list[tuple[str, str, str, str]] = [
-        (one.collection, one.source_id, one.side, one.path)
+        (one.collection, one.key, one.side, one.path)
         for collection in outcome.collections
-        for one in collection.differences
+        for one in collection.findings
     ]
     found += [(one.collection, "", "unverified", one.unverified) for one in outcome.collections if one.unverified]
     return found + [(one.collection, one.measure, "aggregate", "") for one in outcome.aggregates if one.differing_total]

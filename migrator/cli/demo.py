@@ -42,7 +42,8 @@ from migrator.testing.demo import SEED, FaultyDocument, Size, faulty_documents, 
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.values import identity
-from migrator.verify.runner import Request, verify_into
+from migrator.verify.request import Request
+from migrator.verify.runner import verify_into
 
 DATABASE = "stellaops_scheduler"
 """The name of the product's database."""

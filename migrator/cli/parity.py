@@ -115,20 +115,20 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             yield f"{one.collection:<20} not compared: {one.unverified}"
             continue
         yield (
-            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
-            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
+            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.without_remainder:>10,}"
+            f" {one.differing:>9,} {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,}"
+            f" {sum(one.skipped.values()):>8,}"
         )
     told: set[str] = set()
     for one in outcome.collections:
-        for cause in one.causes:
-            yield f"{one.collection}: {cause.count:,} x {cause.side} {_place(cause.table, cause.path)}: {cause.cause}"
-            fix = CAUSES[cause.cause].fix if cause.cause in CAUSES else ""
-            if fix and cause.cause not in told:
-                told.add(cause.cause)
-                yield f"  likely fix: {fix}"
-        for difference in one.differences[:5]:
-            place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
-            yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
+        for side, tally in one.tallied():
+            yield f"{one.collection}: {tally.count:,} x {side} {_place(tally.table, tally.path)}: {tally.cause}"
+            if tally.fix and tally.cause not in told:
+                told.add(tally.cause)
+                yield f"  likely fix: {tally.fix}"
+        for finding in one.findings[:5]:
+            place = f"{finding.side} {_place(finding.table, finding.path)} of {finding.key}"
+            yield f"  {place}: {'; '.join(finding.details) or finding.cause}"
     yield from _silent_lines(outcome)
     for result in outcome.both_aggregates:
         if result.differing_total:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from migrator import result as results
 from migrator.cli.confirmation import named_approval, named_approval_options
@@ -25,11 +24,10 @@ from migrator.cli.options import (
 from migrator.config import DEFAULT_PATH, Settings, names_source
 from migrator.errors import ConfigurationError, UsageError
 from migrator.report import wording
-from migrator.verify.areas import AREAS, WRITING_AREAS
-from migrator.verify.checks.load import CHECK as LOAD
-from migrator.verify.checks.load import LoadSize
-from migrator.verify.fresh_start import FreshStart, needs_source
-from migrator.verify.runner import ON_REQUEST, Request, planned_checks, verify_into
+from migrator.report.areas import AREAS
+from migrator.verify.fresh_start import FreshStart
+from migrator.verify.request import LOAD, LoadSize, Request
+from migrator.verify.runner import planned_checks, verify_into
 
 
 @click.command("verify")
@@ -162,7 +160,9 @@ def verify_command(
     elif who or reason or upgrade or allow_nonempty:
         raise UsageError("--who, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
     settings = load(config, workers=workers)
-    request = Request(**asked, config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None)
+    file = Path(config or DEFAULT_PATH)
+    fresh = None if start is None else start.undecided()
+    request = Request(**asked, config=file if file.is_file() else None, fresh=fresh)
     if start is None:
         _require_source(settings, request)
     if dry_run:
@@ -189,7 +189,7 @@ verify_command.help = inspect.cleandoc(verify_command.help or "").replace("AREAS
 
 def _require_source(settings: Settings, request: Request) -> None:
     """Raise ``ConfigurationError`` for checks that compare with a source if the settings name none."""
-    if not names_source(settings) and any(needs_source(one.id) for one in planned_checks(request)):
+    if not names_source(settings) and any(one.needs_source for one in planned_checks(request)):
         raise ConfigurationError(
             "there is no source to compare with ([mongo] is not set); if there is none, say so: migrator verify"
             " --fresh-start --who NAME --reason WHY"
@@ -198,9 +198,7 @@ def _require_source(settings: Settings, request: Request) -> None:
 
 def _show_plan(request: Request, start: FreshStart | None, directory: Path, *, as_json: bool) -> None:
     """Print which checks would be made, and what would be written; no server is asked."""
-    if start is not None:
-        request = msgspec.structs.replace(request, fresh=start.undecided())
-    planned = (one for one in planned_checks(request) if start is None or not needs_source(one.id))
+    planned = (one for one in planned_checks(request) if start is None or not one.needs_source)
     checks = [one for one in planned if request.load or one.id != LOAD]
     writes = [*_written(request, start, {one.area for one in checks}, directory)]
     grouped = itertools.groupby(checks, key=lambda one: one.area)
@@ -214,7 +212,7 @@ def _written(request: Request, start: FreshStart | None, areas: set[str], direct
     yield "target: migration.tool_runs" + ", migration.parity_checks" * ("parity" in areas)
     if start is not None:
         yield "target: the decision in migration.decisions" + ", schemas and tables" * start.upgrade
-    if areas.intersection((*WRITING_AREAS, ON_REQUEST)):
+    if any(AREAS[name].writes or AREAS[name].on_request for name in areas):
         yield "target's server: scratch tenants and scratch databases, which are removed"
     if request.scratch_on_source:
         yield "source's server: scratch databases and scratch tenants, which are removed"

@@ -22,7 +22,14 @@ from migrator.parity.aggregates import (
 from migrator.parity.changes import active_since, aggregates_while_active, created_rows, derived_while_active
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
-from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
+from migrator.parity.model import (
+    AggregateResult,
+    CollectionComparison,
+    ParityOutcome,
+    in_order,
+    merge,
+    tally_of,
+)
 from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
 from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
@@ -195,18 +202,13 @@ class _Check:
         for name, rows in moving.items():
             result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
         for name, extra in extras.items():
-            before = result[name]
+            before, counts = result[name], sorted(extra.tables.items())
+            tallies = tuple(tally_of(name, "extra-row", count, table=table) for table, count in counts)
             result[name] = msgspec.structs.replace(
                 before,
                 extra=extra.tables.total(),
-                differences=tuple(sorted([*before.differences, *extra.differences])[:listed]),
-                causes=(
-                    *before.causes,
-                    *(
-                        CauseCount(table=table, path="", side="extra", cause="extra-row", count=count)
-                        for table, count in sorted(extra.tables.items())
-                    ),
-                ),
+                findings=tuple(in_order([*before.findings, *extra.findings])[:listed]),
+                tallies=before.tallies | {"extra": tallies},
             )
         return result
 

@@ -23,16 +23,14 @@ from migrator.parity.equal import quarantine_difference, stored_rows
 from migrator.parity.model import (
     DROPPED,
     KEYS_LISTED,
-    CauseCount,
     CollectionComparison,
     ColumnCount,
-    Difference,
-    LossCount,
-    NoteCount,
-    QuarantineCount,
     Side,
+    in_order,
     merge,
+    tally_of,
 )
+from migrator.parity.policies import policy_of
 from migrator.parity.recheck import MOVING, Recheck
 from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
@@ -42,6 +40,7 @@ from migrator.pipeline.load import different_documents, fetch
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
+from migrator.result import Finding, Loss, Quarantined, Tally
 from migrator.sources.profile import Closing, Collection
 from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb, remainder
@@ -57,65 +56,118 @@ DESCRIBED = 20
 class _ChunkTotals(msgspec.Struct):
     """What a chunk has shown so far."""
 
-    collection: str
+    found: CollectionComparison
     listed: int
     as_of: datetime | None = None
     """When the latest copy began: a document that says it changed later is stale; None: no document is."""
-    documents: int = 0
-    matched: int = 0
-    differing: int = 0
-    missing: int = 0
-    quarantined: int = 0
-    clean: int = 0
-    remainder: int = 0
     rows: Counter[str] = msgspec.field(default_factory=Counter)
-    skipped: Counter[str] = msgspec.field(default_factory=Counter)
     excluded: list[str] = msgspec.field(default_factory=list)
-    causes: Counter[tuple[str, str, str, str]] = msgspec.field(default_factory=Counter)
-    differences: list[Difference] = msgspec.field(default_factory=list)
+    rejected: list[str] = msgspec.field(default_factory=list)
+    tallies: Counter[tuple[Side, str, str, CauseCode]] = msgspec.field(default_factory=Counter)
+    findings: list[Finding] = msgspec.field(default_factory=list)
     notes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     losses: Counter[tuple[str, str, bool]] = msgspec.field(default_factory=Counter)
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     examples: dict[tuple[str, ...], list[str]] = msgspec.field(default_factory=dict)
     """The first few source ids of each note and of each reason for the quarantine."""
-    rejected: list[str] = msgspec.field(default_factory=list)
-    ledger: int = 0
-    changed: int = 0
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
     def differ(
         self,
         side: Side,
-        source_id: str,
+        key: str,
         cause: CauseCode,
         *,
         table: str = "",
         path: str = "",
-        tenant: str = "",
-        words: tuple[str, ...] = (),
+        details: tuple[str, ...] = (),
     ) -> None:
         """Count a difference; keep it while the list is short."""
-        self.causes[table, path, side, cause] += 1
-        if len(self.differences) < self.listed:
-            self.differences.append(
-                Difference(
-                    collection=self.collection,
-                    source_id=source_id,
+        self.tallies[side, table, path, cause] += 1
+        if len(self.findings) < self.listed:
+            self.findings.append(
+                Finding(
+                    severity="difference",
+                    collection=self.found.collection,
+                    key=key,
                     side=side,
                     table=table,
                     path=path,
                     cause=cause,
-                    tenant=tenant,
-                    words=words,
+                    details=details,
                 )
             )
+
+    def skip(self, rule: str, key: str) -> None:
+        """Count a document that is in no table, by a stated rule."""
+        self.found.skipped[rule] = self.found.skipped.get(rule, 0) + 1
+        self.excluded.append(key)
 
     def add_example(self, place: tuple[str, ...], source_id: str) -> None:
         """Keep the source id while the list of examples is short."""
         keys = self.examples.setdefault(place, [])
         if len(keys) < KEYS_LISTED:
             keys.append(source_id)
+
+    def comparison(self, tables: Sequence[type[Record]]) -> CollectionComparison:
+        """Return what the chunk has shown in the types of a result."""
+        found, name = self.found, self.found.collection
+        differing = Counter[tuple[str, str]]()
+        for (side, table, path, cause), count in sorted(self.tallies.items()):
+            found.tallies[side] = (
+                *found.tallies.get(side, ()),
+                tally_of(name, cause, count, table=table, path=path),
+            )
+            differing[table, path] += count * (side == "row")
+        found.findings = tuple(in_order(self.findings))
+        found.excluded, found.rejected = tuple(self.excluded), tuple(self.rejected)
+        found.rows = self.rows.total()
+        found.unverified = MOVING.format(self.moving) if self.moving else ""
+        found.notes = tuple(
+            Tally(
+                severity="explained",
+                cause=kind,
+                collection=name,
+                path=path,
+                title=policy_of(kind).title,
+                fix=policy_of(kind).policy,
+                count=count,
+                keys=tuple(sorted(self.examples[kind, path])),
+            )
+            for (kind, path), count in sorted(self.notes.items())
+        )
+        found.losses = tuple(
+            Loss(collection=name, path=path, kind=kind, kept=kept, count=count)
+            for (path, kind, kept), count in sorted(self.losses.items())
+        )
+        found.quarantine = tuple(
+            Quarantined(
+                collection=name,
+                reason=place[0],
+                path=place[1],
+                expected=place[2],
+                count=count,
+                keys=tuple(sorted(self.examples[place])),
+            )
+            for place, count in sorted(self.quarantine.items())
+        )
+        found.columns = tuple(
+            ColumnCount(
+                table=record.table,
+                column=column,
+                compared=self.rows[record.table],
+                differing=differing[record.table, column],
+            )
+            for record in tables
+            for column in record.__struct_fields__
+            if self.rows[record.table]
+        )
+        return found
+
+
+def _comparison_of(collection: str, tables: Sequence[type[Record]]) -> CollectionComparison:
+    return CollectionComparison(collection=collection, tables=tuple(record.table for record in tables))
 
 
 def compare_chunk(job: ChunkJob) -> CollectionComparison:
@@ -127,7 +179,8 @@ def compare_chunk(job: ChunkJob) -> CollectionComparison:
 def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
-    totals = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
+    found = _comparison_of(chunk.collection, collection.tables)
+    totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of)
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
     changes = Changes(sessions.target)
     for batch in chunk_batches(sessions, job):
@@ -136,7 +189,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         _compare_plain(sessions.target, read, totals)
         for documents in _fetched_together(read.documents()):
             _compare_documents(job, sessions, collection, documents, quarantine, totals, changes)
-    return _comparison(collection.tables, totals)
+    return totals.comparison(collection.tables)
 
 
 def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
@@ -144,9 +197,9 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -
     plain = list(batch.rows())
     different = different_documents(target, plain)
     batch.read_in_python(different)
-    totals.documents += batch.plain
-    totals.matched += batch.plain
-    totals.clean += batch.plain
+    totals.found.documents += batch.plain
+    totals.found.matched += batch.plain
+    totals.found.without_remainder += batch.plain
     for one in plain:
         totals.rows[one.record.table] += len(one.positions)
         if different:
@@ -184,7 +237,7 @@ def _compare_documents(
     for document in _without_quarantined(documents, totals, quarantine):
         difference = document.difference(stored)
         if difference is not None and _is_changed(document, difference, changes):
-            totals.changed += 1
+            totals.found.changed += 1
         else:
             _count_rows(document, difference, totals)
     # a tail that follows may be about to record one
@@ -197,10 +250,9 @@ def _without_quarantined(
 ) -> Iterable[SourceDocument]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
     for document in documents:
-        totals.documents += 1
+        totals.found.documents += 1
         if document.skipped:
-            totals.skipped[document.skipped] += 1
-            totals.excluded.append(source_id_of(document.raw))
+            totals.skip(document.skipped, source_id_of(document.raw))
         elif document.serialized and not quarantine:
             yield document
         else:
@@ -211,23 +263,23 @@ def _without_quarantined(
                 yield document
             else:
                 # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
-                totals.differing += 1
+                totals.found.differing += 1
                 totals.rejected.append(key)
                 why = document.rejected
                 assert why is not None  # noqa: S101 - a document without rows is skipped or rejected
                 words = f"{why.reason} at {why.path or 'the document'}: expected {why.expected}"
-                totals.differ("rejected", key, "unquarantined", words=(words,))
+                totals.differ("rejected", key, "unquarantined", details=(words,))
 
 
 def _count_quarantined(totals: _ChunkTotals, document: SourceDocument, key: str, entry: ledger.QuarantineEntry) -> None:
-    totals.excluded.append(key)
     if entry.dropped:
-        totals.skipped[DROPPED] += 1
+        totals.skip(DROPPED, key)
     else:
-        totals.quarantined += 1
+        totals.excluded.append(key)
+        totals.found.quarantined += 1
     apart = quarantine_difference(document, entry)
     if apart is not None:
-        totals.ledger += 1
+        totals.found.ledger += 1
         totals.differ("ledger", key, apart)
     if entry.dropped:
         return
@@ -242,9 +294,9 @@ def _compare_references(sessions: Sessions, documents: Iterable[SourceDocument],
     dangling = [one for document in documents for one in references.dangling_references_of(document, own=True)]
     if not dangling:
         return
-    recorded = references.recorded_dangling(sessions.target, totals.collection, {one[0] for one in dangling})
+    recorded = references.recorded_dangling(sessions.target, totals.found.collection, {one[0] for one in dangling})
     for key in dict.fromkeys(one[0] for one in dangling if one not in recorded):
-        totals.ledger += 1
+        totals.found.ledger += 1
         totals.differ("ledger", key, "reference-unrecorded")
 
 
@@ -276,15 +328,15 @@ def _count_rows(document: SourceDocument, difference: DocumentDifference | None,
             totals.differ("document", source_id_of(document.raw), "value", table=owner.table)
     _count_notes(document, totals, equal=equal)
     if missing:
-        totals.missing += 1
+        totals.found.missing += 1
     elif not equal:
-        totals.differing += 1
+        totals.found.differing += 1
     else:
-        totals.matched += 1
+        totals.found.matched += 1
         if document.clean:
-            totals.clean += 1
+            totals.found.without_remainder += 1
         else:
-            totals.remainder += 1
+            totals.found.with_remainder += 1
 
 
 def _compared_rows(document: SourceDocument, different: Mapping[int, bytes | None]) -> Iterator[ComparedRow]:
@@ -318,15 +370,14 @@ def _add_differences(collection: Collection, row: SerializedRow, found: bytes, k
     known = _cause_of_row(wanted, stored, totals.as_of)
     for name in kind.differing((row.head, row.tail), found):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
-        worded = len(totals.differences) < DESCRIBED
+        worded = len(totals.findings) < DESCRIBED
         totals.differ(
             "row",
             key,
             known or ("reference" if name in references else classify(before, after)),
             table=row.record.table,
             path=name,
-            tenant=str(wanted["tenant_id"] or ""),
-            words=describe_difference(before, after) if worded else (),
+            details=describe_difference(before, after) if worded else (),
         )
 
 
@@ -347,86 +398,29 @@ def _value(kind: str, value: object) -> object:
     return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
 
 
-def _comparison(tables: Sequence[type[Record]], totals: _ChunkTotals) -> CollectionComparison:
-    differing = Counter[tuple[str, str]]()
-    for (table, path, side, _), count in totals.causes.items():
-        if side == "row":
-            differing[table, path] += count
-    return CollectionComparison(
-        collection=totals.collection,
-        tables=tuple(record.table for record in tables),
-        documents=totals.documents,
-        matched=totals.matched,
-        differing=totals.differing,
-        missing=totals.missing,
-        quarantined=totals.quarantined,
-        skipped=dict(totals.skipped),
-        excluded=tuple(totals.excluded),
-        rejected=tuple(totals.rejected),
-        ledger=totals.ledger,
-        changed=totals.changed,
-        unverified=MOVING.format(totals.moving) if totals.moving else "",
-        rows=sum(totals.rows.values()),
-        clean=totals.clean,
-        remainder=totals.remainder,
-        causes=tuple(
-            CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)  # type: ignore[arg-type] # made from Differences
-            for key, count in sorted(totals.causes.items())
-        ),
-        differences=tuple(sorted(totals.differences)),
-        notes=tuple(
-            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(totals.examples[kind, path])))
-            for (kind, path), count in sorted(totals.notes.items())
-        ),
-        losses=tuple(
-            LossCount(path=path, kind=kind, kept=kept, count=count)
-            for (path, kind, kept), count in sorted(totals.losses.items())
-        ),
-        quarantine=tuple(
-            QuarantineCount(
-                reason=place[0],
-                path=place[1],
-                expected=place[2],
-                count=count,
-                keys=tuple(sorted(totals.examples[place])),
-            )
-            for place, count in sorted(totals.quarantine.items())
-        ),
-        columns=tuple(
-            ColumnCount(
-                table=record.table,
-                column=name,
-                compared=totals.rows[record.table],
-                differing=differing[record.table, name],
-            )
-            for record in tables
-            for name in record.__struct_fields__
-            if totals.rows[record.table]
-        ),
-    )
-
-
 def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> CollectionComparison:
     """Compare one closing pass's rows, column by column; there is no document to encode back to."""
     record, kind = derived.record, codec(derived.record)
     rows = derived_rows(sessions, derived)
     ids = [row.record.id for row in rows]  # type: ignore[attr-defined] # every loaded record has an id
     stored = fetch(sessions.target, record, ids)
-    totals = _ChunkTotals(f"(derived) {record.table}", sys.maxsize, documents=len(rows))
+    compared = _comparison_of(f"(derived) {record.table}", (record,))
+    compared.documents = len(rows)
+    totals = _ChunkTotals(compared, sys.maxsize)
     totals.rows[record.table] = len(stored)
     for row in rows:
         found = stored.get(kind.key(row.head))
         key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
         if found is None:
-            totals.missing += 1
+            totals.found.missing += 1
             totals.differ("missing", key, "missing-row", table=record.table)
         elif kind.equal((row.head, row.tail), found):
-            totals.matched += 1
+            totals.found.matched += 1
         else:
-            totals.differing += 1
+            totals.found.differing += 1
             for column in kind.differing((row.head, row.tail), found):
                 totals.differ("row", key, "foreign-writer", table=record.table, path=column)
-    totals.clean = totals.matched
+    compared.without_remainder = compared.matched
     extra = sessions.target.execute(
         sql.SQL(
             "SELECT coalesce(source_id, id::text) FROM {} WHERE source = ANY(%s)"
@@ -440,4 +434,4 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
     ).fetchall()
     for (key,) in extra:
         totals.differ("extra", key, "extra-row", table=record.table)
-    return msgspec.structs.replace(merge([_comparison((record,), totals)], listed=listed), extra=len(extra))
+    return msgspec.structs.replace(merge([totals.comparison((record,))], listed=listed), extra=len(extra))

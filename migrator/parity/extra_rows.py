@@ -9,12 +9,12 @@ from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.parity.changes import CHANGED
-from migrator.parity.model import Difference
 from migrator.pipeline.extract import SourceCollection, batch_documents
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import has_source_column
 from migrator.pipeline.transform import transform_documents
 from migrator.records import Record
+from migrator.result import Finding
 from migrator.sources.profile import Context
 from migrator.store.postgres.rows import table_name
 from migrator.values.copy_format import codec
@@ -26,7 +26,7 @@ class ExtraRows(msgspec.Struct):
     """Rows of one collection's source that no document asks for."""
 
     tables: Counter[str] = msgspec.field(default_factory=Counter)
-    differences: list[Difference] = msgspec.field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
     """The first few of each table, in order of their id."""
 
 
@@ -71,12 +71,12 @@ def find_extra_rows(
         for record in one.collection.tables:
             stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
-                count, differences = _without_document(
+                count, findings = _without_document(
                     sessions, context, one, record, listed, rejected.get(name, ()), unchanged_since
                 )
                 if count:
                     extra.tables[record.table] += count
-                    extra.differences.extend(differences)
+                    extra.findings.extend(findings)
         if extra.tables:
             extras[name] = extra
     return extras
@@ -90,7 +90,7 @@ def _without_document(
     listed: int,
     rejected: Sequence[str],
     unchanged_since: datetime | None,
-) -> tuple[int, list[Difference]]:
+) -> tuple[int, list[Finding]]:
     """Return how many rows of one table and source have a key that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
     sourced = has_source_column(record)
@@ -118,22 +118,22 @@ def _without_document(
         document = sql.SQL("stored.source_id" if sourced else "stored.payload ->> '_id'")
         rows = target.execute(
             sql.SQL(
-                "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
+                "SELECT {}, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
                 " (SELECT FROM {} AS expected WHERE expected.id = stored.id AND expected.tenant_id = stored.tenant_id)"
                 " AND ({} = ANY(%s)) IS NOT TRUE ORDER BY stored.id LIMIT {}"
             ).format(key_column, table_name(record.table), condition, EXPECTED_KEYS, document, listed),
             (list(rejected),),
         ).fetchall()
-    return rows[0][2] if rows else 0, [
-        Difference(
+    return rows[0][1] if rows else 0, [
+        Finding(
+            severity="difference",
             collection=collection.name,
-            source_id=key,
+            key=key,
             side="extra",
             table=record.table,
             cause="extra-row",
-            tenant=tenant,
         )
-        for key, tenant, _ in rows
+        for key, _ in rows
     ]
 
 

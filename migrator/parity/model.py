@@ -1,7 +1,7 @@
-"""What a parity check found: plain values that ``parity.compare`` fills in and ``verify`` turns into checks.
+"""What a parity check found: plain values that ``parity.compare`` fills in, in the types of a result.
 
 One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. The
-lists of differences and examples are bounded, those of excluded and of rejected documents are not. All counts are
+lists of findings and examples are bounded, those of excluded and of rejected documents are not. All counts are
 complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
 
 The sum every reader wants to see holds for each collection::
@@ -16,10 +16,11 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from migrator.parity.causes import CauseCode
+from migrator.parity.causes import CAUSES, CauseCode
+from migrator.result import CollectionCounts, Finding, Loss, Quarantined, Tally
 
 Side: TypeAlias = Literal["row", "document", "missing", "extra", "rejected", "ledger"]
-"""Which link broke.
+"""Which link broke: ``Finding.side`` of a parity check.
 
 ``row``: a stored row is not the row its document decodes to
 ``document``: the rows do not encode back to the document
@@ -30,68 +31,24 @@ Side: TypeAlias = Literal["row", "document", "missing", "extra", "rejected", "le
 """
 
 
-class Difference(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """One place where the two sides are not equal. Names and keys only, never a value."""
-
-    collection: str
-    source_id: str
-    side: Side
-    table: str
-    path: str = ""
-    """Column for ``row``, field path for ``document``; empty for ``missing`` and ``extra``."""
-    cause: CauseCode
-    tenant: str = ""
-    words: tuple[str, ...] = ()
-    """DeepDiff's wording (``parity.causes``), for the first few only."""
-
-
-class CauseCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """How many differences have one cause at one place; complete, also where the list of differences was cut."""
-
-    table: str
-    path: str
-    side: Side
-    cause: CauseCode
-    count: int
+def tally_of(collection: str, cause: CauseCode, count: int, *, table: str = "", path: str = "") -> Tally:
+    """Return how many findings have one cause at one place, with the cause in words."""
+    words = CAUSES[cause]
+    return Tally(
+        severity="difference",
+        cause=cause,
+        collection=collection,
+        table=table,
+        path=path,
+        title=words.title,
+        fix=words.fix,
+        count=count,
+    )
 
 
-class NoteCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """A finding about loaded documents that a declared policy settles: an orphan kept as null, a duplicate name.
-
-    Sources: ``Decoded.notes`` (``kind`` and ``path`` as the profile gave them) and the loader (``kind="orphan"``,
-    ``path`` the column of the reference).
-    """
-
-    kind: str
-    path: str
-    count: int
-    keys: tuple[str, ...] = ()
-    """The first few source ids, sorted."""
-
-
-class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """One line of the loss ledger: what a column could not hold, and whether the remainder keeps it.
-
-    It does where the document is equal on both links: the stored remainder is the expected one, and gives it back.
-
-    ``path`` and ``kind`` are those of ``values.remainder.entries``.
-    """
-
-    path: str
-    kind: str
-    count: int
-    kept: bool = True
-
-
-class QuarantineCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """Documents quarantined for one reason at one field path."""
-
-    reason: str
-    path: str
-    expected: str
-    count: int
-    keys: tuple[str, ...] = ()
-    """The first few source ids, sorted."""
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of a collection by document; which are listed does not depend on their cause."""
+    return sorted(findings, key=lambda one: (one.key, one.side, one.table, one.path, one.cause, one.details))
 
 
 class ColumnCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
@@ -103,8 +60,8 @@ class ColumnCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
     differing: int
 
 
-class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One collection, or one chunk of it."""
+class CollectionComparison(msgspec.Struct, kw_only=True):
+    """One collection, or one chunk of it, which fills it."""
 
     collection: str
     tables: tuple[str, ...]
@@ -133,15 +90,20 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of this source found in its tables and compared."""
     extra: int = 0
     """Rows of this source without a document (side ``extra``), over all its tables."""
-    clean: int = 0
+    without_remainder: int = 0
     """Matched documents whose remainder is empty."""
-    remainder: int = 0
+    with_remainder: int = 0
     """Matched documents that needed their remainder."""
-    causes: tuple[CauseCount, ...] = ()
-    differences: tuple[Difference, ...] = ()
-    notes: tuple[NoteCount, ...] = ()
-    losses: tuple[LossCount, ...] = ()
-    quarantine: tuple[QuarantineCount, ...] = ()
+    tallies: dict[Side, tuple[Tally, ...]] = {}
+    """By side; complete, also where the list of findings was cut. Their keys are not filled."""
+    findings: tuple[Finding, ...] = ()
+    """Names and keys only, never a value; with DeepDiff's wording (``parity.causes``) for the first few."""
+    notes: tuple[Tally, ...] = ()
+    """What a declared policy settles in loaded documents: an orphan kept as null, a duplicate name (``Decoded.notes``,
+    ``parity.policies``)."""
+    losses: tuple[Loss, ...] = ()
+    """A loss is kept where its document is equal on both links: the stored remainder is the expected one."""
+    quarantine: tuple[Quarantined, ...] = ()
     columns: tuple[ColumnCount, ...] = ()
     unverified: str = ""
     """Why this collection, or a part of it, could not be compared (an unfinished copy, ...); empty when it was."""
@@ -151,6 +113,16 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the sum in the head of this module holds."""
         parts = self.matched + self.differing + self.missing + self.changed + self.quarantined
         return self.documents == parts + sum(self.skipped.values())
+
+    @property
+    def counts(self) -> CollectionCounts:
+        """What a result says of the collection."""
+        return CollectionCounts(**{name: getattr(self, name) for name in CollectionCounts.__struct_fields__})
+
+    def tallied(self, *sides: Side) -> list[tuple[Side, Tally]]:
+        """Return the tallies of some sides, or of all, by place; extra rows last."""
+        found = [(side, one) for side in sides or tuple(self.tallies) for one in self.tallies.get(side, ())]
+        return sorted(found, key=lambda pair: (pair[0] == "extra", pair[1].table, pair[1].path, pair[0], pair[1].cause))
 
 
 class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,8 +215,8 @@ KEYS_LISTED = 5
 """Source ids named as examples of a count."""
 
 _SUMS = (
-    *("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger"),
-    "changed",
+    *("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "ledger", "changed"),
+    *("without_remainder", "with_remainder"),
 )
 
 _COUNTS = frozenset({"count", "compared", "differing"})
@@ -254,7 +226,7 @@ _Count = TypeVar("_Count", bound=msgspec.Struct)
 
 
 def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionComparison:
-    """Add up the chunks of one collection; keep the ``listed`` smallest differences.
+    """Add up the chunks of one collection; keep the ``listed`` first findings.
 
     Raises ``ValueError`` when there is no part.
     """
@@ -262,6 +234,7 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
     if not parts:
         raise ValueError("nothing to merge")
     first = parts[0]
+    sides = {side for part in parts for side in part.tallies}
     return CollectionComparison(
         collection=first.collection,
         tables=first.tables,
@@ -269,8 +242,8 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
         skipped=dict(sorted(sum((Counter(part.skipped) for part in parts), Counter[str]()).items())),
         excluded=tuple(sorted(key for part in parts for key in part.excluded)),
         rejected=tuple(sorted(key for part in parts for key in part.rejected)),
-        causes=_add_up(one for part in parts for one in part.causes),
-        differences=tuple(sorted(one for part in parts for one in part.differences)[:listed]),
+        tallies={side: _add_up(one for part in parts for one in part.tallies.get(side, ())) for side in sorted(sides)},
+        findings=tuple(in_order(one for part in parts for one in part.findings)[:listed]),
         notes=_add_up(one for part in parts for one in part.notes),
         losses=_add_up(one for part in parts for one in part.losses),
         quarantine=_add_up(one for part in parts for one in part.quarantine),

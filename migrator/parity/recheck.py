@@ -16,7 +16,7 @@ from bson.timestamp import Timestamp
 from migrator.connections.mongo import committed_time
 from migrator.parity.equal import StoredRows, is_equal, stored_rows
 from migrator.parity.extra_rows import ExtraRows
-from migrator.parity.model import AggregateResult, CollectionComparison, Difference
+from migrator.parity.model import AggregateResult, CollectionComparison
 from migrator.pipeline import ledger, locks
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.sessions import Sessions
@@ -26,6 +26,7 @@ from migrator.pipeline.tail.lookups import documents_of, has_source_column
 from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream
 from migrator.pipeline.transform import SourceDocument, transform_documents
+from migrator.result import Finding
 from migrator.sources.profile import Collection, Context
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -197,43 +198,43 @@ def confirmed_extra_rows(
         found = {}
         for name, extra in now.items():
             moving = moved.get(name, set())
-            for one in extra.differences:
+            for one in extra.findings:
                 known = named[name].get(one)
                 place = outlived if known is not None and known not in moving else found
                 kept = place.setdefault(name, ExtraRows())
-                kept.differences.append(one)
+                kept.findings.append(one)
                 kept.tables[one.table] += 1
             if name in outlived and name not in found:
                 outlived[name].tables |= extra.tables  # the list may have been cut
         if not reached:
             break
-    return outlived, {name: len(extra.differences) for name, extra in found.items()}
+    return outlived, {name: len(extra.findings) for name, extra in found.items()}
 
 
 def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dict[str, ExtraRows]:
     """Return the extra rows that were so before, too."""
     still: dict[str, ExtraRows] = {}
     for name, extra in now.items():
-        listed = {(one.table, one.source_id) for one in before[name].differences}
-        kept = ExtraRows(differences=[one for one in extra.differences if (one.table, one.source_id) in listed])
-        for one in kept.differences:
+        listed = {(one.table, one.key) for one in before[name].findings}
+        kept = ExtraRows(findings=[one for one in extra.findings if (one.table, one.key) in listed])
+        for one in kept.findings:
             kept.tables[one.table] = min(extra.tables[one.table], before[name].tables[one.table])
-        if kept.differences:
+        if kept.findings:
             still[name] = kept
     return still
 
 
-def _documents(sessions: Sessions, name: str, extra: ExtraRows) -> dict[Difference, str]:
+def _documents(sessions: Sessions, name: str, extra: ExtraRows) -> dict[Finding, str]:
     """Return the documents that extra rows came from; a row that is not there any more is left out."""
     collection = sessions.profile.by_name()[name]
-    found: dict[Difference, str] = {}
+    found: dict[Finding, str] = {}
     for record in collection.tables:
-        here = [one for one in extra.differences if one.table == record.table]
+        here = [one for one in extra.findings if one.table == record.table]
         if has_source_column(record):
-            found |= {one: one.source_id for one in here}
+            found |= {one: one.key for one in here}
         elif here:
-            origins = documents_of(sessions.target, collection, record, [one.source_id for one in here])
-            found |= {one: origins[one.source_id] for one in here if one.source_id in origins}
+            origins = documents_of(sessions.target, collection, record, [one.key for one in here])
+            found |= {one: origins[one.key] for one in here if one.key in origins}
     return found
 
 

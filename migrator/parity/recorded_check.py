@@ -177,7 +177,7 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
     for one in sessions.profile.closing:
         derived = compare_derived(sessions, one, listed=5)
         if derived.differing or derived.missing or derived.extra:
-            wrong[derived.collection] = tuple(different.source_id for different in derived.differences)
+            wrong[derived.collection] = tuple(one.key for one in derived.findings)
     return ChangedDocuments(documents=sum(map(len, changed.values())), wrong=wrong)
 
 

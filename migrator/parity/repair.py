@@ -122,9 +122,9 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
         if collection is None:
             continue  # rows that many documents make together
         records = {record.table: record for record in collection.tables}
-        for difference in one.differences:
+        for difference in one.findings:
             record = records.get(difference.table)
-            key = difference.source_id
+            key = difference.key
             if difference.side == "extra" and record is not None and not has_source_column(record):
                 key = applier.lookups.by_row(collection, record, key)
             if key:

@@ -11,66 +11,28 @@ import msgspec
 
 from migrator.exit_status import QUARANTINE
 from migrator.report import wording
+from migrator.report.areas import AREAS, SECTIONS, Section
 from migrator.report.charts import Bar, Chart, Gauge, Grid, chart, gauge, grid
 from migrator.result import Area, Cell, Check, Finding, Result, Severity, Standing, Status, Tally
-
-
-class SectionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of the report that one or more areas fill."""
-
-    anchor: str
-    short: str
-    title: str
-    lead: str = ""
-    areas: tuple[str, ...]
-
-
-AREA_SECTIONS: Final = (
-    SectionPlan(anchor="cutover", short="Cutover", title="Cutover and rollback", areas=("cutover",)),
-    SectionPlan(
-        anchor="semantics",
-        short="Semantics",
-        title="Semantics: next fires and histories",
-        lead="Equal rows may still mean something else. These checks compute next fires and test histories.",
-        areas=("semantics",),
-    ),
-    SectionPlan(
-        anchor="transitions",
-        short="State machines",
-        title="State machines as exercised",
-        areas=("transitions",),
-    ),
-    SectionPlan(
-        anchor="behaviour",
-        short="Behaviour",
-        title="Behaviour of the scheduler",
-        lead="Scenarios drive the scheduler through its client, in a scratch tenant that is removed afterwards.",
-        areas=("crud", "triggers", "workers", "execution", "isolation"),
-    ),
-    SectionPlan(anchor="locking", short="Locking", title="Locking under contention", areas=("locking",)),
-    SectionPlan(anchor="timings", short="Timings", title="Timings", areas=("performance",)),
-    SectionPlan(
-        anchor="sensitivity",
-        short="Strength",
-        title="How strong this verification is",
-        lead="Faults of every class are planted in a copy. What no check detects there, this report cannot show.",
-        areas=("sensitivity",),
-    ),
-)
-"""Areas of the data (schema, parity) fill the sections before these."""
-
 
 AreaChecks: TypeAlias = tuple[str, Area | None, list[Check]]
 """Name of an area, the area (None if the result does not have it), and its checks."""
 
 
-def sections_of(result: Result) -> list[tuple[SectionPlan, list[AreaChecks]]]:
+def sections_of(result: Result) -> list[tuple[Section, list[AreaChecks]]]:
     """Return every section with its areas and their checks."""
     areas = {area.name: area for area in result.evidence.areas}
     checks = result.evidence.checks
     return [
-        (plan, [(name, areas.get(name), [check for check in checks if check.area == name]) for name in plan.areas])
-        for plan in AREA_SECTIONS
+        (
+            section,
+            [
+                (name, areas.get(name), [check for check in checks if check.area == name])
+                for name, area in AREAS.items()
+                if area.section == section.anchor
+            ],
+        )
+        for section in SECTIONS
     ]
 
 
@@ -185,7 +147,7 @@ class View(msgspec.Struct, frozen=True):
     timings_more: str
     gauges: list[Gauge]
     areas: list[tuple[Area, list[Check]]]
-    sections: list[tuple[SectionPlan, list[AreaChecks]]]
+    sections: list[tuple[Section, list[AreaChecks]]]
     charts: dict[str, list[Chart]]
     shown_above: set[str]
     """Checks whose charts are shown in the section of their area."""

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED
+from migrator.report.areas import is_of_data
 from migrator.result import NOT_DUE, Check, CutoverRecord, Measurement, Policy, Requirement, Result, Status, Verdict
 
 STATUS_WORDS: Final[dict[Status, str]] = {
@@ -46,8 +47,6 @@ LOSS_WORDS: Final[dict[str, str]] = {
 }
 """Kinds of the loss ledger (``values.remainder``) in words."""
 
-_OF_DATA: Final = ("schema", "parity", "semantics")
-"""Areas of which a failed check means that the two sides are not equal."""
 UNMET: Final = "not met"
 """The state of a gate that stops the cutover; one that cannot be told does not."""
 GATES: Final = "cutover.gates"
@@ -146,7 +145,7 @@ def request(policy: Policy) -> str:
 
 
 def _data_failed(result: Result) -> bool:
-    return any(one.outcome.status == "failed" and one.area in _OF_DATA for one in result.evidence.checks)
+    return any(one.outcome.status == "failed" and is_of_data(one.area) for one in result.evidence.checks)
 
 
 def verdict_words(result: Result) -> str:

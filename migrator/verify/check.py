@@ -1,26 +1,23 @@
 """What a check is: data, and a function from a context to a result; and the context, which all checks share."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
-import psycopg
 
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import target_connection
+from migrator.connections.postgres import Connection, target_connection, translate_errors
 from migrator.errors import MigratorError, RefusedError
-from migrator.exit_status import Allowance
-from migrator.parity.model import ParityOutcome
+from migrator.report.areas import AREAS, area_of
 from migrator.result import (
     FAILED,
     PASSED,
     Cell,
     CollectionCounts,
-    Decision,
     Finding,
     Loss,
     Measurement,
@@ -33,45 +30,47 @@ from migrator.result import (
 )
 from migrator.schema.revisions import Position, current
 from migrator.scratch import Components
+from migrator.verify.request import Request
 
 if TYPE_CHECKING:
     from migrator.pipeline.sessions import SourceSessions
-    from migrator.verify.checks.load import LoadSize
+
+X = TypeVar("X")
+
+
+class Lent(msgspec.Struct, frozen=True):
+    """What the trial of a mutation lends to its checks: two connections, and what to compare."""
+
+    source: "SourceSessions"
+    target: Connection
+    collections: tuple[str, ...]
+    """Those that are compared, in this process; every one if there is none."""
 
 
 class Context:
     """What every check is given. Nothing is opened before a check needs it, and no driver of MongoDB is imported."""
 
-    def __init__(self, settings: Settings, *, fresh: Decision | None = None) -> None:
-        """``fresh`` is the decision that there is no source; the source is not opened then."""
-        self.settings = settings
-        self.fresh = fresh
-        self.config: Path | None = None
-        """The file that the settings were read from, if there is one."""
+    def __init__(
+        self,
+        settings: Settings,
+        request: Request | None = None,
+        *,
+        components: Components | None = None,
+        lent: Lent | None = None,
+    ) -> None:
+        """``components``: what is driven, some of it a mutation's. ``lent``: in place of what each check opens."""
+        self.settings, self.request = settings, request or Request()
+        self.components, self.lent = components or Components(), lent
         self.listed = settings.report.max_differences
-        self._comparison: ParityOutcome | MigratorError | None = None
-        self.lent_source: SourceSessions | None = None
-        """A connection to the source that the caller opened and closes. If omitted, each check opens its own."""
-        self.source_failure: MigratorError | None = None if fresh is None else RefusedError("there is no source")
-        """Why the source could not be opened, after the first attempt."""
-        self.backends: tuple[str, ...] = ("postgres",)
-        """Where the scheduler is driven."""
-        self.operations, self.seed = 0, 0
-        """How many random calls are made on both backends, and their seed."""
-        self.load: LoadSize | None = None
-        """The load that processes work on; None: the load test is not made."""
-        self.components = Components()
-        """The store, client and process that are driven: a mutation replaces some of the tool's own."""
-        self.on_record = False
-        """Whether the parity check is recorded, so that the cutover may use it."""
-        self.allow_quarantined: Allowance = 0
-        """How many documents may be in quarantine: the gates are evaluated with it."""
-        self.lock_source = False
-        """Whether the tables of a source in PostgreSQL are locked during the parity check."""
-        self.scratch_on_source = False
-        """Whether a check may write to the source's server; else nothing is written there."""
+        self.seed = secrets.randbelow(1_000_000) if self.request.seed is None else self.request.seed
+        """Of the random calls."""
+        self.source_failure: MigratorError | None = None
+        if self.request.fresh is not None:
+            self.source_failure = RefusedError("there is no source")
+        """Why the source cannot be opened, after the first attempt."""
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
+        self._shared: dict[str, Any] = {}
 
     @cached_property
     def dsn(self) -> str:
@@ -84,27 +83,27 @@ class Context:
         return current(self.dsn)
 
     @contextmanager
-    def target(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    def target(self) -> Iterator[Connection]:
         """Connect to the target as the owner of the tables; each statement on its own."""
-        with target_connection(self.settings) as connection:
-            yield connection
+        if self.lent is None:
+            with target_connection(self.settings) as connection:
+                yield connection
+        else:
+            with translate_errors("the target"):
+                yield self.lent.target
 
-    @property
-    def comparison(self) -> ParityOutcome:
-        """Return the parity check of every document, made once; its error is raised for each caller."""
-        if self._comparison is None:
+    def shared(self, step: str, compute: Callable[[], X]) -> X:
+        """Return what several checks need, computed once, and timed as ``step``; its error is raised for each."""
+        if step not in self._shared:
             try:
-                with self.timed("parity check of every document"):
-                    self._comparison = self.compare()
+                with self.timed(step):
+                    self._shared[step] = compute()
             except MigratorError as error:
-                self._comparison = error
-        if isinstance(self._comparison, MigratorError):
-            raise self._comparison
-        return self._comparison
-
-    def compare(self) -> ParityOutcome:
-        """Compare every document with its rows. Here it cannot: the runner's context can, which needs both drivers."""
-        raise NotImplementedError
+                self._shared[step] = error
+        found = self._shared[step]
+        if isinstance(found, MigratorError):
+            raise found
+        return found  # type: ignore[no-any-return]  # what compute returned
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -150,14 +149,23 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of the list of capabilities that it shows, by member; ``verify.requirements`` has their text."""
     can_fail: bool = True
     """Whether the check can fail. One that cannot only records, and names no requirement."""
+    fails_if: str = ""
+    """What makes it fail, for ``docs/report.md``."""
     limits: tuple[str, ...] = ()
     """What the check cannot detect, each a sentence."""
+    source: bool = False
+    """Whether the check compares with a source, in an area of which others do not."""
     run: CheckFunction
 
     @property
     def area(self) -> str:
         """Return the part of the id before the dot."""
-        return self.id.partition(".")[0]
+        return area_of(self.id)
+
+    @property
+    def needs_source(self) -> bool:
+        """Tell whether the check is not applicable if there is no source."""
+        return self.source or AREAS[self.area].needs_source
 
 
 def outcome_of(*, wrong: bool, unsure: Iterable[str] = ()) -> Outcome:

@@ -68,7 +68,7 @@ def sides(context: Context) -> tuple[Side, Side]:
 
 
 def _source(context: Context) -> Side:
-    if context.fresh is not None:
+    if context.request.fresh is not None:
         return Side(name="source", server=NOT_ASKED)
     if context.settings.source.in_postgres:
         return _tables(context)

@@ -26,10 +26,6 @@ _COPY_TABLES: Final = ("plans", "quarantine")
 """Tables of the schema ``migration`` that a copy fills: if one was made, there is a source."""
 
 
-_SOURCE_CHECKS: Final = ("semantics.fires", "cutover.gates", "cutover.rollback")
-"""Checks that compare with a source, in addition to the area parity."""
-
-
 class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller decided, and allows."""
 
@@ -42,16 +38,6 @@ class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     def undecided(self) -> Decision:
         """Return the decision as it is before it is recorded, without a time: for a dry run."""
         return Decision(kind=KIND, who=self.by.who, at="", why=self.by.reason, tool=f"migrator {__version__}")
-
-
-def needs_source(check: str) -> bool:
-    """Tell whether a check, by its id, needs a source to compare with."""
-    return area_needs_source(check.partition(".")[0]) or check in _SOURCE_CHECKS
-
-
-def area_needs_source(area: str) -> bool:
-    """Tell whether every check of an area is one of those."""
-    return area == "parity"
 
 
 def reason(decision: Decision) -> str:

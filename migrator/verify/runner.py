@@ -1,13 +1,11 @@
 """Runs the checks one after the other, collects their results into one, and records the verification."""
 
-import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 from uuid import uuid4
 
 import msgspec
@@ -18,38 +16,23 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, target_connection, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
-from migrator.exit_status import Allowance
 from migrator.log import logger
-from migrator.parity.check import check_parity
-from migrator.parity.model import ParityOutcome
-from migrator.parity.recorded_check import check_and_record
 from migrator.parity.shown_values import values_of
-from migrator.pipeline.plan import Scope
 from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
-from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
+from migrator.report.areas import AREAS, require_known
+from migrator.result import Area, AreaStatus, Check, Decision, Evidence, Result, Run, build, not_applicable, unverified
 from migrator.schema import decisions
 from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
-from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
-from migrator.verify.checks.load import CHECK as LOAD
-from migrator.verify.checks.load import LoadSize, ceilings_of
 from migrator.verify.registry import EVERY_CHECK
+from migrator.verify.request import Request
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
 COMMAND = "verify"
 LOG = "checks.log"
 """File beside the report: what the schedulers log that checks drive, and the rehearsals of cutover and rollback."""
-
-
-class _ComparingContext(Context):
-    """A context of both databases."""
-
-    def compare(self) -> ParityOutcome:
-        if self.on_record:
-            return check_and_record(self.settings, must=False, lock_source=self.lock_source)
-        return check_parity(self.settings, Scope(), lock_source=self.lock_source)
 
 
 def record_run(settings: Settings, result: Result, folder: Path) -> bool:
@@ -85,61 +68,19 @@ def record_run(settings: Settings, result: Result, folder: Path) -> bool:
     return True
 
 
-ON_REQUEST = "sensitivity"
-"""The area that is checked only when asked for. Without it the verdict on the data is the same."""
 CHECKS = tuple(spec.id for spec in EVERY_CHECK)
 """Ids of all checks, in their order."""
 NOT_ASKED_FOR = "made only with --sensitivity"
 NOT_IN_THIS_VERSION = "not checked by this version of the tool"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller asked for."""
-
-    only: tuple[str, ...] = ()
-    """Areas, and ids of single checks."""
-    skip: tuple[str, ...] = ()
-    fail_on: tuple[str, ...] = ()
-    """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.split_fail_on``)."""
-    backend: Literal["postgres", "mongo", "both"] = "postgres"
-    """Backend on which scenarios drive the scheduler, in scratch tenants. On MongoDB documents are written."""
-    no_behaviour: bool = False
-    """Leave out all areas that write; only the record of the verification is written."""
-    behaviour: int = 0
-    """Number of random calls on both backends in lockstep."""
-    seed: int | None = None
-    """Seed of the random calls. If omitted, each run takes another one, which the report names."""
-    load: bool = False
-    """Make the load test; a value above its ceiling fails."""
-    load_jobs: int = LoadSize().jobs
-    load_processes: int = LoadSize().processes
-    load_ceiling: tuple[str, ...] = ()
-    """``NAME=NUMBER``: another ceiling than that of ``checks.load.CEILINGS``."""
-    sensitivity: bool = False
-    """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
-    scratch_on_source: bool = False
-    """Allow scratch databases and tenants on the source's server, which are removed. Else nothing is written there."""
-    show_values: bool = False
-    """Write the values of the first differences into a local file next to the report."""
-    lock_source: bool = False
-    """Hold SHARE locks on the tables of a source in PostgreSQL during the parity check."""
-    config: Path | None = None
-    """The file that the settings come from: the cutover is rehearsed on a copy of it."""
-    fresh: Decision | None = None
-    """The decision that there is no source (``fresh_start.decide``): checks that need a source are not applicable."""
-    on_record: bool = False
-    """Record the parity check, as ``parity`` does, so that the cutover may use it."""
-    allow_quarantined: Allowance = 0
-    """How many documents may be in quarantine before the exit status says so."""
-    run_name: str = ""
-    """Name of the run. If empty, the time at which it starts."""
-
-
 def planned_checks(request: Request, checks: Sequence[CheckSpec] = EVERY_CHECK) -> list[CheckSpec]:
-    """Return the checks that a request makes, in their order; asks no server. Raises ``UsageError`` as ``verify``."""
-    _require_known(request)
-    request = _resolved(request)
-    return [spec for spec in checks if _is_wanted(spec.id, request)]
+    """Return the checks that a request makes, in their order; asks no server.
+
+    Raises ``UsageError`` for a check that does not exist.
+    """
+    require_known(request.only, "--only", CHECKS)
+    return [spec for spec in checks if request.wants(spec.id)]
 
 
 def verify(
@@ -155,13 +96,7 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = _ComparingContext(settings, fresh=request.fresh)
-    context.config, context.on_record = request.config, request.on_record
-    context.scratch_on_source, context.lock_source = request.scratch_on_source, request.lock_source
-    context.allow_quarantined = request.allow_quarantined
-    _require_known(request)
-    request = _resolved(request)
-    _set_backends(context, request)
+    context = Context(settings, request)
     specs = EVERY_CHECK if checks is None else checks
     wanted = planned_checks(request, specs)
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
@@ -173,8 +108,8 @@ def verify(
         say(f"verify: {number}/{len(wanted)} {spec.id}: {_progress(found, took, began)}")
     evidence = Evidence(
         basis=environment.basis(context),
-        policy=_policy(request),
-        decisions=_decisions(context, request),
+        policy=request.policy(CHECKS),
+        decisions=_decisions(context),
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
@@ -201,9 +136,9 @@ def verify(
     return build(evidence, run)
 
 
-def _decisions(context: Context, request: Request) -> tuple[Decision, ...]:
+def _decisions(context: Context) -> tuple[Decision, ...]:
     """Return the decisions of people that are recorded in the target: that of a fresh start, and all others."""
-    fresh = () if request.fresh is None else (request.fresh,)
+    fresh = () if context.request.fresh is None else (context.request.fresh,)
     with suppress(MigratorError), context.target() as target:
         found = [
             Decision(
@@ -226,94 +161,10 @@ def _progress(found: CheckResult, took: int, began: datetime) -> str:
     return f"{status} ({wording.milliseconds(took)}; {wording.milliseconds(so_far)} in total)"
 
 
-def _resolved(request: Request) -> Request:
-    """Return the request, without the areas of behaviour if it excludes them.
-
-    Raises ``UsageError`` for a request that contradicts itself, or writes to the source's server without asking to.
-    """
-    if request.behaviour and request.no_behaviour:
-        raise UsageError("--behaviour and --no-behaviour contradict each other")
-    _require_scratch(request)
-    _require_load(request)
-    if not request.no_behaviour:
-        return request
-    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING_AREAS))))
-
-
-def _require_load(request: Request) -> None:
-    """Raise ``UsageError`` for a load test without ``--load``, or with it for one that other options leave out."""
-    asked = (request.load_jobs, request.load_processes, request.load_ceiling)
-    if not request.load and asked != (LoadSize().jobs, LoadSize().processes, ()):
-        raise UsageError("--load-jobs, --load-processes and --load-ceiling belong to --load")
-    if request.load and (request.no_behaviour or not _is_wanted(LOAD, request)):
-        raise UsageError("--load is a test of the area performance, which the other options leave out")
-    ceilings_of(request.load_ceiling)
-
-
-def _require_scratch(request: Request) -> None:
-    if request.scratch_on_source or request.fresh is not None:
-        return
-    options = {
-        "--sensitivity": _with_sensitivity(request),
-        f"--backend {request.backend}": request.backend != "postgres",
-        "--behaviour N": request.behaviour,
-    }
-    for option, given in options.items():
-        if given:
-            raise UsageError(f"{option} writes to the source's server; allow that with --scratch-on-source")
-
-
-def _set_backends(context: Context, request: Request) -> None:
-    """Tell the context where the scheduler is driven, and how often at random; a fresh start has PostgreSQL only."""
-    if request.load:
-        ceilings = ceilings_of(request.load_ceiling)
-        context.load = LoadSize(jobs=request.load_jobs, processes=request.load_processes, ceilings=ceilings)
-    context.seed = secrets.randbelow(1_000_000) if request.seed is None else request.seed
-    if request.fresh is None:
-        context.backends = ("postgres", "mongo") if request.backend == "both" else (request.backend,)
-        context.operations = request.behaviour
-
-
-def _require_known(request: Request) -> None:
-    require_known(request.only, "--only", CHECKS)
-    require_known(request.skip, "--skip")
-    split_fail_on(request.fail_on)
-
-
-def _policy(request: Request) -> Policy:
-    """Return the request as it is recorded: the same however often, and in whichever order, an area was named."""
-    widened, narrowed = split_fail_on(request.fail_on)
-    only, skip, fail_on, accepted = (
-        tuple(name for name in (*AREAS, *CHECKS) if name in names)
-        for names in (request.only, request.skip, widened, narrowed)
-    )
-    return Policy(
-        only=only,
-        skip=skip,
-        fail_on=fail_on,
-        accepted=accepted,
-        values_shown=request.show_values,
-        scratch_on_source=request.scratch_on_source,
-        allow_quarantined=request.allow_quarantined or msgspec.UNSET,
-    )
-
-
 def _require_schema(context: Context) -> None:
     with suppress(UnreachableError):  # then every check says so by itself
         if not any(one.revision for one in context.positions):
             raise not_migrated("it has neither schema")
-
-
-def _is_wanted(name: str, request: Request) -> bool:
-    """Tell whether an area, or a check by its id, is asked for as a whole."""
-    area = name.partition(".")[0]
-    if area == ON_REQUEST and not _with_sensitivity(request):
-        return False
-    return (not request.only or not {area, name}.isdisjoint(request.only)) and area not in request.skip
-
-
-def _with_sensitivity(request: Request) -> bool:
-    return request.sensitivity or any(name.partition(".")[0] == ON_REQUEST for name in request.only)
 
 
 def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, int]:
@@ -322,8 +173,8 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
     shared = sum(context.steps.values())
     errored = False
     try:
-        if context.fresh is not None and fresh_start.needs_source(spec.id):
-            found = CheckResult(outcome=not_applicable(fresh_start.reason(context.fresh)))
+        if context.request.fresh is not None and spec.needs_source:
+            found = CheckResult(outcome=not_applicable(fresh_start.reason(context.request.fresh)))
         else:
             with translate_errors("the target"), translate_source_errors("the source"):
                 found = spec.run(context)
@@ -363,22 +214,23 @@ def _check(spec: CheckSpec, found: CheckResult, *, errored: bool) -> Check:
 def _areas(specs: Sequence[CheckSpec], request: Request) -> tuple[Area, ...]:
     existing = {spec.area for spec in specs}
     areas = []
-    for name, title in AREAS.items():
+    status: AreaStatus
+    for name, area in AREAS.items():
         if name not in existing:
-            area = Area(name=name, title=title, status="absent", reason=NOT_IN_THIS_VERSION)
-        elif request.fresh is not None and fresh_start.area_needs_source(name):
-            area = Area(name=name, title=title, status="not-applicable", reason=fresh_start.reason(request.fresh))
-        elif _is_wanted(name, request):
-            area = Area(name=name, title=title, status="checked")
-        elif name == ON_REQUEST and name not in request.skip and not _with_sensitivity(request):
-            area = Area(name=name, title=title, status="not-asked-for", reason=NOT_ASKED_FOR)
+            status, reason = "absent", NOT_IN_THIS_VERSION
+        elif request.fresh is not None and area.needs_source:
+            status, reason = "not-applicable", fresh_start.reason(request.fresh)
+        elif request.wants(name):
+            status, reason = "checked", ""
+        elif area.on_request and name not in request.skip and not request.with_sensitivity:
+            status, reason = "not-asked-for", NOT_ASKED_FOR
         else:
             option = "--skip" if name in request.skip else "--only"
-            option = "--no-behaviour" if request.no_behaviour and name in WRITING_AREAS else option
-            made = [spec.id for spec in specs if spec.area == name and _is_wanted(spec.id, request)]
+            option = "--no-behaviour" if request.no_behaviour and area.writes else option
+            made = [spec.id for spec in specs if spec.area == name and request.wants(spec.id)]
             beside = f", but for {', '.join(made)}" if made else ""
-            area = Area(name=name, title=title, status="skipped", reason=f"left out by {option}{beside}")
-        areas.append(area)
+            status, reason = "skipped", f"left out by {option}{beside}"
+        areas.append(Area(name=name, title=area.title, status=status, reason=reason))
     return tuple(areas)
 
 
@@ -419,14 +271,8 @@ def verify_into(
     fresh start, which is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
     ``fresh_start.decide`` does.
     """
-    _require_known(request)
-    _require_load(request)
     key = None if sign_key is None else integrity.read_private_key(sign_key)
-    if start is None:
-        _require_scratch(request)
-    else:
-        if _with_sensitivity(request):
-            raise UsageError("--fresh-start has no source to take a sample from: leave --sensitivity out")
+    if start is not None:
         request = msgspec.structs.replace(request, fresh=fresh_start.decide(settings, start))
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

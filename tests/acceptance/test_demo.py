@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from migrator.report.areas import AREAS
 from migrator.testing.demo import faulty_documents
-from migrator.verify.areas import AREAS
 
 
 @pytest.mark.slow

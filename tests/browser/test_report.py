@@ -14,7 +14,7 @@ import pypdf
 import pytest
 
 from migrator.report import renderer
-from migrator.report.view import AREA_SECTIONS
+from migrator.report.areas import SECTIONS
 from migrator.result import Result
 from tests.browser.driver import Browser, found
 from tests.fabricated_behaviour import behaviour
@@ -142,7 +142,7 @@ def test_everything_is_there_without_script(browser: Browser, pages: dict[str, s
     browser.open(pages[name], script=False)
     tree = browser.tree()
     names = {one["name"] for one in tree}
-    assert {section.title for section in AREA_SECTIONS} <= names
+    assert {section.title for section in SECTIONS} <= names
     for check in of(MAKERS[name]).evidence.checks:
         assert check.title in names, check.id
     assert not [one for one in tree if one["role"] in ("searchbox", "combobox")], "a filter that would do nothing"
@@ -162,8 +162,8 @@ def test_a_screen_reader_is_told_what_things_are(browser: Browser, pages: dict[s
     nameless = [one for one in tree if one["role"] in named and not one["name"].strip()]
     assert nameless == []
     titles = [one["name"] for one in tree if one["role"] == "heading" and one["level"] == 2]
-    assert [section.title for section in AREA_SECTIONS] == [
-        title for title in titles if title in {section.title for section in AREA_SECTIONS}
+    assert [section.title for section in SECTIONS] == [
+        title for title in titles if title in {section.title for section in SECTIONS}
     ]
 
 

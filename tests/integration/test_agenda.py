@@ -176,6 +176,6 @@ def test_an_interval_whose_unit_was_counted_twice_is_told(settings: Settings, ta
     changed = target.execute(f"UPDATE scheduler.triggers SET interval_ms = interval_ms * 60 WHERE {several}").rowcount
     target.commit()
     assert changed > 0
-    found = [one for part in check_parity(settings, Scope()).collections for one in part.differences]
+    found = [one for part in check_parity(settings, Scope()).collections for one in part.findings]
     assert {(one.table, one.path) for one in found if one.side == "row"} == {("triggers", "interval_ms")}
-    assert len({one.source_id for one in found}) == changed
+    assert len({one.key for one in found}) == changed

@@ -56,7 +56,7 @@ def assert_without_contradiction(outcome: ParityOutcome, *, columns: bool = True
     """Every document is accounted for and equal, and so is every figure."""
     for one in outcome.collections:
         said = (one.differing, one.missing, one.extra, one.unverified, one.balanced)
-        assert (one.collection, *said) == (one.collection, 0, 0, 0, "", True), one.differences[:5]
+        assert (one.collection, *said) == (one.collection, 0, 0, 0, "", True), one.findings[:5]
     assert outcome.aggregates
     assert bool(outcome.columns) == columns
     wrong = [

@@ -51,7 +51,7 @@ def compared(source: Database[Any], dsn: str) -> ParityOutcome:
 
 
 def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:
-    return [(one.table, one.path, one.source_id, one.cause) for each in outcome.collections for one in each.differences]
+    return [(one.table, one.path, one.key, one.cause) for each in outcome.collections for one in each.findings]
 
 
 def identifier(text: str) -> UUID:

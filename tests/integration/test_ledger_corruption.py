@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from migrator.testing.mutations.mutation import Mutation, MutationKind, ddl
+from migrator.report.areas import MutationKind
+from migrator.testing.mutations.mutation import Mutation, ddl
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.scratch_databases import ScratchDatabases
 from migrator.verify.sensitivity.trials import Trial, run_trials

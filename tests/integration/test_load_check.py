@@ -1,7 +1,7 @@
 """``verify --load``, with a small load: what is executed once passes, and each fault turns the check red."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import psycopg
@@ -16,9 +16,10 @@ from migrator.store.protocols import Store
 from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import load
-from migrator.verify.checks.load import CEILINGS, SMALL, LoadSize, processes_under_load
+from migrator.verify.checks.load import SMALL, processes_under_load
 from migrator.verify.load_processes import run_load
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import CEILINGS, LOAD, Request
+from migrator.verify.runner import verify
 from tests.conftest import NEWEST, Clusters
 from tests.faulty_queue import claims_twice, dies_at_claim, loses_ends
 
@@ -34,12 +35,13 @@ def settings(clusters: Clusters) -> Iterator[Settings]:
 
 
 def under_load(
-    settings: Settings, *, store: Callable[[Store], Store] = unchanged, backend: str = "postgres"
+    settings: Settings,
+    *,
+    store: Callable[[Store], Store] = unchanged,
+    backend: Literal["postgres", "mongo"] = "postgres",
 ) -> CheckResult:
-    context = Context(settings)
-    context.load = LoadSize(jobs=JOBS, processes=PROCESSES)
-    context.components, context.backends = Components(store=store), (backend,)
-    return processes_under_load(context)
+    request = Request(backend=backend, load=True, load_jobs=JOBS, load_processes=PROCESSES, scratch_on_source=True)
+    return processes_under_load(Context(settings, request, components=Components(store=store)))
 
 
 def words(found: CheckResult) -> list[str]:
@@ -73,7 +75,7 @@ def test_every_run_is_executed_once_and_a_ceiling_that_is_crossed_fails(settings
         assert found.ceiling == (0.001 if name == "claim-p99-ms" else one.most)
     ended = measured["load on postgres, runs ended a second"]
     assert sum(count for _, count in ended.points) == JOBS
-    values, processes = result.run.panels[load.CHECK]
+    values, processes = result.run.panels[LOAD]
     assert values.title == "Load on postgres: 30 jobs due at once, 2 processes, batches of 100"
     stated = {str(row[0]): row[3:] for row in values.rows}
     assert stated["claim, 99th percentile"] == ("0.001", "--load-ceiling claim-p99-ms")
@@ -123,17 +125,17 @@ def test_nothing_is_loaded_unless_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "why"),
+    ("asked", "why"),
     [
-        (Request(load_jobs=5), "belong to --load"),
-        (Request(load=True, no_behaviour=True), "leave out"),
-        (Request(load=True, skip=("performance",)), "leave out"),
-        (Request(load=True, load_ceiling=("claim=5",)), "known: end-s, "),
-        (Request(load=True, load_ceiling=("end-s=0",)), "a number above 0"),
-        (Request(load=True, load_ceiling=("end-s=soon",)), "a number above 0"),
-        (Request(load=True, load_ceiling=("end-s=nan",)), "a number above 0"),
+        ({"load_jobs": 5}, "belong to --load"),
+        ({"load": True, "no_behaviour": True}, "leave out"),
+        ({"load": True, "skip": ("performance",)}, "leave out"),
+        ({"load": True, "load_ceiling": ("claim=5",)}, "known: end-s, "),
+        ({"load": True, "load_ceiling": ("end-s=0",)}, "a number above 0"),
+        ({"load": True, "load_ceiling": ("end-s=soon",)}, "a number above 0"),
+        ({"load": True, "load_ceiling": ("end-s=nan",)}, "a number above 0"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(request_: Request, why: str) -> None:
+def test_a_request_that_makes_no_sense_cannot_be_made(asked: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        verify(Settings(), request_)
+        Request(**asked)

@@ -103,7 +103,7 @@ def test_every_column_of_the_crawler(source: Connection, postgres_dsn: str, sche
     )
     settings = settings_for(postgres_dsn, scheduler_dsn, "crawler")
     assert copied(settings) == {"jobs": (2, 2, 0), "job_executions": (2, 2, 0)}
-    assert [one.clean for one in check_parity(settings, Scope()).collections] == [0, 2]
+    assert [one.without_remainder for one in check_parity(settings, Scope()).collections] == [0, 2]
     [first, _] = rows(
         scheduler_dsn,
         "SELECT to_jsonb(s), to_jsonb(t) FROM scheduler.schedules s JOIN scheduler.triggers t"

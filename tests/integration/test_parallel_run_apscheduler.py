@@ -131,7 +131,7 @@ def test_two_schedulers_fire_the_same_slots_and_the_new_one_goes_on_where_the_ol
 
         # The documents equal their rows, while both sides fire and the tail follows.
         live = check_parity(settings, Scope())
-        assert [one for of in live.collections for one in of.differences] == []
+        assert [one for of in live.collections for one in of.findings] == []
         assert sum(one.matched for one in live.collections) == len(JOBS) + 1
 
         # A schedule that does not fire holds the gate, until it is waived.

@@ -14,13 +14,14 @@ from pymongo.database import Database
 from migrator.parity import recorded_check
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
-from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
+from migrator.parity.model import CollectionComparison, ParityOutcome, in_order
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import checksums
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import retry
+from migrator.result import Finding
 from tests.agenda_documents import created_4
 from tests.conftest import Clusters
 from tests.copying import run_of, settings_for
@@ -84,11 +85,11 @@ def collection(outcome: ParityOutcome, name: str) -> CollectionComparison:
 
 
 def places(outcome: ParityOutcome) -> set[Place]:
-    return {_place(one) for each in outcome.collections for one in each.differences}
+    return {_place(one) for each in outcome.collections for one in each.findings}
 
 
-def _place(one: Difference) -> Place:
-    return one.side, one.table, one.path, one.source_id, one.cause
+def _place(one: Finding) -> Place:
+    return one.side, one.table, one.path, one.key, one.cause
 
 
 def assert_balanced(outcome: ParityOutcome) -> None:
@@ -101,7 +102,7 @@ def test_a_sound_copy_is_equal_and_its_sum_holds(compared: Callable[..., ParityO
     assert places(outcome) == set()
     assert_balanced(outcome)
     runs, locks = collection(outcome, "runs"), collection(outcome, "locks")
-    assert (runs.documents, runs.matched, runs.clean, runs.remainder, runs.quarantined) == (
+    assert (runs.documents, runs.matched, runs.without_remainder, runs.with_remainder, runs.quarantined) == (
         RUNS + 1,
         RUNS,
         RUNS - 1,
@@ -203,7 +204,7 @@ def test_what_was_changed_in_the_target_is_named(fault: str, dsn: str, compared:
     assert places(outcome) == expected
     assert_balanced(outcome)
     counted = {
-        (cause.side, cause.table, cause.path, cause.cause) for one in outcome.collections for cause in one.causes
+        (side, tally.table, tally.path, tally.cause) for one in outcome.collections for side, tally in one.tallied()
     }
     assert counted == {(side, table, path, cause) for side, table, path, _, cause in expected}
 
@@ -275,7 +276,7 @@ def test_a_document_that_became_unreadable_after_the_copy(
     assert places(outcome) == {("rejected", "", "", "r4", "unquarantined")}
     runs = collection(outcome, "runs")
     assert (runs.differing, runs.missing, runs.extra) == (1, 0, 0)
-    assert runs.differences[0].words[0].startswith("unknown-value at state: expected one of ")
+    assert runs.findings[0].details[0].startswith("unknown-value at state: expected one of ")
     assert_balanced(outcome)
 
 
@@ -354,10 +355,10 @@ def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, sou
     settings = settings_for(source, dsn, chunk=1)
     settings = replace(settings, report=replace(settings.report, max_differences=3))
     runs = collection(check_parity(settings, Scope()), "runs")
-    assert len(runs.differences) == 3
+    assert len(runs.findings) == 3
     assert runs.differing == RUNS
-    assert {(one.path, one.count) for one in runs.causes} == {("created_at", RUNS), ("cause", RUNS)}
-    assert runs.differences == tuple(sorted(runs.differences))
+    assert {(one.path, one.count) for _, one in runs.tallied()} == {("created_at", RUNS), ("cause", RUNS)}
+    assert runs.findings == tuple(in_order(runs.findings))
 
 
 def test_one_collection_alone_leaves_the_others_unverified(compared: Callable[..., ParityOutcome]) -> None:
@@ -420,7 +421,7 @@ def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
         with pytest.raises(KeyboardInterrupt):
             backfill(settings, Scope())
     (runs,) = check_parity(settings, Scope()).collections
-    assert (runs.unverified, runs.documents, runs.differences) == ("its copy is unfinished: call backfill again", 0, ())
+    assert (runs.unverified, runs.documents, runs.findings) == ("its copy is unfinished: call backfill again", 0, ())
     assert backfill(settings, Scope()).resumed
     assert collection(check_parity(settings, Scope()), "runs").matched == 2
 

@@ -13,7 +13,8 @@ from migrator.store.postgres.connections import SessionPool
 from migrator.verify import timing
 from migrator.verify.check import Context
 from migrator.verify.checks import performance
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from migrator.verify.timing import RowCounts, durations_ms, percentile
 from tests import schema_rows
 from tests.conftest import NEWEST, Clusters

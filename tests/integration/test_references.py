@@ -84,7 +84,7 @@ def dangling(settings: Settings) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in outcome.collections:
         for note in one.notes:
-            if note.kind == "orphan":
+            if note.cause == "orphan":
                 found[f"{one.collection}.{note.path}"] = note.count
     return found
 

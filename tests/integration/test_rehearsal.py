@@ -22,7 +22,8 @@ from migrator.testing.servers.mongo import MongoServer
 from migrator.verify import rehearsal
 from migrator.verify.check import Context
 from migrator.verify.checks import cutover
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from migrator.verify.scratch_databases import PREFIX, TARGET_PREFIX, create_database, drop_database, scratch_target
 from tests.conftest import NEWEST, Clusters
 from tests.copying import settings_for, write_config
@@ -122,9 +123,7 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
 
     sound = config_file.with_backend
     monkeypatch.setattr(config_file, "with_backend", careless)
-    context = Context(settings)
-    context.config = config
-    found = cutover.cutover_rehearsed(context)
+    found = cutover.cutover_rehearsed(Context(settings, Request(config=config)))
     assert found.outcome.status == "failed"
     assert "not byte for byte the original" in found.findings[0].details[0]
 

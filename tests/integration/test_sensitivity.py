@@ -24,14 +24,15 @@ from migrator.schema.revisions import upgrade
 from migrator.testing.demo.faults import faulty_documents
 from migrator.testing.demo.plan import Counts, Plan
 from migrator.testing.demo.seed import COLLECTIONS
-from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import Mutation, ScratchCopy
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import sensitivity
 from migrator.verify.registry import EVERY_CHECK
-from migrator.verify.runner import NOT_ASKED_FOR, Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import NOT_ASKED_FOR, verify
 from migrator.verify.scratch_databases import PREFIX, ScratchDatabases, remove_leftovers, scratch_databases
 from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials

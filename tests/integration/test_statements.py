@@ -17,7 +17,7 @@ import pytest
 
 import migrator
 from migrator.connections.postgres import pin_settings
-from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import Sql
 
 BEGINS = re.compile(r"\s*(--[^\n]*\n\s*)*(SELECT|WITH|INSERT INTO|UPDATE|DELETE FROM|MERGE INTO)\s")

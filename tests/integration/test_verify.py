@@ -33,7 +33,8 @@ from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.checks import parity, schema
 from migrator.verify.registry import EVERY_CHECK
-from migrator.verify.runner import Request, verify, verify_into
+from migrator.verify.request import Request
+from migrator.verify.runner import verify, verify_into
 
 SEED = 7
 DOCUMENTS = 30

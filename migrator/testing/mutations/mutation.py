@@ -1,25 +1,20 @@
 """A mutation, as data: how it is applied, which checks must fail, and which may.
 
 A mutation of ``kind="behaviour"`` brings the faulty components that are driven, and may change the scratch database as
-well; only the checks that it names are run. ``matrix.LATER`` lists the faults that no mutation shows yet.
+well; only the checks that it names are run.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, LiteralString, TypeAlias
+from typing import Any, LiteralString, TypeAlias
 
 import msgspec
 import psycopg
 
 from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase
+from migrator.report.areas import AREAS, MutationKind, area_of
 from migrator.scratch import Components
-
-MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
-"""``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
-
-AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "semantics"), "schema": ("schema",)}
-"""The areas that are run after a mutation; after one of behaviour, only the checks that it names."""
 
 
 class ScratchCopy(msgspec.Struct, frozen=True):
@@ -76,7 +71,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether a check is run: of behaviour, which takes long, only those that may fail."""
         if self.kind == "behaviour":
             return check in self.caught_by or check in self.sometimes_by
-        return check.partition(".")[0] in AREAS[self.kind]
+        return AREAS[area_of(check)].mutations == self.kind
 
 
 class Sql:

@@ -2,14 +2,14 @@
 
 An operation is a word and a number, from which its arguments follow; so any part of a list of operations can be played
 again, and a list that shows a difference is cut down to what is needed for it. ``migrator verify`` plays them on
-MongoDB and PostgreSQL, the tests on the model in memory besides.
+MongoDB and PostgreSQL, the tests on the model in memory besides, and with the calls of the stores.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
@@ -41,17 +41,25 @@ EVERY: Final = 20
 LEASE: Final = timedelta(minutes=10)
 
 X = TypeVar("X")
+P = TypeVar("P", bound="Emptied")
 
 Operation: TypeAlias = tuple[int, str, int]
 """Its place, which names the ids it makes; what; and the number from which its arguments follow."""
 
 
-class Place(Protocol):
-    """Two tenants of one backend, which may be emptied."""
+class Emptied(Protocol):
+    """A store that may be emptied."""
 
     @property
     def store(self) -> Store:
         """The store that is driven."""
+
+    def clear(self) -> None:
+        """Remove every row."""
+
+
+class Place(Emptied, Protocol):
+    """Two tenants of one backend."""
 
     @property
     def tenants(self) -> tuple[str, str]:
@@ -60,9 +68,6 @@ class Place(Protocol):
     @property
     def components(self) -> Components:
         """The parts that are driven."""
-
-    def clear(self) -> None:
-        """Remove every row."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -107,8 +112,18 @@ OUTCOMES: Final[dict[str, Outcome | None]] = {
 """How a run ends; None: it stays open."""
 
 
-class Player:
-    """Plays operations on one backend: two tenants, each with its facade and worker, and one clock."""
+class Player(Protocol):
+    """Plays operations on one backend."""
+
+    def play(self, operation: Operation) -> tuple[Any, bool]:
+        """Run an operation; return the plain answer, and whether an error refused it."""
+
+    def state(self) -> Any:  # noqa: ANN401 - all that is read
+        """Return all that is stored, as plain values."""
+
+
+class ClientPlayer:
+    """Plays through the client: two tenants, each with its facade and worker, and one clock."""
 
     def __init__(self, place: Place) -> None:
         self._tenant = place.tenants[0]
@@ -221,7 +236,7 @@ def _timing(choices: Choices) -> dict[str, Any]:
     return {"interval": choices.of(lengths), "anchor": choices.of(("fixed_rate", "completion"))}
 
 
-def _work(player: Player, choices: Choices) -> dict[str, Any]:
+def _work(player: ClientPlayer, choices: Choices) -> dict[str, Any]:
     """Return the columns of a request; a name is taken now and then."""
     name = choices.of(("alpha", "beta", *[f"job {player._operation}"] * 8))  # noqa: SLF001 - its own
     return {"name": name} | choices.some(_WORK)
@@ -231,61 +246,61 @@ def _shifted(harness: Harness, shift: timedelta | None) -> datetime | None:
     return None if shift is None else harness.now + shift
 
 
-def _cron(player: Player, choices: Choices) -> object:
+def _cron(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     asked = {"timezone": choices.of(_ZONES), "misfire_policy": choices.of(_POLICIES)} | _work(player, choices)
     return player.made(harness, harness.cron(choices.of(_LINES), **asked))
 
 
-def _recurring(player: Player, choices: Choices) -> object:
+def _recurring(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     asked = {"start_at": _shifted(harness, choices.of(_SHIFTS)), "end_at": _shifted(harness, choices.of(_ENDS))}
     timing = _timing(choices)
     return player.made(harness, harness.recurring(**timing, **asked, **choices.some(_BOUNDS), **_work(player, choices)))
 
 
-def _once(player: Player, choices: Choices) -> object:
+def _once(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     return player.made(harness, harness.once(_shifted(harness, choices.of(_SHIFTS)), **_work(player, choices)))
 
 
-def _on_event(player: Player, choices: Choices) -> object:
+def _on_event(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     priorities: tuple[int | str, ...] = (10, 50, "high")
     asked: dict[str, Any] = {"priority": choices.of(priorities), "enabled": choices.chance(2 / 3), "max_retries": 1}
     return player.made(harness, harness.facade.on_event("push", choices.of(("h", "g")), **asked, now=harness.now))
 
 
-def _event(player: Player, choices: Choices) -> object:
+def _event(player: ClientPlayer, choices: Choices) -> object:
     harness, name = player.harness(choices), choices.of(("push", "push", "pull"))
     return harness.facade.trigger_event(name, {"a": 1}, event_id=choices.of(("e1", "e2", "e3")), now=harness.now)
 
 
-def _call(method: str) -> Callable[[Player, Choices], Any]:
-    def call(player: Player, choices: Choices) -> object:
+def _call(method: str) -> Callable[[ClientPlayer, Choices], Any]:
+    def call(player: ClientPlayer, choices: Choices) -> object:
         harness, job = player.job(choices)
         return getattr(harness.facade, method)(job, now=harness.now)
 
     return call
 
 
-def _toggle(player: Player, choices: Choices) -> object:
+def _toggle(player: ClientPlayer, choices: Choices) -> object:
     harness, job = player.job(choices)
     return harness.facade.toggle(job, enabled=choices.chance(), now=harness.now)
 
 
-def _update(player: Player, choices: Choices) -> object:
+def _update(player: ClientPlayer, choices: Choices) -> object:
     harness, job = player.job(choices)
     changed = {name: _WORK[name] for name in ("priority", "max_retries", "max_concurrency", "tags", "payload")}
     return harness.facade.update(job, now=harness.now, **choices.some(changed | {"name": ("alpha", "beta", "gamma")}))
 
 
-def _reschedule(player: Player, choices: Choices) -> object:
+def _reschedule(player: ClientPlayer, choices: Choices) -> object:
     harness, job = player.job(choices)
     return harness.facade.reschedule(job, **_timing(choices), now=harness.now)
 
 
-def _retry(player: Player, choices: Choices) -> object:
+def _retry(player: ClientPlayer, choices: Choices) -> object:
     harness, job = player.job(choices)
     with harness.session() as session:
         runs = session.runs.of_schedule(job, 4)[::-1]
@@ -298,19 +313,19 @@ def _retry(player: Player, choices: Choices) -> object:
     return made, None if execution is None else execution.run
 
 
-def _tick(player: Player, choices: Choices) -> object:
+def _tick(player: ClientPlayer, choices: Choices) -> object:
     player.clock.advance(choices.of(_STEPS))
     return _turn(player, choices)
 
 
-def _turn(player: Player, choices: Choices) -> object:
+def _turn(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     player.mood = choices.of(("done", "mixed", "mixed", "mixed", "open", "open", *OUTCOMES))
     worker = harness.worker
     return worker.fire(), worker.claim(), worker.collect()
 
 
-def _end(player: Player, choices: Choices) -> object:
+def _end(player: ClientPlayer, choices: Choices) -> object:
     """End the oldest open run, whoever may have it by now; or one that has ended before."""
     harness = player.harness(choices)
     outcome = OUTCOMES[choices.of(("done", "failed", "timeout"))]
@@ -321,11 +336,11 @@ def _end(player: Player, choices: Choices) -> object:
     return harness.worker.collect()
 
 
-def _meanwhile(act: Callable[[Player, Harness], Any]) -> Callable[[Player, Choices], Any]:
+def _meanwhile(act: Callable[[ClientPlayer, Harness], Any]) -> Callable[[ClientPlayer, Choices], Any]:
     return lambda player, choices: act(player, player.harness(choices))
 
 
-def _history(player: Player, choices: Choices) -> object:
+def _history(player: ClientPlayer, choices: Choices) -> object:
     harness, job = player.job(choices)
     page = harness.facade.history(
         job,
@@ -338,14 +353,14 @@ def _history(player: Player, choices: Choices) -> object:
     return page, harness.facade.stats(job, now=harness.now)
 
 
-def _metrics(player: Player, choices: Choices) -> object:
+def _metrics(player: ClientPlayer, choices: Choices) -> object:
     """Return the metrics but for those of this process."""
     harness = player.harness(choices)
     found = harness.facade.metrics(zone=choices.of(("UTC", "America/New_York")), now=harness.now)
     return [found.jobs, found.executions, found.performance, found.queue, found.today, found.start, found.end]
 
 
-def _list(player: Player, choices: Choices) -> object:
+def _list(player: ClientPlayer, choices: Choices) -> object:
     harness = player.harness(choices)
     query = ScheduleQuery(
         statuses=choices.of(((), (), ("scheduled",), ("paused", "running"), ("no such",))),
@@ -359,7 +374,7 @@ def _list(player: Player, choices: Choices) -> object:
     return harness.facade.list(query, now=harness.now)
 
 
-_OPERATIONS: Final[dict[str, Callable[[Player, Choices], Any]]] = {
+_OPERATIONS: Final[dict[str, Callable[[ClientPlayer, Choices], Any]]] = {
     "tick": _tick,
     "turn": _turn,
     "end": _end,
@@ -390,28 +405,29 @@ _OPERATIONS: Final[dict[str, Callable[[Player, Choices], Any]]] = {
     "list": _list,
 }
 _FREQUENT: Final = ("tick",) * 10 + ("end", "retry", "cron", "recurring", "trigger_now") * 3 + ("history", "turn") * 2
+WORDS: Final = (*_FREQUENT, *_OPERATIONS)
+"""What a client is told, the frequent more often."""
 
 
-def draw(seed: int, count: int) -> list[Operation]:
-    """Return operations that follow from a seed alone."""
+def draw(seed: int, count: int, words: Sequence[str] = WORDS) -> list[Operation]:
+    """Return operations that follow from a seed alone; a word that stands there twice comes twice as often."""
     chance = random.Random(seed)  # noqa: S311 - no secret is made of it
-    words = (*_FREQUENT, *_OPERATIONS)
     return [(place, chance.choice(words), chance.randrange(1_000_000)) for place in range(count)]
 
 
-class Lockstep:
+class Lockstep(Generic[P]):
     """Several backends, emptied for each list of operations; the first one is what the others are compared with."""
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        """``places``: backend → its place. Their tenants have the same names."""
-        self._places = places
+    def __init__(self, places: Mapping[str, P], player: Callable[[P], Player]) -> None:
+        """``places``: backend → its place, which ``player`` plays on. Their tenants have the same names."""
+        self._places, self._player = places, player
         self.refused = 0
 
     def play(self, operations: Sequence[Operation]) -> tuple[int, tuple[str, ...]] | None:
         """Run a list of operations; return after which operation backends differ, and how; None if they do not."""
         for place in self._places.values():
             place.clear()
-        players = {name: Player(place) for name, place in self._places.items()}
+        players = {name: self._player(place) for name, place in self._places.items()}
         for number, operation in enumerate(operations):
             played = {name: player.play(operation) for name, player in players.items()}
             self.refused += next(iter(played.values()))[1]
@@ -455,17 +471,17 @@ def _words(answers: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
-    """Run ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
+    """Run the random operations asked for; return how many were, how many refused, and the first difference."""
     name = new_scratch_tenant()
     with ExitStack() as opened:
         places = {
             backend: opened.enter_context(scratch_tenants(context.settings, backend, context.components, name))
             for backend in BACKENDS
         }
-        both = Lockstep(places)
+        both = Lockstep(places, ClientPlayer)
         done = 0
-        for number, begin in enumerate(range(0, context.operations, OPERATIONS_PER_ROUND)):
-            count = min(OPERATIONS_PER_ROUND, context.operations - begin)
+        for number, begin in enumerate(range(0, context.request.operations, OPERATIONS_PER_ROUND)):
+            count = min(OPERATIONS_PER_ROUND, context.request.operations - begin)
             difference = both.shortened(draw(context.seed + number, count))
             if difference is not None:
                 return done + count, both.refused, difference

@@ -152,7 +152,7 @@ def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str
     """Run scenarios on every backend; return the observations by scenario, then by backend."""
     observations: dict[str, ByBackend] = {scenario.name: {} for scenario in scenarios}
     name = new_scratch_tenant()  # the same on both, so that ids are the same
-    for backend in context.backends:
+    for backend in context.request.backends:
         with scratch_tenants(context.settings, backend, context.components, name) as scratch:
             for number, scenario in enumerate(scenarios):
                 if backend not in scenario.backends:
@@ -195,7 +195,7 @@ def result_of(
         outcome=outcome,
         counts={
             "scenarios": len(scenarios),
-            "backends": len(context.backends),
+            "backends": len(context.request.backends),
             "expectations": expected,
             "differences": len(failures),
         },
@@ -213,7 +213,7 @@ def result_of(
         findings_total=len(failures),
         panels=(
             table_panel("What was tried", ("script", "backend", "expectations", "not met"), rows),
-            *_expectations(scenarios, observations, context.backends),
+            *_expectations(scenarios, observations, context.request.backends),
             *(one for observed in noted for one in observed.panels),
         ),
         varying=tuple(one for observed in noted for one in observed.varying),

@@ -38,7 +38,7 @@ def cutover_rehearsed(context: Context) -> CheckResult:
             outcome=unverified("the last cutover was rolled back: PostgreSQL refuses all writers until the next one")
         )
     try:
-        done = rehearsal.rehearse_cutover(context.settings, context.config, smoke.smoke_on_copy)
+        done = rehearsal.rehearse_cutover(context.settings, context.request.config, smoke.smoke_on_copy)
     except smoke.SmokeError as error:
         return _result([str(error)], "the store that the changed configuration names does not work", {})
     steps = {name: int(count) for name, count in done.opened.items() if name != "backend"}
@@ -70,10 +70,10 @@ def overdue_counted(context: Context) -> CheckResult:
 
 def gates_listed(context: Context) -> CheckResult:
     """List the gates of the cutover with their present state. A gate that is not met is no fault of the data."""
-    config = Path("config.toml") if context.config is None else context.config
+    config = Path("config.toml") if context.request.config is None else context.request.config
     try:
         with open_sessions(context.settings) as sessions:
-            conditions = gates.GateOptions(config=config, quarantined=context.allow_quarantined)
+            conditions = gates.GateOptions(config=config, quarantined=context.request.allow_quarantined)
             found = gates.evaluate(sessions, conditions)
     finally:
         close_cached()
@@ -89,8 +89,8 @@ def gates_listed(context: Context) -> CheckResult:
 
 def statistics_listed(context: Context) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
-    found = metrics.collect(context.settings, fresh=context.fresh is not None)
-    samples = [] if context.fresh is not None else _last_hour(context)
+    found = metrics.collect(context.settings, fresh=context.request.fresh is not None)
+    samples = [] if context.request.fresh is not None else _last_hour(context)
     doubts = () if found.now else ("the scheduler's store cannot be read now",)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
@@ -129,7 +129,7 @@ def reverse_sync_rehearsed(context: Context) -> CheckResult:
     profile = profile_of(context.settings.source)
     if write_back(profile).faults:
         return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
-    if not context.scratch_on_source:
+    if not context.request.scratch_on_source:
         return CheckResult(outcome=not_asked_for(NOT_ASKED_FOR))
     done = rehearsal.rehearse_reverse_sync(context.settings)
     counts = {
@@ -160,6 +160,10 @@ CHECKS = (
     CheckSpec(
         id="cutover.configuration",
         title="The backend can be changed in a copy of the configuration, works, and can be changed back",
+        fails_if=(
+            "a copy of the configuration, changed to the other backend, names a store that does not work, or is not "
+            "restored byte for byte"
+        ),
         requirements=("0-T2.12.3",),
         limits=("Other programs that read the same file, or have a copy of it, are not checked.",),
         run=cutover_rehearsed,
@@ -167,6 +171,7 @@ CHECKS = (
     CheckSpec(
         id="cutover.overdue",
         title="The number of overdue triggers, and what the policy does with them, is recorded",
+        fails_if="never: it counts overdue triggers, and says what will become of them",
         can_fail=False,
         limits=("Copied triggers have no next fire before the cutover computes it.",),
         run=overdue_counted,
@@ -174,13 +179,16 @@ CHECKS = (
     CheckSpec(
         id="cutover.gates",
         title="The state of each gate of the cutover is recorded",
+        fails_if="never: it lists the gates with their present state",
         can_fail=False,
         limits=("The cutover evaluates the gates again. For this check none of them has to be met.",),
+        source=True,
         run=gates_listed,
     ),
     CheckSpec(
         id="cutover.statistics",
         title="The key metrics before the cutover, at the cutover, and now are recorded",
+        fails_if="never: it shows five statistics before the cutover, at it, and now",
         can_fail=False,
         limits=(
             "They cover one hour each and are not judged. A schedule that fires seldom may appear in none of them.",
@@ -190,6 +198,7 @@ CHECKS = (
     CheckSpec(
         id="cutover.downgrade",
         title="The schema can be downgraded with rows in it, and upgraded again",
+        fails_if="in a scratch database, the schema with rows cannot be downgraded and upgraded again",
         requirements=("4-B2",),
         limits=("The scratch database has few rows. The time that the real database needs is not measured.",),
         run=downgrade_rehearsed,
@@ -197,8 +206,14 @@ CHECKS = (
     CheckSpec(
         id="cutover.rollback",
         title="Reverse sync writes to MongoDB what is written in PostgreSQL after the cutover",
+        fails_if=(
+            "only with `--scratch-on-source`: in scratch databases, what is written after a cutover is not carried to "
+            "MongoDB, or another document changes; not applicable for a source whose cutover is refused because it "
+            "could not be rolled back (reverse sync)"
+        ),
         requirements=("4-B1",),
         limits=("A sample of the documents and two columns are tried. The tests of the tool try every column.",),
+        source=True,
         run=reverse_sync_rehearsed,
     ),
 )

@@ -42,7 +42,7 @@ def ledger_sound(context: Context) -> CheckResult:
     found = [("ledger-changed", CHANGED, FIX, table, row) for table, row in looked.changed]
     found += [("ledger-sum", UNBALANCED, FIX, "chunks", row[1]) for row in unbalanced]
     found += [("ledger-contradiction", one.title, one.fix, one.table, row) for one, row in contradicting]
-    tallies, findings = ledger_differences(context, LEDGER_CAUSES)
+    tallies, findings = differences(context, "ledger", causes=LEDGER_CAUSES)
     tallies += [
         Tally(severity="difference", cause=cause, path=f"migration.{table}", title=title, fix=fix, count=1, keys=(row,))
         for cause, title, fix, table, row in found
@@ -86,11 +86,6 @@ def copy_rate(target: Connection) -> tuple[Measurement, ...]:
     points = tuple((f"{number * length:.1f} s", counts.get(number, 0.0) / length) for number in range(1, _PARTS + 1))
     whole = sum(counts.values()) / (last - first)
     return (Measurement(check=LEDGER, name=COPY_RATE, unit="documents/s", value=whole, points=points),)
-
-
-def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple[list[Tally], list[Finding]]:
-    """Return what the parity check found of some causes on the side of the ledger, as tallies and findings."""
-    return differences(context, lambda line: line.side == "ledger" and line.cause in causes)
 
 
 SHORTEST: Final = 5
@@ -155,7 +150,7 @@ def quarantine_intact(context: Context) -> CheckResult:
                         title = "a document in quarantine whose bytes are not those of the source"
                         fix = "call quarantine retry if the document was corrected; else find out who changed the entry"
                         anomalies.add("difference", "quarantine-bytes", title, fix, key=key, collection=name)
-    tallies, findings = ledger_differences(context, QUARANTINE_CAUSES)
+    tallies, findings = differences(context, "ledger", causes=QUARANTINE_CAUSES)
     wrong = anomalies.count("difference") + sum(one.count for one in tallies)
     counts = {"documents in quarantine": compared - len(dropped)}
     if dropped:
@@ -223,12 +218,17 @@ CHECKS = (
     CheckSpec(
         id="parity.quarantine",
         title="Every document in quarantine has the bytes of its source, and the right reason",
+        fails_if=(
+            "a document in quarantine is not byte for byte the source's, is not in the source, has the bytes of "
+            "another document, can be loaded now, or would be quarantined for another reason than its entry says"
+        ),
         requirements=("0-X1",),
         run=quarantine_intact,
     ),
     CheckSpec(
         id="parity.foreign",
         title="No other program writes to the target before the cutover",
+        fails_if="while the application writes to MongoDB, a row names no source",
         requirements=("0-X1",),
         limits=(
             "graph_jobs and graph_job_events have no column for the source. parity.extra detects extra rows in them.",
@@ -239,6 +239,12 @@ CHECKS = (
     CheckSpec(
         id=LEDGER,
         title="The ledger is as the tool wrote it, and records every dangling reference",
+        fails_if=(
+            "a plan, a chunk, a note, a recorded parity check or a decision was changed by hand, a chunk's counts do "
+            "not add up, a dangling reference is not recorded, or rows of the tool's own tables contradict each other: "
+            "an entry in quarantine under another key, or closed at no time; a note of no chunk; a tail of another "
+            "source; a cutover that the scheduler does not know; a note in an outbox that is not open"
+        ),
         requirements=("0-X1",),
         limits=(
             "A checksum detects a row that was changed by hand, unless its checksum was computed again too.",

@@ -5,14 +5,12 @@ test asks for its ceilings. What must hold under any load has no ceiling: every 
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from migrator.errors import UsageError
 from migrator.records import Run
 from migrator.result import Finding, Measurement, Panel, Tally, not_asked_for, table_panel
 from migrator.scratch import inner_store, new_scratch_tenant, scratch_tenants
@@ -20,62 +18,13 @@ from migrator.store.protocols import RunQuery, Store
 from migrator.verify.behaviour.scratch_processes import ScratchProcessError, scratch_processes
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.load_processes import READY_S, LoadReport, LoadTask, run_load
+from migrator.verify.request import CEILINGS, LOAD, LoadSize
 from migrator.verify.timing import percentile
 
-CHECK: Final = "performance.load"
 NOT_ASKED_FOR: Final = "made only with --load"
 BATCH: Final = 100
 SMALL: Final = "the load was smaller than what the requirement states: 10,000 jobs and 10 processes"
 _PAGE: Final = 1_000
-
-
-class LoadCeiling(msgspec.Struct, frozen=True):
-    """The most that a measured value may be, and who states that."""
-
-    words: str
-    unit: str
-    most: float
-    stated_by: str
-
-
-OWN: Final = "the tool"
-CEILINGS: Final[dict[str, LoadCeiling]] = {
-    "end-s": LoadCeiling("until the last run ended", "s", 300.0, OWN),
-    "firing-p95-s": LoadCeiling("from due to queued, 95th percentile", "s", 300.0, OWN),
-    "poll-p95-ms": LoadCeiling("poll, 95th percentile", "ms", 5_000.0, OWN),
-    "claim-p95-ms": LoadCeiling("claim, 95th percentile", "ms", 1_000.0, OWN),
-    "claim-p99-ms": LoadCeiling("claim, 99th percentile", "ms", 2_000.0, OWN),
-}
-"""Of PostgreSQL, in the order of the report. Values of MongoDB are measured beside them, without a ceiling.
-
-No requirement states them: those of the list of capabilities are for calls of ten (``performance.queue``). They allow
-two processors that ten processes and the server share, and other work on the machine.
-"""
-
-
-class LoadSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How large the load is, and what is allowed."""
-
-    jobs: int = 10_000
-    processes: int = 10
-    ceilings: dict[str, float] = {}
-    """Name of a ceiling to its value, where it is not that of ``CEILINGS``."""
-
-
-def ceilings_of(given: Sequence[str]) -> dict[str, float]:
-    """Return the ceilings that a caller states as ``NAME=NUMBER``; raises ``UsageError`` for any other text."""
-    found = {}
-    for text in given:
-        name, _, number = text.partition("=")
-        if name not in CEILINGS:
-            raise UsageError(f"--load-ceiling {text}: no such ceiling; known: {', '.join(CEILINGS)}")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            found[name] = -1.0
-        if not 0 < found[name] < float("inf"):
-            raise UsageError(f"--load-ceiling {text}: the ceiling is a number above 0")
-    return found
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +120,7 @@ def _load_of(context: Context, size: LoadSize, backend: str) -> Load:
 
 def processes_under_load(context: Context) -> CheckResult:
     """Let the processes work on each backend; compare what they executed with the runs, and times with ceilings."""
-    size = context.load
+    size = context.request.load_size
     if size is None:
         return CheckResult(outcome=not_asked_for(NOT_ASKED_FOR))
     faults: list[str] = []
@@ -179,7 +128,7 @@ def processes_under_load(context: Context) -> CheckResult:
     measured: list[Measurement] = []
     panels: list[Panel] = []
     executed = 0
-    for backend in context.backends:
+    for backend in context.request.backends:
         try:
             load = _load_of(context, size, backend)
         except ScratchProcessError as error:
@@ -224,7 +173,7 @@ def _measurements(load: Load, size: LoadSize, backend: str) -> list[Measurement]
     values = load.values()
     found = [
         Measurement(
-            check=CHECK,
+            check=LOAD,
             name=f"load on {backend}, {CEILINGS[name].words}",
             unit=CEILINGS[name].unit,
             value=round(values[name], 3),
@@ -237,7 +186,7 @@ def _measurements(load: Load, size: LoadSize, backend: str) -> list[Measurement]
     words = f"load on {backend}, runs ended a second"
     return [
         *found,
-        Measurement(check=CHECK, name=words, unit="", value=round(rate, 1), points=load.ended_each_second()),
+        Measurement(check=LOAD, name=words, unit="", value=round(rate, 1), points=load.ended_each_second()),
     ]
 
 
@@ -269,8 +218,12 @@ def _processes(load: Load, backend: str) -> Panel:
 
 CHECKS: Final = (
     CheckSpec(
-        id=CHECK,
+        id=LOAD,
         title="Under load every run is executed once, and the measured times keep to their ceilings",
+        fails_if=(
+            "only with `--load`: a run is executed twice or never, an outcome is refused, or a measured value is above "
+            "its ceiling"
+        ),
         requirements=("3-P1", "3-P5"),
         limits=(
             "All processes are on this machine, and their computing time is part of every measurement.",

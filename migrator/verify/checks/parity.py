@@ -5,32 +5,32 @@ which one failed.
 """
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from migrator.parity.aggregates import column_of, has_column_measures
-from migrator.parity.causes import CAUSES
+from migrator.parity.causes import CauseCode
+from migrator.parity.check import check_parity
 from migrator.parity.model import (
     KEYS_LISTED,
     AggregateDifference,
     AggregateResult,
-    CauseCount,
     CollectionComparison,
-    Difference,
+    ParityOutcome,
     Side,
 )
+from migrator.parity.recorded_check import check_and_record
+from migrator.pipeline.plan import Scope
 from migrator.records import ALL
 from migrator.result import (
     FAILED,
     PASSED,
     Cell,
-    CollectionCounts,
     Finding,
-    Loss,
     Outcome,
-    Quarantined,
     Status,
     Tally,
     not_applicable,
@@ -38,25 +38,40 @@ from migrator.result import (
     unverified,
 )
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
-from migrator.verify.policies import policy_of
 
 NO_COLLECTION = "no collection of the source feeds this table"
+
+
+def comparison(context: Context) -> ParityOutcome:
+    """Return the parity check of every document, made once for all checks; its error is raised for each."""
+    return context.shared("parity check of every document", lambda: compare(context))
+
+
+def compare(context: Context) -> ParityOutcome:
+    """Compare every document with its rows, on record if that is asked for."""
+    lock_source = context.request.lock_source
+    if context.request.on_record:
+        return check_and_record(context.settings, must=False, lock_source=lock_source)
+    if context.lent is None:
+        return check_parity(context.settings, Scope(), lock_source=lock_source)
+    with ThreadPoolExecutor(1) as pool:  # the samples are so small that a process would take longer to start
+        return check_parity(context.settings, Scope(only=context.lent.collections), pool=pool)
 
 
 def result_of_sides(
     context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
     """Return what the parity check found on some sides (``parity.model.Side``), with the cells of the tables."""
-    comparisons = context.comparison.collections
+    comparisons = comparison(context).collections
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
     for one in comparisons:
-        wrong = {cause.table or one.tables[0] for cause in one.causes if cause.side in sides}
+        wrong = {tally.table or one.tables[0] for _, tally in one.tallied(*sides)}
         for table in one.tables:
             state = FAILED if table in wrong else unverified(one.unverified) if one.unverified else PASSED
             outcomes.setdefault(table, []).append(state)
             compared[table] = compared.get(table, 0) + _count(one, table, counted, unit)
-    tallies, findings = differences(context, lambda line: line.side in sides)
+    tallies, findings = differences(context, *sides)
     total = sum(tally.count for tally in tallies)
     return CheckResult(
         outcome=outcome_of(wrong=bool(total), unsure=unverified_reasons(context)),
@@ -76,49 +91,25 @@ def _count(one: CollectionComparison, table: str, counted: Callable[[CollectionC
 
 
 def differences(
-    context: Context, wanted: Callable[[CauseCount | Difference], bool]
+    context: Context, *sides: Side, causes: tuple[CauseCode, ...] = ()
 ) -> tuple[list[Tally], list[Finding]]:
-    """Return the wanted ones of what the parity check found, as tallies and findings."""
+    """Return what the parity check found on some sides, of some causes or of all; tallies with their first keys."""
     tallies: list[Tally] = []
     findings: list[Finding] = []
-    for one in context.comparison.collections:
-        lines = [line for line in one.differences if wanted(line)]
+    for one in comparison(context).collections:
+        found = [line for line in one.findings if line.side in sides and (not causes or line.cause in causes)]
         keys: dict[tuple[str, ...], dict[str, None]] = {}
-        for line in lines:
-            keys.setdefault(_place(line), {})[line.source_id] = None
+        for line in found:
+            keys.setdefault((line.side, line.table, line.path, line.cause), {})[line.key] = None
         tallies += [
-            Tally(
-                severity="difference",
-                cause=cause.cause,
-                collection=one.collection,
-                table=cause.table,
-                path=cause.path,
-                title=CAUSES[cause.cause].title,
-                fix=CAUSES[cause.cause].fix,
-                count=cause.count,
-                keys=tuple(keys.get(_place(cause), ()))[:KEYS_LISTED],
+            msgspec.structs.replace(
+                tally, keys=tuple(keys.get((side, tally.table, tally.path, tally.cause), ()))[:KEYS_LISTED]
             )
-            for cause in one.causes
-            if wanted(cause)
+            for side, tally in one.tallied(*sides)
+            if not causes or tally.cause in causes
         ]
-        findings += [
-            Finding(
-                severity="difference",
-                cause=line.cause,
-                collection=line.collection,
-                table=line.table,
-                key=line.source_id,
-                path=line.path,
-                side=line.side,
-                details=line.words,
-            )
-            for line in lines
-        ]
+        findings += found
     return tallies, findings
-
-
-def _place(line: CauseCount | Difference) -> tuple[str, ...]:
-    return line.table, line.path, line.side, line.cause
 
 
 def coverage_cells(
@@ -128,7 +119,7 @@ def coverage_cells(
 
     A table that no collection feeds is not applicable; one that is fed and has no outcome here stays uncovered.
     """
-    fed = {table for one in context.comparison.collections for table in one.tables}
+    fed = {table for one in comparison(context).collections for table in one.tables}
     cells = []
     for record in ALL:
         table = record.table
@@ -162,30 +153,25 @@ def _worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 def compared_collections(context: Context) -> list[CollectionComparison]:
     """Return the collections of which at least a part was compared."""
-    return [one for one in context.comparison.collections if one.documents or not one.unverified]
+    return [one for one in comparison(context).collections if one.documents or not one.unverified]
 
 
 def unverified_reasons(context: Context) -> list[str]:
     """Return why collections were not compared."""
-    reasons = [f"{one.collection}: {one.unverified}" for one in context.comparison.collections if one.unverified]
-    return [*reasons, *([context.comparison.unproven] if context.comparison.unproven else ())]
-
-
-def differs_on(one: CollectionComparison, sides: tuple[Side, ...]) -> bool:
-    """Tell whether something differs on one of the sides."""
-    return any(cause.side in sides for cause in one.causes)
+    reasons = [f"{one.collection}: {one.unverified}" for one in comparison(context).collections if one.unverified]
+    return [*reasons, *([comparison(context).unproven] if comparison(context).unproven else ())]
 
 
 def accounted_for(context: Context) -> CheckResult:
     """Every document read is matched, differing, quarantined or skipped by a rule; none is missing."""
-    outcome = context.comparison
+    outcome = comparison(context)
     collections = compared_collections(context)
     missing = sum(one.missing for one in collections)
     unbalanced = [one.collection for one in collections if not one.balanced]
     unexplained = [
         one.collection
         for one in collections
-        if one.differing and not differs_on(one, ("row", "document", "missing", "rejected"))
+        if one.differing and not one.tallied("row", "document", "missing", "rejected")
     ]
     documents = sum(one.documents for one in collections)
     doubts = [*unverified_reasons(context), *(() if documents else ("the source holds no document of this profile",))]
@@ -205,24 +191,9 @@ def accounted_for(context: Context) -> CheckResult:
         tallies=found.tallies,
         findings=found.findings,
         findings_total=found.findings_total,
-        collections=tuple(_collection_counts(one) for one in collections),
-        quarantine=tuple(
-            Quarantined(
-                collection=one.collection,
-                reason=line.reason,
-                path=line.path,
-                expected=line.expected,
-                count=line.count,
-                keys=line.keys,
-            )
-            for one in collections
-            for line in one.quarantine
-        ),
-        losses=tuple(
-            Loss(collection=one.collection, path=line.path, kind=line.kind, count=line.count, kept=line.kept)
-            for one in collections
-            for line in one.losses
-        ),
+        collections=tuple(one.counts for one in collections),
+        quarantine=tuple(line for one in collections for line in one.quarantine),
+        losses=tuple(line for one in collections for line in one.losses),
         left_out=(
             *(f"collection {one} is in no profile: not copied, so not compared" for one in outcome.unknown_collections),
             *(f"collection {one} is not copied, on purpose: {reason}" for one, reason in outcome.left_out.items()),
@@ -233,25 +204,25 @@ def accounted_for(context: Context) -> CheckResult:
 def losses_kept(context: Context) -> CheckResult:
     """Every value that its column cannot hold unchanged is in the remainder."""
     collections = compared_collections(context)
-    lost = [(one, line) for one in collections for line in one.losses if not line.kept]
+    lost = [line for one in collections for line in one.losses if not line.kept]
     return CheckResult(
         outcome=outcome_of(wrong=bool(lost), unsure=unverified_reasons(context)),
         counts={
-            "documents without remainder": sum(one.clean for one in collections),
-            "documents with remainder": sum(one.remainder for one in collections),
+            "documents without remainder": sum(one.without_remainder for one in collections),
+            "documents with remainder": sum(one.with_remainder for one in collections),
             "lossy values kept": sum(line.count for one in collections for line in one.losses if line.kept),
         },
         tallies=tuple(
             Tally(
                 severity="difference",
                 cause="lost",
-                collection=one.collection,
+                collection=line.collection,
                 path=line.path,
                 title=f"a value that its column cannot hold ({line.kind}), and that the remainder does not hold",
                 fix="this is a fault of the profile, which must leave the value to the remainder",
                 count=line.count,
             )
-            for one, line in lost
+            for line in lost
         ),
     )
 
@@ -259,20 +230,7 @@ def losses_kept(context: Context) -> CheckResult:
 def policies_applied(context: Context) -> CheckResult:
     """Each peculiarity of the source has a policy; they are counted and listed."""
     collections = compared_collections(context)
-    tallies = [
-        Tally(
-            severity="explained",
-            cause=note.kind,
-            collection=one.collection,
-            path=note.path,
-            title=policy_of(note.kind).title,
-            fix=policy_of(note.kind).policy,
-            count=note.count,
-            keys=note.keys,
-        )
-        for one in collections
-        for note in one.notes
-    ]
+    tallies = [note for one in collections for note in one.notes]
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=unverified_reasons(context)),
         counts={"findings": sum(tally.count for tally in tallies)},
@@ -284,7 +242,7 @@ def aggregates_agree(context: Context) -> CheckResult:
     """Both databases compute the same aggregates, by code that shares nothing with the transform."""
     return _aggregate_result(
         context,
-        context.comparison.aggregates,
+        comparison(context).aggregates,
         cause="aggregate",
         title="an aggregate that the two databases compute differently",
         fix="look for a fault that decode and encode share: a round trip cannot detect it",
@@ -348,33 +306,21 @@ def _aggregate_result(
     )
 
 
-def _collection_counts(one: CollectionComparison) -> CollectionCounts:
-    return CollectionCounts(
-        collection=one.collection,
-        tables=one.tables,
-        documents=one.documents,
-        matched=one.matched,
-        differing=one.differing,
-        missing=one.missing,
-        quarantined=one.quarantined,
-        skipped=one.skipped,
-        rows=one.rows,
-        extra=one.extra,
-        without_remainder=one.clean,
-        with_remainder=one.remainder,
-    )
-
-
 CHECKS = (
     CheckSpec(
         id="parity.documents",
         title="Every document is accounted for",
+        fails_if=(
+            "a document has no row, or the documents read are not as many as those equal, different, missing, "
+            "quarantined and skipped together"
+        ),
         requirements=("0-X1", "0-O6", "4-Z1", "4-Z3"),
         run=accounted_for,
     ),
     CheckSpec(
         id="parity.rows",
         title="Every stored row is the row that its document decodes to",
+        fails_if="a stored row is not, column by column and type by type, the row that its document decodes to",
         requirements=("0-X1",),
         limits=("Documents are read while the check runs. A document that is written meanwhile may appear stale.",),
         run=partial(result_of_sides, sides=("row",), counted=lambda one: one.rows, unit="rows"),
@@ -382,6 +328,7 @@ CHECKS = (
     CheckSpec(
         id="parity.round-trip",
         title="Every document can be rebuilt from its rows",
+        fails_if="the rows of a document do not encode back to it",
         requirements=("0-X1",),
         limits=("The order of keys inside documents is not compared; the order of list members is.",),
         run=partial(result_of_sides, sides=("document",), counted=lambda one: one.matched, unit="documents"),
@@ -389,6 +336,7 @@ CHECKS = (
     CheckSpec(
         id="parity.extra",
         title="No row of this source is without its document",
+        fails_if="a row of this source has no document",
         requirements=("0-X1",),
         limits=("Rows that name no source (created in the target) are not looked for.",),
         run=partial(result_of_sides, sides=("extra",), counted=lambda one: one.rows, unit="rows"),
@@ -396,18 +344,21 @@ CHECKS = (
     CheckSpec(
         id="parity.losses",
         title="Every value that its column cannot hold is in the remainder",
+        fails_if="a value that its column cannot hold is kept nowhere",
         requirements=("0-X1",),
         run=losses_kept,
     ),
     CheckSpec(
         id="parity.policies",
         title="The oddities of the source, and the policy that decides each, are recorded",
+        fails_if="never: it counts what policies decide",
         can_fail=False,
         run=policies_applied,
     ),
     CheckSpec(
         id="parity.aggregates",
         title="Both databases compute the same aggregates, independently of the transform",
+        fails_if="MongoDB and PostgreSQL do not compute the same counts, sums, first and last times",
         requirements=("0-X1",),
         limits=(
             "Aggregates are counts by state, sums, first and last times. Errors may cancel out in a sum.",
@@ -438,8 +389,8 @@ COLUMN_HEADINGS = (
 
 def columns_agree(context: Context) -> CheckResult:
     """Compare, for every column that a field states directly, how many values and characters both sides hold."""
-    results = context.comparison.columns
-    profile = context.comparison.profile.partition("/")[0]
+    results = comparison(context).columns
+    profile = comparison(context).profile.partition("/")[0]
     rows = _column_rows(context, results)
     found = _aggregate_result(
         context,
@@ -492,6 +443,9 @@ COLUMN_CHECKS = (
     CheckSpec(
         id="parity.columns",
         title="Every column holds as many values, characters and members as its field",
+        fails_if=(
+            "a column does not hold as many values, characters or members as its field; the report lists every column"
+        ),
         requirements=("0-X1",),
         limits=("Derived columns (ids, references, durations, states) are compared by the round trip alone.",),
         run=columns_agree,

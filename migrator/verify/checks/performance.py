@@ -150,6 +150,7 @@ CHECKS = (
     CheckSpec(
         id="performance.queue",
         title="The times of triggers, claims, locks and cleanup are recorded",
+        fails_if="never: it measures polls, claims, locks and cleanup, and warns above a limit",
         can_fail=False,
         limits=(_NO_LOAD, _LOADED),
         run=queue_in_time,
@@ -157,6 +158,7 @@ CHECKS = (
     CheckSpec(
         id="performance.facade",
         title="The times of an application's calls are recorded",
+        fails_if="never: it measures the calls of an application, and warns above a limit",
         can_fail=False,
         limits=(_NO_LOAD, _LOADED),
         run=facade_in_time,
@@ -164,6 +166,7 @@ CHECKS = (
     CheckSpec(
         id="performance.connections",
         title="A scheduler uses no more connections than its pool may have",
+        fails_if="more connections are used than the pool may have",
         requirements=("4-V9",),
         limits=("Queue depth and memory are recorded without a ceiling.",),
         run=connections_bounded,

@@ -240,24 +240,36 @@ CHECKS = (
     CheckSpec(
         id="schema.revision",
         title="The schema is at its latest revision, applied from unchanged files",
+        fails_if="a revision is pending, unknown, or was applied from a file that was changed since",
         requirements=("0-T2.2.1",),
         run=revision_current,
     ),
     CheckSpec(
         id="schema.catalogue",
         title="The live catalogue is equal to the declared one",
+        fails_if=(
+            "a table, column, collation, default, constraint, index, sequence, replica identity, child table, policy, "
+            "function or right differs from the declaration. Rights to write that a rollback has revoked are counted, "
+            "and are no difference; so is an addition that harms nothing: the right of a role to read, and an index "
+            "that no row can violate"
+        ),
         requirements=("0-T2.2.2", "0-T2.2.3", *_GRAPH_TABLES),
         run=catalogue_declared,
     ),
     CheckSpec(
         id="schema.validated",
         title="Every constraint is validated, every index valid",
+        fails_if="a constraint is NOT VALID, an index invalid",
         requirements=("0-T2.2.2",),
         run=constraints_validated,
     ),
     CheckSpec(
         id="schema.enforced",
         title="Every foreign key and trigger is enabled",
+        fails_if=(
+            "a foreign key or a trigger of a table is disabled, or `session_replication_role` is set for the database, "
+            "a role or the server"
+        ),
         requirements=("0-T2.2.2",),
         limits=("A session that disables them for itself alone is not detected, except by the rows that it wrote.",),
         run=enforced,
@@ -265,12 +277,14 @@ CHECKS = (
     CheckSpec(
         id="schema.restored",
         title="Every index and foreign key that the first load removed is restored",
+        fails_if="an index or foreign key that the first load removed is still missing",
         requirements=("0-T2.2.2",),
         run=deferred_ddl_restored,
     ),
     CheckSpec(
         id="schema.isolation",
         title="Row-level security is on in every table",
+        fails_if="row-level security is off in a table, or has no policy",
         requirements=("0-X2",),
         limits=("The area isolation tests that a session is bound by it.",),
         run=isolation_on,
@@ -278,6 +292,7 @@ CHECKS = (
     CheckSpec(
         id="schema.comments",
         title="Every table and column has a comment",
+        fails_if="a table or column has no comment",
         run=comments_present,
     ),
 )

@@ -107,17 +107,22 @@ CHECKS = (
     CheckSpec(
         id="semantics.fires",
         title="Every trigger has the next fires of the rule in its document",
+        fails_if=(
+            "the next fires of a stored trigger are not those of the rule in its document, across changes of the clock"
+        ),
         requirements=("0-T2.11.3",),
         limits=(
             _COMPARED,
             "An interval is counted from the same instant on both sides. parity.rows detects a shifted phase.",
             "For other profiles than stellaops the profile's decode reads the rules. A fault of it is not detected.",
         ),
+        source=True,
         run=next_fires,
     ),
     CheckSpec(
         id="semantics.scheduled",
         title="Every enabled schedule has a trigger that will fire",
+        fails_if="an enabled schedule will never fire, or a stored next fire is not one that its rule gives",
         requirements=("0-T2.11.3",),
         limits=(
             "Copied triggers have no next fire before the cutover computes it. They are counted, not judged.",
@@ -128,6 +133,7 @@ CHECKS = (
     CheckSpec(
         id="semantics.summaries",
         title="Every run summary is the sum of its runs",
+        fails_if="a run summary is not what its runs add up to",
         requirements=("2-X11",),
         limits=("A member that a summary does not have is not compared.",),
         run=summaries_recomputed,
@@ -135,6 +141,7 @@ CHECKS = (
     CheckSpec(
         id="semantics.history",
         title="Every history of a row is possible",
+        fails_if="a history is impossible: states, times, numbers, attempts, paths",
         limits=(
             "A row stores its last state. Earlier states are checked only for rows with events.",
             "A run older than its schedule is judged by the run. parity.rows detects a changed creation time.",
@@ -144,6 +151,7 @@ CHECKS = (
     CheckSpec(
         id="semantics.counters",
         title="Every counter is the count of its rows",
+        fails_if="a counter is not what the rows add up to",
         requirements=("2-X11",),
         limits=(
             "Retention removes runs and keeps counters. If a row was created here, a too high counter is a warning.",
@@ -153,6 +161,7 @@ CHECKS = (
     CheckSpec(
         id="semantics.priorities",
         title="Every trigger and every open run has the priority of its schedule",
+        fails_if="a trigger, or a planning or queued run, has another priority than its schedule",
         limits=("The priority of a run that is running or has ended is not compared, because nothing reads it.",),
         run=partial(invariants_hold, rules=PRIORITIES),
     ),

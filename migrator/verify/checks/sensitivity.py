@@ -8,7 +8,7 @@ from functools import partial
 from migrator.errors import ConfigurationError, UnreachableError
 from migrator.pipeline.sessions import Sessions
 from migrator.result import Finding, Tally, table_panel, unverified
-from migrator.testing.mutations.matrix import MUTATIONS
+from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import Mutation
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.scratch_databases import scratch_databases
@@ -118,6 +118,7 @@ def checks(specs: Sequence[CheckSpec]) -> tuple[CheckSpec, ...]:
         CheckSpec(
             id="sensitivity.mutations",
             title="A check detects every class of planted corruption",
+            fails_if="only with `--sensitivity`: no check detected a planted corruption, and no note explains why",
             limits=(
                 "Each class is planted once, in one row or document of a sample. This is no proof for every row.",
                 "The scratch copy is loaded from the sample's documents. Rows of the real target are not copied.",

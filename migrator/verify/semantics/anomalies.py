@@ -130,8 +130,8 @@ NO_SOURCE = "rows that came from the source look odd, and the source cannot be a
 @contextmanager
 def source_rows(context: Context, target: Connection) -> Iterator[SourceRows]:
     """Open the source as the latest plan reads it; what opening raises, it raises again without another wait."""
-    if context.lent_source is not None:
-        yield SourceRows(context.lent_source, target)
+    if context.lent is not None:
+        yield SourceRows(context.lent.source, target)
         return
     if context.source_failure is not None:
         raise context.source_failure

@@ -5,7 +5,6 @@ longer than a trial. Any other mutation has a clone of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final, Literal, LiteralString, TypeAlias
 
@@ -13,19 +12,20 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
+from migrator.connections.postgres import open_login, open_target
 from migrator.errors import MigratorError, RefusedError
-from migrator.parity.check import LEFT_OUT, check_parity
-from migrator.parity.model import ParityOutcome
+from migrator.parity.check import LEFT_OUT
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import SourceSessions, close_cached
 from migrator.records import ALL
+from migrator.report.areas import AREAS
 from migrator.schema.revisions import upgrade
 from migrator.schema.security import Roles
+from migrator.scratch import Components
 from migrator.sources import profile_of
-from migrator.testing.mutations.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
-from migrator.verify.check import CheckSpec, Context
+from migrator.testing.mutations.mutation import Mutation, NoMaterial, ScratchCopy, Sql
+from migrator.verify.check import CheckSpec, Context, Lent
 from migrator.verify.scratch_databases import ScratchDatabases
 
 _DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -104,40 +104,21 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Applied to documents made for the purpose: the sample held nothing to apply it to."""
 
 
-class ScratchContext(Context):
-    """A context whose parity check runs in this process, over the collections that a mutation can affect.
+@contextmanager
+def _lent(
+    settings: Settings, source: SourceSessions, tables: Sequence[str], components: Components
+) -> Iterator[Context]:
+    """Open a context whose checks compare, in this process, what feeds the changed tables; everything if none is named.
 
-    The sample is small, and processes are slow to start.
+    Its connection is closed at the end, so that the clone can be dropped.
     """
-
-    def __init__(self, settings: Settings, source: SourceSessions, tables: Sequence[str]) -> None:
-        """``tables`` are those that were changed. If None, every collection is compared."""
-        super().__init__(settings)
-        self.lent_source = source
-        self._tables = frozenset(tables)
-        self._target: Connection | None = None
-
-    @contextmanager
-    def target(self) -> Iterator[Connection]:
-        """Lend the one connection of this trial."""
-        if self._target is None:
-            self._target = open_target(self.settings, autocommit=True)
-        with translate_errors("the target"):
-            yield self._target
-
-    def close(self) -> None:
-        """Close the connection, so that the clone can be dropped."""
-        if self._target is not None:
-            self._target.close()
-
-    def compare(self) -> ParityOutcome:
-        """Compare the documents of the collections in question, in this process."""
-        profile = profile_of(self.settings.source)
-        feeding = tuple(
-            one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
-        )
-        with ThreadPoolExecutor(1) as pool:  # the samples are so small that a process would take longer to start
-            return check_parity(self.settings, Scope(only=feeding), pool=pool)
+    collections = tuple(
+        one.name
+        for one in profile_of(settings.source).collections
+        if {record.table for record in one.tables}.intersection(tables)
+    )
+    with closing(open_target(settings, autocommit=True)) as target:
+        yield Context(settings, components=components, lent=Lent(source, target, collections))
 
 
 def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
@@ -151,7 +132,7 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
     return documents
 
 
-def failed_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
+def failed_checks(context: Context, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
     """Run the checks; return which ended, and whether they failed; and why one of them could not tell."""
     failed: dict[str, bool] = {}
     why = ""
@@ -189,7 +170,7 @@ def run_trials(
             for one in shared:
                 found[one.name] = _run_trial(settings, databases, source, one, specs, kept)
             if shared:
-                _require_passed(settings, source, [spec for spec in sound if spec.area in AREAS["data"]])
+                _require_passed(settings, source, [spec for spec in sound if AREAS[spec.area].mutations == "data"])
         for one in classes:
             if one.name not in found:
                 with databases.clone() as settings:
@@ -198,7 +179,7 @@ def run_trials(
 
 
 def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[CheckSpec]) -> None:
-    with closing(ScratchContext(settings, source, ())) as context:
+    with _lent(settings, source, (), Components()) as context:
         failed, _ = failed_checks(context, specs)
     wrong = sorted(name for name, has_failed in failed.items() if has_failed)
     if wrong:
@@ -229,8 +210,7 @@ def _run_trial(
             return Trial(name=one.name, kind=one.kind, ending="refused")
         if undo is not None:
             undone.callback(undo)
-        with closing(ScratchContext(settings, source, one.touched_tables)) as context:
-            context.components = one.components
+        with _lent(settings, source, one.touched_tables, one.components) as context:
             failed, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
     caught = tuple(sorted(name for name, has_failed in failed.items() if has_failed))
     ending: Ending = "caught" if caught else "errored" if why else "missed"

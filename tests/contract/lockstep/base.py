@@ -1,113 +1,109 @@
-"""What every part of the machine uses: the time, the ids, rows known so far, and one call made on every side."""
+"""What every part of the player uses: the time, the ids, rows known so far, and calls whose answers are compared."""
 
-from collections import Counter as Multiset
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from hypothesis import strategies as st
-from hypothesis.stateful import invariant
-
-from migrator.errors import MigratorError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.queue import SCRATCH, Claim
-from tests.contract.lockstep.sides import Raised, Side, agreed, by_id, ids_of, outcome
-from tests.contract.lockstep.weighted import Weighted, precondition, rule
+from migrator.verify.behaviour.lockstep import Choices, Operation
+from tests.contract.lockstep.rules import WHEN, Rule, integers, precondition, rule, rules_of, sampled_from
+from tests.contract.lockstep.sides import Raised, Side, by_id, ids_of, outcome
 from tests.contract.rows import NOW
 
 X = TypeVar("X")
 
 TENANTS = ("t-one", "t-two", f"{SCRATCH}three")
-EVERY = 20
-"""Steps between two comparisons of everything that is stored."""
 
-PICK = st.integers(0, 999)
+PICK = integers(0, 999)
 """Which of the rows known so far, counted from the newest."""
 
-MILLISECONDS = st.sampled_from([1000, 1000, 5000, 1, 250, 1000, 4999, 5000, 5001, 30_000, 60_000, 120_000, 3_600_000])
+MILLISECONDS = sampled_from([1000, 1000, 5000, 1, 250, 1000, 4999, 5000, 5001, 30_000, 60_000, 120_000, 3_600_000])
 
 
-class Counter:
-    """Counts the calls that were made on every side."""
+class Base:
+    """Plays the calls of one store: what they answer is told, and is equal on every side."""
 
-    steps = 0
-    refused = 0
-    examples = 0
+    rules: ClassVar[dict[str, Rule]] = {}
+    effective: ClassVar[Counter[str]] = Counter()
+    """Calls that found or did something, by their name."""
 
-    def __init__(self) -> None:
-        self.effective: Multiset[str] = Multiset()
-        """Calls that found or did something, by their name."""
+    def __init_subclass__(cls) -> None:
+        cls.rules = rules_of(cls)
 
-
-class Base(Weighted):
-    """One store beside the other, each told the same."""
-
-    def __init__(self, sides: Sequence[Side], counter: Counter) -> None:
-        super().__init__()
-        self.sides, self.counter, self.now = sides, counter, NOW
-        self.made = 0
+    def __init__(self, side: Side) -> None:
+        self.side, self.store, self.now = side, side.store, NOW
+        self.operation, self.made = -1, 0  # an operation names its ids, not a count
+        self.told: list[tuple[str, Any]] = []
         self.schedules: list[tuple[str, UUID]] = []
         self.triggers: list[tuple[str, UUID]] = []
         self.runs: list[tuple[str, UUID]] = []
         self.claims: list[Claim] = []
         self.workers: list[UUID] = []
-        self.handles: list[list[LockHandle]] = []
-        self.open: list[LockHandle] = []
-        self.since = 0
-        counter.examples += 1
-        for side in sides:
-            side.clear()
+        self.handles: list[LockHandle] = []
         self.furnish()
 
     def furnish(self) -> None:
-        """Put down what every example begins with."""
+        """Put down what every list of operations begins with."""
+
+    @classmethod
+    def words(cls) -> list[str]:
+        """Return the names of the rules, each as often as it weighs."""
+        return [name for name, one in cls.rules.items() for _ in range(one.weight)]
+
+    def play(self, operation: Operation) -> tuple[Any, bool]:
+        """Follow a rule where it may be followed; return what its calls told, and whether one was refused."""
+        self.operation, word, number = operation
+        self.made, self.told = 0, []
+        method = getattr(self, word)
+        if getattr(method, WHEN, lambda _: True)(self):
+            choices = Choices(number)
+            method(**{name: each.value(choices) for name, each in self.rules[word].given.items()})
+        return self.told, any(isinstance(answer, Raised) for _, answer in self.told)
 
     def new_id(self) -> UUID:
         """Return an id whose order says nothing of when it was made."""
         self.made += 1
-        return uuid5(NAMESPACE_URL, f"lockstep/{self.made}")
+        return uuid5(NAMESPACE_URL, f"lockstep/{self.operation}/{self.made}")
 
-    def each(
-        self, what: str, act: Callable[[Store], X], order: Callable[[Any], Any] = lambda answer: answer
-    ) -> tuple[Any, list[X]]:
-        """Make a call on every side; return the answer all agree on, and the raw answers (none where refused)."""
+    def tell(self, what: str, act: Callable[[], X], order: Callable[[Any], Any] = lambda answer: answer) -> list[X]:
+        """Make a call and tell its answer; return the raw one, none where it was refused."""
         raw: list[X] = []
 
-        def call(side: Side) -> X:
-            answer = act(side.store)
-            raw.append(answer)
-            return answer
+        def call() -> X:
+            raw.append(act())
+            return raw[0]
 
-        answers = [(side.name, order(outcome(partial(call, side)))) for side in self.sides]
-        self.counter.steps += 1
-        self.since += 1
-        answer = agreed(f"{what} at {self.now.isoformat()}", answers)
-        if answer and not isinstance(answer, Raised):
-            self.counter.effective[what.split(maxsplit=1)[0]] += 1
-        self.counter.refused += not raw
-        return answer, raw
+        answer = order(outcome(call))
+        self.told.append((f"{what} at {self.now.isoformat()}", answer))
+        self.effective[what.split(maxsplit=1)[0]] += bool(answer) and not isinstance(answer, Raised)
+        return raw
+
+    def each(self, what: str, act: Callable[[Store], X]) -> list[X]:
+        """Make a call of the store."""
+        return self.tell(what, lambda: act(self.store))
 
     def ids(self, what: str, act: Callable[[Store], Sequence[UUID]]) -> Any:  # noqa: ANN401 - ids, or what was raised
-        return self.each(what, act, ids_of)[0]
+        self.tell(what, lambda: act(self.store), ids_of)
+        return self.told[-1][1]
 
     def within(self, what: str, tenant: str, act: Callable[[Session], X]) -> X | None:
-        """Make a call in a session of its own on every side; return the model's answer, none where it was refused."""
+        """Make a call in a session of its own; return its answer, none where it was refused."""
 
-        def in_session(store: Store) -> X:
-            with store.session(tenant, now=self.now) as session:
+        def in_session() -> X:
+            with self.store.session(tenant, now=self.now) as session:
                 return act(session)
 
-        raw = self.each(f"{what} of {tenant}", in_session)[1]
+        raw = self.tell(f"{what} of {tenant}", in_session)
         return raw[0] if raw else None
 
     def peek(self, tenant: str, act: Callable[[Session], X]) -> X:
-        """Look something up in the model, to act on it."""
-        with self.sides[0].store.session(tenant, now=self.now) as session:
+        """Look something up, to act on it."""
+        with self.store.session(tenant, now=self.now) as session:
             return act(session)
 
     def schedule(self, pick: int) -> Schedule | None:
@@ -127,7 +123,7 @@ class Base(Weighted):
         self.now += timedelta(milliseconds=by)
 
     @precondition(lambda self: self.runs or self.triggers)
-    @rule(4, pick=PICK, before=st.sampled_from([0, 0, 1]))
+    @rule(4, pick=PICK, before=sampled_from([0, 0, 1]))
     def move_the_clock_to_an_end(self, pick: int, before: int) -> None:
         """To the very instant at which a lease ends or a trigger fires, or a millisecond before it."""
         moments: list[datetime | None] = []
@@ -141,38 +137,21 @@ class Base(Weighted):
         if ahead:
             self.now = min(ahead) - timedelta(milliseconds=before)
 
-    @rule(by=st.sampled_from([1, 1000, 60_000]))
+    @rule(by=sampled_from([1, 1000, 60_000]))
     def move_the_clock_back(self, by: int) -> None:
         self.now -= timedelta(milliseconds=by)
 
-    @invariant()
-    def every_so_often_all_is_equal(self) -> None:
-        if self.since >= EVERY:
-            self.compare_all()
+    def state(self) -> Any:  # noqa: ANN401 - all that is read
+        """Return everything that is stored."""
+        of_all = {tenant: outcome(lambda tenant=tenant: self._all(tenant)) for tenant in TENANTS}  # type: ignore[misc]
+        return of_all, outcome(self.store.workers.list), outcome(self.store.queue.tenants)
 
-    def compare_all(self, *, summaries: bool = False) -> None:
-        """Compare everything that is stored (the summaries at the end only); not counted as a step."""
-        self.since = 0
-        for tenant in TENANTS:
-            ask = partial(self._all, tenant=tenant, summaries=summaries)
-            agreed(f"all of {tenant}", [(side.name, outcome(partial(ask, side.store))) for side in self.sides])
-        agreed("workers", [(side.name, outcome(side.store.workers.list)) for side in self.sides])
-        agreed("tenants", [(side.name, outcome(side.store.queue.tenants)) for side in self.sides])
-
-    def _all(self, store: Store, tenant: str, *, summaries: bool) -> dict[str, Any]:
+    def _all(self, tenant: str) -> dict[str, Any]:
         mine = [identity for whose, identity in self.schedules if whose == tenant]
-        with store.session(tenant, now=self.now) as session:
+        with self.store.session(tenant, now=self.now) as session:
             return {
                 "schedules": by_id(session.schedules.list(ScheduleQuery(limit=1000))),
                 "triggers": session.triggers.of_schedules(mine) if mine else [],
                 "runs": by_id(session.runs.list(RunQuery(limit=1000)).runs),
-                "summaries": [session.run_summaries.get(identity) for identity in mine if summaries],
+                "summaries": [session.run_summaries.get(identity) for identity in mine],
             }
-
-    def teardown(self) -> None:
-        try:
-            self.compare_all(summaries=True)
-        finally:
-            for handle in self.open:
-                with suppress(MigratorError):
-                    handle.release()

@@ -3,33 +3,31 @@
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import strategies as st
-
 from migrator import states
 from migrator.records import Schedule, Trigger
 from migrator.store.protocols import ScheduleQuery
+from tests.contract.lockstep import rules
 from tests.contract.lockstep.base import PICK, TENANTS, Base
-from tests.contract.lockstep.weighted import precondition, rule
+from tests.contract.lockstep.rules import precondition, rule
 from tests.contract.rows import changed
 
-STATUSES = st.sampled_from(["scheduled"] * 6 + [*states.SCHEDULE])
-ALL_STATUSES = st.sampled_from([*states.SCHEDULE])
-NAMES = st.sampled_from(["alpha", "beta", "gamma"]) | st.integers(0, 10_000).map(lambda number: f"name {number}")
-EDITS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {},
-    optional={
+STATUSES = rules.sampled_from(["scheduled"] * 6 + [*states.SCHEDULE])
+ALL_STATUSES = rules.sampled_from([*states.SCHEDULE])
+NAMES = rules.sampled_from(["alpha", "beta", "gamma"]) | rules.Draw(lambda choices: f"name {choices.of(range(10_000))}")
+EDITS: rules.Draw = rules.some(
+    {
         "name": NAMES,
-        "enabled": st.sampled_from([True, True, False]),
-        "priority": st.sampled_from([None, 0, 49, 50, 51, 100]),
-        "max_concurrency": st.sampled_from([None, None, 1, 2, 0]),
-        "timeout_ms": st.sampled_from([None, None, 5000, 60_000]),
-        "queue": st.sampled_from([None, "mail", "slow"]),
-        "max_retries": st.sampled_from([None, 0, 3]),
-        "tags": st.sampled_from([None, (), ("a",), ("a", "b")]),
-        "payload": st.sampled_from([None, b"{}", b'{"a":[1,2.5,null]}']),
+        "enabled": rules.sampled_from([True, True, False]),
+        "priority": rules.sampled_from([None, 0, 49, 50, 51, 100]),
+        "max_concurrency": rules.sampled_from([None, None, 1, 2, 0]),
+        "timeout_ms": rules.sampled_from([None, None, 5000, 60_000]),
+        "queue": rules.sampled_from([None, "mail", "slow"]),
+        "max_retries": rules.sampled_from([None, 0, 3]),
+        "tags": rules.sampled_from([None, (), ("a",), ("a", "b")]),
+        "payload": rules.sampled_from([None, b"{}", b'{"a":[1,2.5,null]}']),
     },
 )
-OFFSETS = st.sampled_from([-60_000, -1000, -1, 0, 0, 0, 1, 1000, 60_000])
+OFFSETS = rules.sampled_from([-60_000, -1000, -1, 0, 0, 0, 1, 1000, 60_000])
 KINDS: dict[str, dict[str, Any]] = {
     "interval": {"interval_ms": 1000, "anchor": "fixed_rate"},
     "long": {"interval_ms": 60_000, "anchor": "completion"},
@@ -55,7 +53,7 @@ class Planning(Base):
             for kind, offset in (("interval", 0), ("interval", -1000), ("cron", 5000)):
                 self.make_a_trigger(pick=0, kind=kind, offset=offset, enabled=True)
 
-    @rule(tenant=st.sampled_from(TENANTS), columns=EDITS, status=STATUSES)
+    @rule(tenant=rules.sampled_from(TENANTS), columns=EDITS, status=STATUSES)
     def make_a_schedule(self, tenant: str, columns: dict[str, Any], status: str) -> None:
         identity = self.new_id()
         least = Schedule(id=identity, tenant_id=tenant, name=f"n {identity}", status=status)
@@ -78,7 +76,7 @@ class Planning(Base):
         self.within("change", tenant, lambda session: session.schedules.change(identity, **columns))
 
     @precondition(lambda self: self.schedules)
-    @rule(pick=PICK, follower=ALL_STATUSES, wrong=st.none() | st.none() | ALL_STATUSES)
+    @rule(pick=PICK, follower=ALL_STATUSES, wrong=rules.NONE | rules.NONE | ALL_STATUSES)
     def change_a_status(self, pick: int, follower: str, wrong: str | None) -> None:
         tenant, identity = self.schedules[-1 - pick % len(self.schedules)]
         row = self.schedule(pick)
@@ -90,7 +88,7 @@ class Planning(Base):
         )
 
     @precondition(lambda self: len(self.schedules) > 2)
-    @rule(pick=PICK, tenant=st.none() | st.sampled_from(TENANTS))
+    @rule(pick=PICK, tenant=rules.NONE | rules.sampled_from(TENANTS))
     def delete_a_schedule(self, pick: int, tenant: str | None) -> None:
         whose, identity = self.schedules[-1 - pick % len(self.schedules)]
         self.within("soft_delete", tenant or whose, lambda session: session.schedules.soft_delete(identity, "me"))
@@ -99,9 +97,9 @@ class Planning(Base):
     @rule(
         2,
         pick=PICK,
-        kind=st.sampled_from([*KINDS, "interval", "interval"]),
+        kind=rules.sampled_from([*KINDS, "interval", "interval"]),
         offset=OFFSETS,
-        enabled=st.sampled_from([True, True, False]),
+        enabled=rules.sampled_from([True, True, False]),
     )
     def make_a_trigger(self, pick: int, kind: str, offset: int, enabled: bool) -> None:  # noqa: FBT001 - as above
         tenant, of = self.schedules[-1 - pick % len(self.schedules)]
@@ -122,7 +120,7 @@ class Planning(Base):
     @precondition(lambda self: self.triggers)
     @rule(
         pick=PICK,
-        columns=st.fixed_dictionaries({}, optional={"enabled": st.booleans(), "fire_count": st.integers(0, 9)}),
+        columns=rules.some({"enabled": rules.BOOLEANS, "fire_count": rules.integers(0, 9)}),
     )
     def edit_a_trigger(self, pick: int, columns: dict[str, Any]) -> None:
         row = self.trigger(pick)
@@ -131,7 +129,7 @@ class Planning(Base):
             self.within("trigger again", row.tenant_id, lambda session: session.triggers.upsert(edited))
 
     @precondition(lambda self: self.triggers)
-    @rule(pick=PICK, offset=st.none() | OFFSETS, right=st.sampled_from([True, True, False]))
+    @rule(pick=PICK, offset=rules.NONE | OFFSETS, right=rules.sampled_from([True, True, False]))
     def move_a_trigger(self, pick: int, offset: int | None, right: bool) -> None:  # noqa: FBT001 - as above
         tenant, identity = self.triggers[-1 - pick % len(self.triggers)]
         row = self.trigger(pick)
@@ -146,19 +144,19 @@ class Planning(Base):
         self.within("delete triggers", tenant, lambda session: session.triggers.delete_of_schedule(identity))
 
     @rule(
-        tenant=st.sampled_from(TENANTS),
-        query=st.builds(
+        tenant=rules.sampled_from(TENANTS),
+        query=rules.builds(
             ScheduleQuery,
-            statuses=st.sampled_from([(), ("scheduled",), ("paused", "running")]),
-            kinds=st.sampled_from([(), ("interval",), ("event", "cron")]),
-            enabled=st.sampled_from([None, None, True, False]),
-            tags_any=st.sampled_from([(), ("a", "b")]),
-            tags_all=st.sampled_from([(), ("a", "b")]),
-            name_contains=st.sampled_from([None, None, "A", "name"]),
-            limit=st.sampled_from([1, 3, 50]),
-            offset=st.sampled_from([0, 0, 1]),
-            sort_by=st.sampled_from(["created_at", "next_fire_at", "name", "priority"]),
-            descending=st.booleans(),
+            statuses=rules.sampled_from([(), ("scheduled",), ("paused", "running")]),
+            kinds=rules.sampled_from([(), ("interval",), ("event", "cron")]),
+            enabled=rules.sampled_from([None, None, True, False]),
+            tags_any=rules.sampled_from([(), ("a", "b")]),
+            tags_all=rules.sampled_from([(), ("a", "b")]),
+            name_contains=rules.sampled_from([None, None, "A", "name"]),
+            limit=rules.sampled_from([1, 3, 50]),
+            offset=rules.sampled_from([0, 0, 1]),
+            sort_by=rules.sampled_from(["created_at", "next_fire_at", "name", "priority"]),
+            descending=rules.BOOLEANS,
         ),
     )
     def list_schedules(self, tenant: str, query: ScheduleQuery) -> None:
@@ -166,6 +164,6 @@ class Planning(Base):
             f"list {query}", tenant, lambda session: (session.schedules.list(query), session.schedules.count(query))
         )
 
-    @rule(tenant=st.sampled_from(TENANTS), limit=st.integers(0, 5))
+    @rule(tenant=rules.sampled_from(TENANTS), limit=rules.integers(0, 5))
     def ask_what_is_due(self, tenant: str, limit: int) -> None:
         self.within("due", tenant, lambda session: (session.schedules.due(limit), session.triggers.of_event("push")))

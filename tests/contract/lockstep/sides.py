@@ -1,17 +1,17 @@
 """The backends that are driven in lockstep, and what of their answers must be equal."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from pymongo import MongoClient
 
 from migrator.errors import MigratorError
-from migrator.parity.causes import describe_difference
 from migrator.scratch import Components
+from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
 from migrator.testing.memory.store import MemoryStore
 from migrator.verify.behaviour.scenarios import plain
@@ -33,14 +33,22 @@ TABLES = (
 """Emptied between two examples, children first."""
 
 
-class Side(NamedTuple):
-    """A backend, how it is emptied, and what the machine of the facade drives there."""
+class Side:
+    """A backend, how it is emptied, and what the player of the client drives there."""
 
-    name: str
-    store: Store
-    clear: Callable[[], None]
-    tenants: tuple[str, str] = ("f-one", "f-two")
-    components: Components = Components()
+    def __init__(self, name: str, store: Store, empty: Callable[[], None]) -> None:
+        self.name, self.store, self._empty = name, store, empty
+        self.tenants: tuple[str, str] = ("f-one", "f-two")
+        self.components = Components()
+        self.open: list[LockHandle] = []
+        """Handles of locks that are released before the side is emptied."""
+
+    def clear(self) -> None:
+        for handle in self.open:
+            with suppress(MigratorError):
+                handle.release()
+        self.open.clear()
+        self._empty()
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -49,27 +57,12 @@ class Raised(msgspec.Struct, frozen=True):
     error: str
 
 
-class DivergenceError(AssertionError):
-    """Two backends gave different answers to the same call."""
-
-
 def outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - answers of all calls
     """Return what a call answers, or that it was refused."""
     try:
         return plain(act())
     except MigratorError as error:
         return Raised(type(error).__name__)
-
-
-def agreed(what: str, answers: Sequence[tuple[str, Any]]) -> Any:  # noqa: ANN401 - as above
-    """Return the answer that all gave; raises ``DivergenceError`` where one gave another."""
-    (first, reference), *others = answers
-    for name, answer in others:
-        if answer != reference:
-            words = describe_difference(plain(reference), plain(answer), sides=(first, name), values=True, lines=20)
-            told = "\n  ".join(words)
-            raise DivergenceError(f"{what}: {first} against {name}:\n  {told}")
-    return reference
 
 
 def memory_side(clock: Callable[[], datetime] | None = None) -> Side:

@@ -4,31 +4,34 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid5
 
-from hypothesis import strategies as st
-
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.protocols import RunQuery
 from migrator.store.queue import Claim, Fire
+from tests.contract.lockstep import rules
 from tests.contract.lockstep.base import PICK, TENANTS, Base
-from tests.contract.lockstep.weighted import precondition, rule
+from tests.contract.lockstep.rules import precondition, rule
 from tests.contract.rows import changed
 from tests.contract.working import end_of
 
-SERVED = st.sampled_from([None, None, None, list(TENANTS), list(TENANTS), [TENANTS[0]], [TENANTS[1], TENANTS[2]], []])
-LEASES = st.sampled_from([1, 5000, 5000, 30_000, 3_600_000])
-LIMITS = st.sampled_from([1, 2, 3, 10, 10])
-WORKERS = st.sampled_from(["one", "two"])
-HELD = st.lists(st.integers(0, 3) | PICK, min_size=1, max_size=4)
-ENDS = st.sampled_from([*["completed"] * 5, *["error"] * 6, "cancelled", "timeout", "skipped"])
-AFTERWARDS = st.sampled_from([*[None] * 9, "completed", "failed", "scheduled", "paused"])
-PLANS = st.sampled_from(["one", "one", "one", "all", "none", "skip if live", "twice", "last", "keyed", "stay", "fail"])
+SERVED = rules.sampled_from(
+    [None, None, None, list(TENANTS), list(TENANTS), [TENANTS[0]], [TENANTS[1], TENANTS[2]], []]
+)
+LEASES = rules.sampled_from([1, 5000, 5000, 30_000, 3_600_000])
+LIMITS = rules.sampled_from([1, 2, 3, 10, 10])
+WORKERS = rules.sampled_from(["one", "two"])
+HELD = rules.lists(rules.integers(0, 3) | PICK, least=1, most=4)
+ENDS = rules.sampled_from([*["completed"] * 5, *["error"] * 6, "cancelled", "timeout", "skipped"])
+AFTERWARDS = rules.sampled_from([*[None] * 9, "completed", "failed", "scheduled", "paused"])
+PLANS = rules.sampled_from(
+    ["one", "one", "one", "all", "none", "skip if live", "twice", "last", "keyed", "stay", "fail"]
+)
 
 
 FIRE = rule(
     8,
     plan=PLANS,
-    status=st.sampled_from([*[None] * 9, "running", "scheduled", "completed", "paused", "pending"]),
+    status=rules.sampled_from([*[None] * 9, "running", "scheduled", "completed", "paused", "pending"]),
     limit=LIMITS,
     served=SERVED,
 )
@@ -37,7 +40,7 @@ CLAIM = rule(
     worker=WORKERS,
     limit=LIMITS,
     lease=LEASES,
-    queues=st.sampled_from([None, None, None, None, ["mail"], ["mail", "slow"], []]),
+    queues=rules.sampled_from([None, None, None, None, ["mail"], ["mail", "slow"], []]),
     served=SERVED,
     registered=PICK,
 )
@@ -45,9 +48,9 @@ END = rule(
     8,
     picks=HELD,
     state=ENDS,
-    retry=st.sampled_from([None, 0, 5000]),
+    retry=rules.sampled_from([None, 0, 5000]),
     status=AFTERWARDS,
-    over=st.sampled_from([False, False, True]),
+    over=rules.sampled_from([False, False, True]),
 )
 
 
@@ -120,7 +123,7 @@ class Working(Base):
             except PlanError:
                 return "the plan raised"
 
-        _, raw = self.each(f"fire_due {plan} {limit} {served}", act)
+        raw = self.each(f"fire_due {plan} {limit} {served}", act)
         if raw and not isinstance(raw[0], str):
             self.runs += [(run.tenant_id, run.id) for run in raw[0]]
 
@@ -129,7 +132,7 @@ class Working(Base):
         self, worker: str, limit: int, lease: int, queues: list[str] | None, served: list[str] | None, registered: int
     ) -> None:
         name = str(self.workers[registered % len(self.workers)]) if self.workers and registered % 3 else worker
-        _, raw = self.each(
+        raw = self.each(
             f"claim {limit} {queues} {served}",
             lambda store: store.queue.claim(
                 name, limit, timedelta(milliseconds=lease), self.now, queues=queues, tenants=served
@@ -183,9 +186,9 @@ class Working(Base):
         claims = self.held(picks)
         self.ids("release", lambda store: store.queue.release(claims, self.now))
 
-    @rule(2, limit=LIMITS, served=SERVED, state=st.sampled_from(["error", "timeout"]))
+    @rule(2, limit=LIMITS, served=SERVED, state=rules.sampled_from(["error", "timeout"]))
     def sweep(self, limit: int, served: list[str] | None, state: str) -> None:
-        _, raw = self.each("expired", lambda store: store.queue.expired(limit, self.now, served))
+        raw = self.each("expired", lambda store: store.queue.expired(limit, self.now, served))
         ends = [
             end_of(claim, state, error="lost", retry=self._again(claim.run, 0)) for claim in (raw[0] if raw else [])
         ]
@@ -197,9 +200,9 @@ class Working(Base):
     @rule(
         4,
         pick=PICK,
-        state=st.sampled_from(["queued", "queued", "queued", "planning", "running"]),
-        delay=st.sampled_from([None, None, 0, 5000]),
-        alone=st.sampled_from([False, False, True]),
+        state=rules.sampled_from(["queued", "queued", "queued", "planning", "running"]),
+        delay=rules.sampled_from([None, None, 0, 5000]),
+        alone=rules.sampled_from([False, False, True]),
     )
     def make_a_run(self, pick: int, state: str, delay: int | None, alone: bool) -> None:  # noqa: FBT001 - as above
         tenant, of = self.schedules[-1 - pick % len(self.schedules)]
@@ -229,7 +232,9 @@ class Working(Base):
 
     @precondition(lambda self: self.runs)
     @rule(
-        pick=PICK, state=st.sampled_from([*states.RUN]), stats=st.sampled_from([None, b'{"queued":1}', b'{"deltas":2}'])
+        pick=PICK,
+        state=rules.sampled_from([*states.RUN]),
+        stats=rules.sampled_from([None, b'{"queued":1}', b'{"deltas":2}']),
     )
     def update_a_run(self, pick: int, state: str, stats: bytes | None) -> None:
         row = self.run(pick)
@@ -240,7 +245,7 @@ class Working(Base):
                 lambda session: session.runs.update(changed(row, state=state, stats=stats), row.state),
             )
 
-    @rule(tenant=st.sampled_from(TENANTS), keep=st.integers(0, 2), age=st.sampled_from([0, 1000, 60_000]))
+    @rule(tenant=rules.sampled_from(TENANTS), keep=rules.integers(0, 2), age=rules.sampled_from([0, 1000, 60_000]))
     def retire_old_runs(self, tenant: str, keep: int, age: int) -> None:
         before = self.now - timedelta(milliseconds=age)
         old = self.within("beyond", tenant, lambda session: session.runs.beyond(keep, before, 5))
@@ -254,9 +259,9 @@ class Working(Base):
         self.within("recompute", tenant, lambda session: session.run_summaries.recompute(identity, 3))
 
     @rule(
-        tenant=st.sampled_from(TENANTS),
-        limit=st.sampled_from([1, 3, 50]),
-        among=st.sampled_from([(), ("queued",), ("running", "error")]),
+        tenant=rules.sampled_from(TENANTS),
+        limit=rules.sampled_from([1, 3, 50]),
+        among=rules.sampled_from([(), ("queued",), ("running", "error")]),
     )
     def list_runs(self, tenant: str, limit: int, among: tuple[str, ...]) -> None:
         page = self.within("list", tenant, lambda session: session.runs.list(RunQuery(limit=limit, states=among)))

@@ -43,7 +43,8 @@ from migrator.store.protocols import Store
 from migrator.testing.servers.mongo import MongoServer
 from migrator.verify.checks.cutover import CHECKS
 from migrator.verify.cutover_report import report_into
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from tests.conftest import fresh_name
 from tests.consent import consenting
 from tests.cutting_over import COMPARABLE, Scene, scene

@@ -116,7 +116,7 @@ def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_pari
         found = check_parity(ready.settings, Scope(), pool=pool)
         pool.submit(close_cached).result()
     assert ("runs", "document") in {
-        (one.collection, difference.side) for one in found.collections for difference in one.differences
+        (one.collection, finding.side) for one in found.collections for finding in one.findings
     }
     monkeypatch.undo()
     assert_as_before(ready)

@@ -17,13 +17,13 @@ from migrator.parity import check, repair
 from migrator.parity.check import check_parity
 from migrator.parity.equal import is_equal
 from migrator.parity.extra_rows import ExtraRows
-from migrator.parity.model import Difference
 from migrator.parity.recheck import MOVING, TWO_MOMENTS, Recheck, confirmed_extra_rows, wait_until_comparable
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.pipeline.transform import SourceDocument
+from migrator.result import Finding
 from migrator.values.identity import source_id_of
 from tests.copying import number, quarantine, run, run_of, write_config
 from tests.stellaops_documents import fresh
@@ -120,7 +120,7 @@ def test_a_tail_that_ends_during_a_check_leaves_changes_and_no_differences(
 
         monkeypatch.setattr(check, "_run", interrupted)
         outcome = check_parity(settings, Scope())
-    found = {difference.source_id for one in outcome.collections for difference in one.differences}
+    found = {finding.key for one in outcome.collections for finding in one.findings}
     assert found == {"r99"}
     assert [one for one in outcome.aggregates if one.differing_total] == []
 
@@ -186,8 +186,10 @@ def test_without_a_recheck_writes_would_be_differences(
 
 def too_many(settings: Settings, touch: Callable[[], object]) -> tuple[list[str], int]:
     """Let a schedule's row be too many at the first looks, and let something happen meanwhile."""
-    seen = Difference(collection="schedules", source_id="s18", side="extra", table="schedules", cause="extra-row")
-    found = {"schedules": ExtraRows(tables=Counter(schedules=1), differences=[seen])}
+    seen = Finding(
+        severity="difference", collection="schedules", key="s18", side="extra", table="schedules", cause="extra-row"
+    )
+    found = {"schedules": ExtraRows(tables=Counter(schedules=1), findings=[seen])}
     looks = iter([found, found, {}])
 
     def again(_names: set[str]) -> dict[str, ExtraRows]:
@@ -199,7 +201,7 @@ def too_many(settings: Settings, touch: Callable[[], object]) -> tuple[list[str]
         outlived, moving = confirmed_extra_rows(sessions, found, again)
     finally:
         sessions.close()
-    return [one.source_id for extra in outlived.values() for one in extra.differences], len(moving)
+    return [one.key for extra in outlived.values() for one in extra.findings], len(moving)
 
 
 def test_a_row_whose_document_came_back_while_it_was_looked_for_is_not_too_many(

@@ -8,10 +8,12 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
 from migrator.testing.servers.mongo import MongoServer
-from migrator.verify.areas import BEHAVIOUR_AREAS
 from migrator.verify.check import CheckSpec, Context
 from migrator.verify.registry import EVERY_CHECK
+from migrator.verify.request import Request
 
+BEHAVIOUR_AREAS = ("crud", "transitions", "triggers", "locking", "workers", "execution", "isolation")
+BOTH = Request(backend="both", scratch_on_source=True)
 SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in EVERY_CHECK if spec.area in BEHAVIOUR_AREAS}
 
 SHOWS: dict[str, tuple[str, ...]] = {

@@ -8,10 +8,10 @@ from pymongo.database import Database
 
 from migrator import records
 from migrator.config import Settings
-from migrator.verify.areas import BEHAVIOUR_AREAS
 from migrator.verify.check import CheckResult, Context
-from migrator.verify.runner import Request, verify
-from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
+from tests.integration.verify_behaviour.conftest import BEHAVIOUR_AREAS, BOTH, SHOWS, SPECS
 
 PLAYED = [name for name in SPECS if name != "crud.lockstep"]
 
@@ -77,10 +77,9 @@ def proven(name: str) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=proven(name)) for name in PLAYED])
 def test_a_check_is_green_on_both_backends_and_leaves_nothing(
-    name: str, context: Context, settings: Settings, mongo_database: Database[Any]
+    name: str, settings: Settings, mongo_database: Database[Any]
 ) -> None:
-    context.backends = ("postgres", "mongo")
-    found = SPECS[name].run(context)
+    found = SPECS[name].run(Context(settings, BOTH))
     assert found.findings == ()
     assert found.outcome.status == "passed"
     assert found.counts["expectations"] > 10

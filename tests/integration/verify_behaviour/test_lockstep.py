@@ -16,10 +16,15 @@ from migrator.scheduler.models import Job
 from migrator.scratch import Components
 from migrator.verify.behaviour import lockstep
 from migrator.verify.check import Context
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from tests.integration.verify_behaviour.conftest import SPECS
 
 CHECK = SPECS["crud.lockstep"]
+
+
+def asked(calls: int, seed: int) -> Request:
+    return Request(behaviour=calls, seed=seed, scratch_on_source=True)
 
 
 class Disagreeing(Scheduler):
@@ -33,18 +38,15 @@ class Disagreeing(Scheduler):
 
 
 @pytest.mark.proves("0-T2.11.1", "0-T2.11.2")
-def test_random_calls_are_answered_alike(context: Context) -> None:
-    context.operations, context.seed = 120, 7
-    found = CHECK.run(context)
+def test_random_calls_are_answered_alike(settings: Settings) -> None:
+    found = CHECK.run(Context(settings, asked(120, seed=7)))
     assert (found.outcome.status, found.counts) == ("passed", {"operations": 120, "differences": 0})
     assert ("seed", 7) in found.varying[0].rows
 
 
 @pytest.mark.proves("0-T2.11.6")
-def test_a_difference_is_found_and_cut_down(context: Context) -> None:
-    context.operations, context.seed = 150, 3
-    context.components = Components(service=Disagreeing)
-    found = CHECK.run(context)
+def test_a_difference_is_found_and_cut_down(settings: Settings) -> None:
+    found = CHECK.run(Context(settings, asked(150, seed=3), components=Components(service=Disagreeing)))
     assert found.outcome.status == "failed"
     (finding,) = found.findings
     assert finding.key == "seed 3"

@@ -54,8 +54,7 @@ def faults() -> list[Any]:
 def test_a_fault_of_behaviour_turns_its_check_red(fault: Mutation, settings: Settings) -> None:
     with psycopg.connect(str(settings.postgres.dsn), autocommit=True) as target:
         fault.apply(ScratchCopy(settings, target, cast("Any", None)))
-    context = Context(settings)
-    context.components = fault.components
+    context = Context(settings, components=fault.components)
     said = []
     for name in fault.caught_by:
         found = SPECS[name].run(context)

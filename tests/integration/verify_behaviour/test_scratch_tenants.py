@@ -4,7 +4,7 @@ import multiprocessing
 from collections.abc import Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import msgspec
@@ -23,7 +23,8 @@ from migrator.store.protocols import Store
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour.harness import START, Harness
 from migrator.verify.check import Context
-from migrator.verify.runner import Request, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from tests.integration.verify_behaviour.conftest import SPECS
 from tests.store_postgres import run, schedule, trigger
 
@@ -71,11 +72,14 @@ def store(settings: Settings, backend: str) -> Iterator[Store]:
         opened.close()
 
 
+def on(backend: str) -> Request:
+    return Request(backend=cast("Any", backend), scratch_on_source=True)
+
+
 def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend: str) -> None:
     furnish(store)
     before = real(settings, backend)
-    context = Context(settings)
-    context.backends = (backend,)
+    context = Context(settings, on(backend))
     for name in ("crud.schedules", "execution.single", "workers.heartbeats", "locking.fences"):
         assert SPECS[name].run(context).outcome.status == "passed"
     assert real(settings, backend) == before
@@ -108,8 +112,7 @@ def test_what_a_killed_verification_left_is_removed_by_the_next(store: Store, se
     process.join()
     if backend == "mongo":  # nothing tells of its end there: the lock has to be over
         over(settings, name)
-    context = Context(settings)
-    context.backends = (backend,)
+    context = Context(settings, on(backend))
     assert SPECS["transitions.schedule"].run(context).outcome.status == "passed"
     assert leftover_tenants(store) == []
     assert real(settings, backend) == before

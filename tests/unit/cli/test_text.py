@@ -11,7 +11,8 @@ from migrator.cli.cutover import WIDTH, _loss_lines
 from migrator.cli.parity import parity_lines, parity_total
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.parity import recorded_check
-from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, Difference, ParityOutcome
+from migrator.parity.model import AggregateResult, CollectionComparison, ParityOutcome, tally_of
+from migrator.result import Finding
 
 
 def outcome(*collections: CollectionComparison, aggregates: tuple[AggregateResult, ...] = ()) -> ParityOutcome:
@@ -44,23 +45,24 @@ def test_every_kind_of_trouble_is_in_the_last_line() -> None:
 
 
 def test_a_difference_names_as_much_of_its_place_as_there_is() -> None:
-    places = (("runs", "state"), ("runs", ""), ("", ""))
+    places = (("", ""), ("runs", ""), ("runs", "state"))
     runs = CollectionComparison(
         collection="runs",
         tables=("runs",),
-        causes=tuple(CauseCount(table=t, path=p, side="row", cause="text", count=1) for t, p in places),
-        differences=tuple(
-            Difference(collection="runs", source_id="r1", side="row", table=t, path=p, cause="text") for t, p in places
+        tallies={"row": tuple(tally_of("runs", "text", 1, table=table, path=path) for table, path in places)},
+        findings=tuple(
+            Finding(severity="difference", collection="runs", key="r1", side="row", table=t, path=p, cause="text")
+            for t, p in places
         ),
     )
     assert list(parity_lines(outcome(runs)))[2:-1] == [
-        "runs: 1 x row runs.state: text",
+        "runs: 1 x row document: text",
         "  likely fix: run backfill again: it writes only the rows that differ",  # once for each cause
         "runs: 1 x row runs: text",
-        "runs: 1 x row document: text",
-        "  row runs.state of r1: text",
-        "  row runs of r1: text",
+        "runs: 1 x row runs.state: text",
         "  row document of r1: text",
+        "  row runs of r1: text",
+        "  row runs.state of r1: text",
     ]
 
 

@@ -4,16 +4,18 @@ import itertools
 
 import pytest
 
-from migrator.parity.model import (
-    CauseCount,
-    CollectionComparison,
-    ColumnCount,
-    Difference,
-    LossCount,
-    NoteCount,
-    QuarantineCount,
-    merge,
-)
+from migrator.parity.model import CollectionComparison, ColumnCount, merge, tally_of
+from migrator.result import Finding, Loss, Quarantined, Tally
+
+
+def orphans(count: int, *keys: str) -> Tally:
+    return Tally(
+        severity="explained", cause="orphan", collection="runs", path="schedule_id", title="t", count=count, keys=keys
+    )
+
+
+def lost(count: int) -> Loss:
+    return Loss(collection="runs", path="name", kind="nul", count=count, kept=True)
 
 
 def part(number: int) -> CollectionComparison:
@@ -28,16 +30,26 @@ def part(number: int) -> CollectionComparison:
         skipped={"expired": 1},
         excluded=(f"x{number}",),
         rows=7,
-        clean=5,
-        remainder=1,
-        causes=(CauseCount(table="runs", path=f"p{number % 2}", side="row", cause="time", count=number),),
-        differences=tuple(
-            Difference(collection="runs", source_id=f"r{number}{n}", side="row", table="runs", path="a", cause="time")
+        without_remainder=5,
+        with_remainder=1,
+        tallies={"row": (tally_of("runs", "time", number, table="runs", path=f"p{number % 2}"),)},
+        findings=tuple(
+            Finding(
+                severity="difference",
+                collection="runs",
+                key=f"r{number}{n}",
+                side="row",
+                table="runs",
+                path="a",
+                cause="time",
+            )
             for n in range(3)
         ),
-        notes=(NoteCount(kind="orphan", path="schedule_id", count=2, keys=tuple(f"k{number}{n}" for n in range(4))),),
-        losses=(LossCount(path="name", kind="nul", count=1),),
-        quarantine=(QuarantineCount(reason="bad-date", path="a", expected="b", count=1, keys=(f"q{number}",)),),
+        notes=(orphans(2, *(f"k{number}{n}" for n in range(4))),),
+        losses=(lost(1),),
+        quarantine=(
+            Quarantined(collection="runs", reason="bad-date", path="a", expected="b", count=1, keys=(f"q{number}",)),
+        ),
         columns=(ColumnCount(table="runs", column="state", compared=7, differing=1),),
         unverified="gone" if number == 2 else "",
     )
@@ -53,12 +65,10 @@ def test_counts_are_complete_and_lists_are_cut() -> None:
     whole = merge([part(1), part(2), part(3)], listed=4)
     assert (whole.documents, whole.matched, whole.skipped) == (30, 18, {"expired": 3})
     assert whole.balanced
-    assert [one.source_id for one in whole.differences] == ["r10", "r11", "r12", "r20"]
-    assert [(one.path, one.count) for one in whole.causes] == [("p0", 2), ("p1", 4)]
-    assert whole.notes == (
-        NoteCount(kind="orphan", path="schedule_id", count=6, keys=("k10", "k11", "k12", "k13", "k20")),
-    )
-    assert whole.losses == (LossCount(path="name", kind="nul", count=3),)
+    assert [one.key for one in whole.findings] == ["r10", "r11", "r12", "r20"]
+    assert [(side, one.path, one.count) for side, one in whole.tallied()] == [("row", "p0", 2), ("row", "p1", 4)]
+    assert whole.notes == (orphans(6, "k10", "k11", "k12", "k13", "k20"),)
+    assert whole.losses == (lost(3),)
     assert whole.quarantine[0].count == 3
     assert whole.columns == (ColumnCount(table="runs", column="state", compared=21, differing=3),)
     assert whole.excluded == ("x1", "x2", "x3")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from migrator.report import integrity, renderer
-from migrator.verify.areas import AREAS
+from migrator.report.areas import AREAS
 
 SAMPLE = Path(__file__).resolve().parents[3] / "reports" / "sample"
 AGAIN = "is not current: migrator report render reports/sample/result.json; after a change of the result, make sample"
@@ -19,7 +19,8 @@ def test_the_sample_is_what_its_result_renders_to(file: str) -> None:
 
 def test_the_sample_is_of_todays_areas() -> None:
     result = integrity.read_result(SAMPLE / "result.json")
-    assert {area.name: area.title for area in result.evidence.areas} == AREAS, f"the result {AGAIN}"
+    titles = {name: one.title for name, one in AREAS.items()}
+    assert {area.name: area.title for area in result.evidence.areas} == titles, f"the result {AGAIN}"
     assert result.exit_status() in (0, 8)
     assert integrity.check_report(SAMPLE / "result.json").exit_status() == 0
 

@@ -6,8 +6,10 @@ import pytest
 from migrator.config import Settings
 from migrator.parity.model import AggregateResult, CollectionComparison, ColumnCount, ParityOutcome
 from migrator.result import Result
+from migrator.verify.checks import parity
 from migrator.verify.checks.parity import COLUMN_CHECKS
-from migrator.verify.runner import Request, _ComparingContext, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 
 RUNS = CollectionComparison(
     collection="runs",
@@ -24,7 +26,7 @@ OUTCOME = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(_ComparingContext, "compare", lambda _context: outcome)
+    monkeypatch.setattr(parity, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=COLUMN_CHECKS)
 
 

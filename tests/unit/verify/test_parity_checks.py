@@ -12,21 +12,19 @@ from migrator.config import Settings
 from migrator.parity.model import (
     AggregateDifference,
     AggregateResult,
-    CauseCount,
     CollectionComparison,
     ColumnCount,
-    Difference,
-    LossCount,
-    NoteCount,
     ParityOutcome,
-    QuarantineCount,
     Side,
+    tally_of,
 )
-from migrator.result import Outcome, Result, Status, build
+from migrator.parity.policies import POLICIES, policy_of
+from migrator.result import Finding, Loss, Outcome, Quarantined, Result, Status, Tally, build
 from migrator.verify.check import Context
+from migrator.verify.checks import parity
 from migrator.verify.checks.parity import CHECKS, coverage_cells
-from migrator.verify.policies import POLICIES, policy_of
-from migrator.verify.runner import Request, _ComparingContext, verify
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 
 RUNS = CollectionComparison(
     collection="runs",
@@ -35,19 +33,31 @@ RUNS = CollectionComparison(
     matched=9,
     quarantined=1,
     rows=9,
-    clean=7,
-    remainder=2,
+    without_remainder=7,
+    with_remainder=2,
     columns=(ColumnCount(table="runs", column="id", compared=9, differing=0),),
-    quarantine=(QuarantineCount(reason="bad-date", path="createdAt", expected="a time", count=1, keys=("r1",)),),
-    notes=(NoteCount(kind="orphan", path="schedule_id", count=2, keys=("r2",)),),
-    losses=(LossCount(path="createdAt", kind="precision", count=2),),
+    quarantine=(
+        Quarantined(collection="runs", reason="bad-date", path="createdAt", expected="a time", count=1, keys=("r1",)),
+    ),
+    notes=(
+        Tally(
+            severity="explained",
+            cause="orphan",
+            collection="runs",
+            path="schedule_id",
+            title=policy_of("orphan").title,
+            count=2,
+            keys=("r2",),
+        ),
+    ),
+    losses=(Loss(collection="runs", path="createdAt", kind="precision", count=2, kept=True),),
 )
 FIGURES = AggregateResult(collection="runs", table="runs", measure="state", kind="group", tenants=1, compared=4)
 EQUAL = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(FIGURES,))
 
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(_ComparingContext, "compare", lambda _context: outcome)
+    monkeypatch.setattr(parity, "compare", lambda _context: outcome)
     return verify(Settings(), Request(run_name="r"), checks=CHECKS)
 
 
@@ -56,11 +66,14 @@ def with_runs(**changes: object) -> ParityOutcome:
 
 
 def difference(side: Side, path: str = "state") -> dict[str, object]:
-    place = {"table": "runs", "path": path, "side": side, "cause": "text"}
     return {
-        "causes": (CauseCount(**place, count=3),),  # type: ignore[arg-type]
-        "differences": (Difference(collection="runs", source_id="r3", **place),),  # type: ignore[arg-type]
+        "tallies": {side: (tally_of("runs", "text", 3, table="runs", path=path),)},
+        "findings": (found("r3", side, path),),
     }
+
+
+def found(key: str, side: Side, path: str) -> Finding:
+    return Finding(severity="difference", collection="runs", key=key, side=side, table="runs", path=path, cause="text")
 
 
 def statuses(result: Result) -> dict[str, Status]:
@@ -85,7 +98,10 @@ def test_nothing_is_red_when_all_is_equal(monkeypatch: pytest.MonkeyPatch) -> No
         (with_runs(matched=8, differing=1, **difference("document")), "parity.round-trip"),
         (with_runs(extra=3, **difference("extra", "")), "parity.extra"),
         (with_runs(matched=8, missing=1, **difference("missing", "")), "parity.documents"),
-        (with_runs(losses=(LossCount(path="name", kind="nul", count=1, kept=False),)), "parity.losses"),
+        (
+            with_runs(losses=(Loss(collection="runs", path="name", kind="nul", count=1, kept=False),)),
+            "parity.losses",
+        ),
         (
             msgspec.structs.replace(
                 EQUAL,
@@ -146,7 +162,7 @@ def test_what_was_not_compared_is_unverified_everywhere_and_in_its_square(monkey
 def test_of_several_collections_in_one_table_the_worst_outcome_counts(
     worse: Status, better: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Context, "compare", lambda _context: EQUAL)
+    monkeypatch.setattr(parity, "compare", lambda _context: EQUAL)
     outcomes = [Outcome(status=better, reason="better"), Outcome(status=worse, reason="worse")]
     cells = coverage_cells(Context(Settings()), {"runs": outcomes}, {"runs": 9}, "rows")
     assert [cell.outcome.status for cell in cells if cell.table == "runs"] == [worse]
@@ -183,12 +199,9 @@ def test_settled_findings_are_listed_with_their_rule(monkeypatch: pytest.MonkeyP
 
 
 def test_examples_are_cut_and_counts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = tuple(
-        Difference(collection="runs", source_id=f"r{n:04}", side="row", table="runs", path="state", cause="text")
-        for n in range(1_500)
-    )
-    cause = CauseCount(table="runs", path="state", side="row", cause="text", count=5_000)
-    trouble = with_runs(documents=5_001, matched=0, differing=5_000, causes=(cause,), differences=many)
+    many = tuple(found(f"r{n:04}", "row", "state") for n in range(1_500))
+    tallies = {"row": (tally_of("runs", "text", 5_000, table="runs", path="state"),)}
+    trouble = with_runs(documents=5_001, matched=0, differing=5_000, tallies=tallies, findings=many)
     check = next(one for one in verified(trouble, monkeypatch).evidence.checks if one.id == "parity.rows")
     assert (len(check.findings), check.findings_total, check.tallies[0].count) == (1_000, 5_000, 5_000)
     assert check.tallies[0].keys == ("r0000", "r0001", "r0002", "r0003", "r0004")

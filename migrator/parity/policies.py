@@ -45,6 +45,9 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
         "a next run that differs inside and outside of the pickle",
         "the one outside is stored, as the scheduler reads it",
     ),
+    "no-next-fire": SourcePolicy(
+        "a trigger that fires and has no next fire", "the trigger is loaded without a next fire"
+    ),
     "no-trigger": SourcePolicy(
         "a document without anything that makes it fire", "the schedule is loaded without a trigger"
     ),
