@@ -66,7 +66,7 @@ class MigratorError(Exception):
         return super().__str__()
 
     def __str__(self) -> str:
-        """Return the message, the statement that an administrator calls, and the lines that follow."""
+        """Return the message, the statement that an administrator runs, and the lines that follow."""
         return "\n".join([f"{self.sentence}: {self.grant}" if self.grant else self.sentence, *self.lines])
 
 

@@ -302,7 +302,7 @@ def scratch_tenants(settings: Settings, backend: str, components: Components, na
 def _may_not_write(settings: Settings) -> RefusedError:
     name, grant = backend_module("mongo").write_grant(settings)
     return RefusedError(
-        f"MongoDB lets this user write no scratch tenants into {name}; an administrator calls", grant=grant
+        f"the source's user may not write scratch tenants into {name}; as an administrator run", grant=grant
     )
 
 

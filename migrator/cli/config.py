@@ -31,10 +31,10 @@ def config_group() -> None:
 
 
 @config_group.command("show", short_help="Show every setting in force, and where it comes from.")
-@click.option("--changed", is_flag=True, help="Only settings that are not defaults.")
+@click.option("--changed", is_flag=True, help="Show only settings that are not defaults.")
 @common_options
 def show_command(config: str | None, *, changed: bool, as_json: bool) -> None:
-    """Show every setting in force, and where it comes from: default, file or environment. Credentials are taken out."""
+    """Show every setting in force, and where it comes from: default, file or environment. Credentials are hidden."""
     found = [one for one in effective_settings(config) if not changed or one.origin != "default"]
     show(found, _lines(found), as_json=as_json)
 

@@ -18,7 +18,9 @@ from migrator.telemetry import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal, in a script.")
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation; required where there is no terminal, in a script."
+)
 
 
 def approval_options(command: Command) -> Command:

@@ -25,19 +25,19 @@ def control_group() -> None:
     """Pause, slow down or postpone a migration while it runs, from any machine that reaches the target."""
 
 
-@control_group.command("show", short_help="Show what is in force, and who set it.")
+@control_group.command("show", short_help="Show what is set, and who set it.")
 @common_options
 def show_command(config: str | None, *, as_json: bool) -> None:
     """Show the pause, the limits with their origin, and whether the cutover is postponed; who set it, when and why."""
     _show(load(config), as_json=as_json)
 
 
-@control_group.command("pause", short_help="Let copies, parity checks and the tail wait.")
+@control_group.command("pause", short_help="Pause copies, parity checks and the tail.")
 @approval_options
 @dry_run_option
 @common_options
 def pause_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Let running copies, parity checks and the tail wait, and those that are started later.
+    """Pause copies, parity checks and the tail: those that run, and those that are started later.
 
     Chunks that have begun end. Nothing is lost, and Ctrl-C ends a command that waits. The oplog must keep what the tail
     has not applied: the tail says how many hours are left. Refused while a cutover is under way.
@@ -53,11 +53,11 @@ def pause_command(config: str | None, who: str | None, reason: str | None, *, dr
 @dry_run_option
 @common_options
 def resume_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Let what was paused continue. What waits notices within seconds."""
+    """End the pause. Commands that wait continue within seconds."""
     _remove(load(config), (PAUSE,), approval(who, reason), dry_run=dry_run, as_json=as_json)
 
 
-@control_group.command("set", short_help="Set limits, in place of those of the configuration.")
+@control_group.command("set", short_help="Set limits that replace those of the configuration.")
 @click.argument("limits", nargs=-1, required=True, metavar="NAME=VALUE [NAME=VALUE]...")
 @approval_options
 @dry_run_option
@@ -86,7 +86,7 @@ def set_command(
     _put(settings, values, approval(who, reason), dry_run=dry_run, as_json=as_json)
 
 
-@control_group.command("clear", short_help="Let the limits of the configuration hold again.")
+@control_group.command("clear", short_help="Remove limits; those of the configuration apply again.")
 @click.argument("names", nargs=-1, type=click.Choice(LIMITS), metavar="[NAME]...")
 @approval_options
 @dry_run_option
@@ -100,25 +100,25 @@ def clear_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Remove limits that were set, all if none is named: those of the configuration hold again."""
+    """Remove limits that were set, all if none is named. Those of the configuration apply again."""
     _remove(load(config), names or LIMITS, approval(who, reason), dry_run=dry_run, as_json=as_json)
 
 
-@control_group.command("postpone-cutover", short_help="Let cutover run wait before its fence.")
+@control_group.command("postpone-cutover", short_help="Hold the cutover before its fence.")
 @approval_options
 @dry_run_option
 @common_options
 def postpone_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Let cutover run, now or later, wait before it stops any writer, until migrator control allow-cutover."""
+    """Hold the cutover, now or later, before it stops any writer, until migrator control allow-cutover."""
     _put(load(config), {POSTPONE: None}, approval(who, reason), dry_run=dry_run, as_json=as_json)
 
 
-@control_group.command("allow-cutover", short_help="End the postponement of the cutover.")
+@control_group.command("allow-cutover", short_help="Release a cutover that was postponed.")
 @approval_options
 @dry_run_option
 @common_options
 def allow_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Let a cutover that waits continue: it evaluates its gates again, and then stops the writers."""
+    """Release a cutover that was postponed: it evaluates its gates again, and then stops the writers."""
     _remove(load(config), (POSTPONE,), approval(who, reason), dry_run=dry_run, as_json=as_json)
 
 

@@ -10,7 +10,7 @@ from migrator.pipeline.plan import Scope, plan_backfill
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Plan this collection alone; repeatable.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Plan only this collection; repeatable.")
 @common_options
 def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
     """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
@@ -20,10 +20,12 @@ def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) ->
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
-@click.option("--tenant", multiple=True, metavar="TENANT", help="Copy this tenant alone; repeatable.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Copy only this collection; repeatable.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Copy only this tenant; repeatable.")
 @workers_option
-@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
+@click.option(
+    "--executor", type=click.Choice(["local", "dask"]), help="Executor of the chunks (default: copy.executor)."
+)
 @click.option("--restart", is_flag=True, help="Discard the ledger of an unfinished copy, and keep the rows.")
 @click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")
 @allow_quarantined_option

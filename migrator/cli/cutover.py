@@ -119,10 +119,14 @@ def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) 
     "waived",
     multiple=True,
     metavar="SCHEDULE",
-    help="Require no completed run of this schedule, by id or name; repeatable.",
+    help="Waive the completed run of this schedule, by id or name; repeatable.",
 )
 @click.option(
-    "--unwaive", "unwaived", multiple=True, metavar="SCHEDULE", help="Withdraw the waiver of this schedule; repeatable."
+    "--withdraw-waiver",
+    "withdrawn",
+    multiple=True,
+    metavar="SCHEDULE",
+    help="Withdraw the waiver of this schedule, by id or name; repeatable.",
 )
 @dry_run_option
 @common_options
@@ -131,7 +135,7 @@ def parallel_command(
     who: str | None,
     reason: str | None,
     waived: tuple[str, ...],
-    unwaived: tuple[str, ...],
+    withdrawn: tuple[str, ...],
     *,
     ended: bool,
     dry_run: bool,
@@ -147,8 +151,8 @@ def parallel_command(
 
     --waive is for schedules that do not fire while both run: the gate "all jobs succeeded" does not wait for them.
     """
-    if sum((ended, bool(waived), bool(unwaived))) > 1:
-        raise UsageError("--end, --waive and --unwaive are three decisions: call the command for each")
+    if sum((ended, bool(waived), bool(withdrawn))) > 1:
+        raise UsageError("--end, --waive and --withdraw-waiver are three decisions: call the command for each")
     by = named_approval(who, reason, "a parallel run")
     settings = load(config)
     profile = profile_of(settings.source)
@@ -158,9 +162,9 @@ def parallel_command(
     with target_connection(settings) as target:
         if dry_run and ended:
             parallel.require_begun(target)
-        elif waived or unwaived:
+        elif waived or withdrawn:
             decide = parallel.waive if waived else parallel.withdraw_waivers
-            standing = decide(target, waived or unwaived, by, dry_run=dry_run)
+            standing = decide(target, waived or withdrawn, by, dry_run=dry_run)
         elif dry_run:
             parallel.require_possible(target, profile)
         elif ended:
@@ -178,7 +182,7 @@ def parallel_command(
             else "every handler runs on PostgreSQL"
         )
     stability = format_duration(settings.cutover.stability)
-    if waived or unwaived:
+    if waived or withdrawn:
         lines = [
             f"{verb}: {len(standing):,} schedules need no completed run",
             *(f"  {one.words}" for one in standing),
@@ -331,7 +335,9 @@ def _made_lines(rows: Mapping[str, int]) -> Iterator[str]:
 
 
 @cutover_group.command("finish", short_help="Close the rollback window.")
-@click.option("--now", "early", is_flag=True, help="Before the window is over; needs --who and --reason.")
+@click.option(
+    "--now", "early", is_flag=True, help="Finish before the rollback window is over; needs --who and --reason."
+)
 @named_approval_options
 @click.option(
     "--allow-writes",
@@ -386,7 +392,7 @@ def finish_command(
 def release_source_command(
     config: str | None, who: str | None, reason: str | None, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Lift the fence of MongoDB when the rollback window is closed. What is written there then goes nowhere.
+    """Lift the fence of MongoDB when the rollback window is closed. Later writes in MongoDB are not copied.
 
     No command needs it: call it if MongoDB, or its server, serves others. It says who can write then. On a terminal it
     shows that, and asks for the environment's name.

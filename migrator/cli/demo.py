@@ -251,7 +251,7 @@ _seed_number = click.option(
     type=int,
     default=SEED,
     metavar="N",
-    help="Another seed gives other data; the same one the same bytes.",
+    help="Seed of the demo data (same seed, same bytes).",
 )
 
 
@@ -298,9 +298,9 @@ def demo_group(
     is_flag=True,
     help="Drop the database that --database names first. Without it, a database that is not empty is refused.",
 )
-@click.option("--clean", is_flag=True, help="Plant no faults.")
-@click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
-@click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
+@click.option("--clean", is_flag=True, help="Insert no faulty documents.")
+@click.option("--huge", is_flag=True, help="Insert a document of almost 16 MB too.")
+@click.option("--triggers", is_flag=True, help="Insert a collection of triggers too.")
 @dry_run_option
 @common_options
 def seed_command(

@@ -74,10 +74,10 @@ class _Instant(click.ParamType[datetime]):
 _backend_option = click.option(
     "--backend",
     type=click.Choice([*DATABASES]),
-    help="The database whose jobs are meant (default: [persistence] scheduler).",
+    help="Database that holds the jobs (default: [persistence] scheduler).",
 )
 _tenant_option = click.option(
-    "--tenant", multiple=True, metavar="TENANT", help="Of this tenant alone; repeatable (default: all)."
+    "--tenant", multiple=True, metavar="TENANT", help="Only this tenant; repeatable (default: all)."
 )
 _jobs_argument = click.argument("jobs", nargs=-1, metavar="[JOB]...")
 _job_argument = click.argument("job", metavar="JOB")
@@ -86,13 +86,15 @@ _job_argument = click.argument("job", metavar="JOB")
 def _filters(command: Command) -> Command:
     """Add the options that choose jobs."""
     command = click.option(
-        "--state", multiple=True, type=click.Choice([*states.SCHEDULE]), help="In this state; repeatable."
+        "--state", multiple=True, type=click.Choice([*states.SCHEDULE]), help="Only jobs in this state; repeatable."
     )(command)
-    command = click.option("--tag", multiple=True, metavar="TAG", help="With this tag; repeatable: with all of them.")(
-        command
-    )
     command = click.option(
-        "--name", metavar="PATTERN", help="Whose name matches: * is any text, ? any character, [ab] one of them."
+        "--tag", multiple=True, metavar="TAG", help="Only jobs with this tag; repeatable: with all of them."
+    )(command)
+    command = click.option(
+        "--name",
+        metavar="PATTERN",
+        help="Only jobs whose name matches: * is any text, ? any character, [ab] one of them.",
     )(command)
     return _tenant_option(command)
 
@@ -120,9 +122,9 @@ def jobs_group() -> None:
     default=50,
     show_default=True,
     metavar="N",
-    help="At most so many jobs.",
+    help="List at most N jobs.",
 )
-@click.option("--offset", type=click.IntRange(0, LARGEST), default=0, metavar="N", help="Leave the first N out.")
+@click.option("--offset", type=click.IntRange(0, LARGEST), default=0, metavar="N", help="Skip the first N.")
 @_backend_option
 @common_options
 def list_command(
@@ -175,15 +177,17 @@ def show_command(
 @jobs_group.command("history")
 @_job_argument
 @_tenant_option
-@click.option("--since", type=_Instant(), metavar="TIME", help="Created at this time or later (ISO 8601; UTC).")
-@click.option("--state", multiple=True, type=click.Choice([*states.RUN]), help="Runs in this state; repeatable.")
+@click.option(
+    "--since", type=_Instant(), metavar="TIME", help="Only runs created at this time or later (ISO 8601; UTC)."
+)
+@click.option("--state", multiple=True, type=click.Choice([*states.RUN]), help="Only runs in this state; repeatable.")
 @click.option(
     "--limit",
     type=click.IntRange(1, LARGEST_PAGE),
     default=20,
     show_default=True,
     metavar="N",
-    help="At most so many runs.",
+    help="List at most N runs.",
 )
 @_backend_option
 @common_options
@@ -236,7 +240,7 @@ def pause_command(**given: object) -> None:
 @_jobs_argument
 @_operation_options
 def resume_command(**given: object) -> None:
-    """Let paused jobs fire again, in their phase; a job that was disabled is enabled."""
+    """Resume paused jobs: they fire again, in their phase. Enable disabled ones."""
     _operate("resume", msgspec.convert(given, _Call))
 
 
@@ -252,7 +256,7 @@ def trigger_command(**given: object) -> None:
 @_jobs_argument
 @_operation_options
 def cancel_command(**given: object) -> None:
-    """Cancel jobs for good, with all their live runs. Always asks."""
+    """Cancel jobs for good, with all their live runs. Always asks for confirmation."""
     _operate("cancel", msgspec.convert(given, _Call))
 
 
@@ -268,7 +272,10 @@ def retry_command(**given: object) -> None:
 @_jobs_argument
 @_operation_options
 def delete_command(**given: object) -> None:
-    """Delete jobs: they do not fire again, waiting runs are cancelled, and the history stays. Always asks."""
+    """Delete jobs: they do not fire again, waiting runs are cancelled, and the history stays.
+
+    Always asks for confirmation.
+    """
     _operate("delete", msgspec.convert(given, _Call))
 
 

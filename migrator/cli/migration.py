@@ -35,7 +35,7 @@ FINISHED = "the cutover is finished: the tail and the reverse sync have ended, a
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Read this collection alone; repeatable.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Read only this collection; repeatable.")
 @click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
 @allow_quarantined_option
 @common_options
@@ -54,10 +54,10 @@ def inspect_command(
 
 @click.command()
 @click.option(
-    "--until-caught-up", is_flag=True, help="End when all changes that the source has committed by now are applied."
+    "--until-caught-up", is_flag=True, help="Exit when all changes that the source has committed by now are applied."
 )
 @click.option(
-    "--metrics-file", type=click.Path(), metavar="F", help="Write metrics as Prometheus text to F, periodically."
+    "--metrics-file", type=click.Path(), metavar="F", help="Write metrics as Prometheus text to file F, periodically."
 )
 @allow_quarantined_option
 @dry_run_option
@@ -71,10 +71,10 @@ def tail_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Follow the change stream of the source after the copy, and update rows. Ctrl-C ends it at a commit.
+    """Follow the change stream of the source after the copy, and update rows. Ctrl-C stops it at a commit.
 
-    After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
-    finished.
+    After a cutover the direction changes: the tail updates documents as rows change. It exits with status 0 when the
+    cutover is finished.
     """
     settings = load(config)
     if dry_run:
@@ -135,8 +135,8 @@ def status_command(config: str | None, allow_quarantined: Allowance, *, as_json:
 
 
 _filters = (
-    click.option("--collection", metavar="COLLECTION", help="Of this collection alone."),
-    click.option("--code", metavar="CODE", help="With this reason code alone."),
+    click.option("--collection", metavar="COLLECTION", help="Only this collection."),
+    click.option("--code", metavar="CODE", help="Only this reason code."),
 )
 
 
@@ -241,7 +241,7 @@ def drop_command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Give up documents in quarantine: one, all of a COLLECTION, or all with a code.
+    """Drop documents from quarantine: one, all of a COLLECTION, or all with a code.
 
     They are not migrated. The parity check counts them as left out on purpose, and the report lists them with who
     decided it and why. A document that changes in the source later returns to quarantine. On a terminal it shows what

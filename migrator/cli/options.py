@@ -16,7 +16,7 @@ from migrator.telemetry import say, set_output, shows_progress, visible, write_l
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
 
 
 def _set(**wanted: object) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -31,7 +31,7 @@ def _set(**wanted: object) -> Callable[[click.Context, click.Parameter, Any], No
 
 _OUTPUT = (
     click.option(
-        "-v", "--verbose", is_flag=True, expose_value=False, callback=_set(verbosity=1), help="Say more: each chunk."
+        "-v", "--verbose", is_flag=True, expose_value=False, callback=_set(verbosity=1), help="Print more: each chunk."
     ),
     click.option(
         "-q",
@@ -39,14 +39,14 @@ _OUTPUT = (
         is_flag=True,
         expose_value=False,
         callback=_set(verbosity=-1),
-        help="Say only warnings and errors on standard error.",
+        help="Print only warnings and errors on standard error.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         expose_value=False,
         callback=_set(log_format=...),
-        help="Lines on standard error (default: text; the log is JSON where there is no terminal).",
+        help="Format of standard error (default: text; the log is JSON where there is no terminal).",
     ),
     click.option(
         "--no-progress", is_flag=True, expose_value=False, callback=_set(progress=False), help="Show no progress."
@@ -68,7 +68,7 @@ config_option = click.option(
     help="Configuration file (default: MIGRATOR_CONFIG, else config.toml).",
 )
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 
 workers_option = click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."

@@ -27,18 +27,18 @@ from migrator.pipeline.plan import Scope
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="COLLECTION", help="Compare this collection alone; repeatable.")
-@click.option("--tenant", multiple=True, metavar="TENANT", help="Compare this tenant alone; repeatable.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Compare only this collection; repeatable.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Compare only this tenant; repeatable.")
 @workers_option
 @click.option(
     "--repair",
     type=click.Choice(["plan", "apply"]),
-    help="plan lists the documents to be read again; apply reads them again, and asks before.",
+    help="plan lists the documents to be read again; apply reads them again, and asks for confirmation first.",
 )
 @click.option(
     "--lock-source",
     is_flag=True,
-    help="A source in PostgreSQL: hold SHARE locks on its tables meanwhile, so that nobody writes.",
+    help="A source in PostgreSQL: hold SHARE locks on its tables during the parity check, so that nobody writes.",
 )
 @allow_quarantined_option
 @approval_options

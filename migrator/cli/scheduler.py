@@ -26,7 +26,7 @@ def scheduler_group() -> None:
 
 
 @scheduler_group.command("run")
-@click.option("--handlers", metavar="MODULE:NAME", help="A registry, or a mapping of names to functions.")
+@click.option("--handlers", metavar="MODULE:NAME", help="Registry of handlers, or a mapping of names to functions.")
 @click.option("--once", "until", flag_value="once", help="Poll once, finish the claimed runs, and stop.")
 @click.option(
     "--until-idle", "until", flag_value="idle", help="Stop when nothing of its schedules is due, queued or running."
@@ -64,9 +64,9 @@ def status_command(config: str | None, *, as_json: bool) -> None:
     finish(0)
 
 
-@scheduler_group.command("retention", short_help="Remove old runs with their logs, or say which would be removed.")
+@scheduler_group.command("retention", short_help="Remove old runs with their logs, or print which would be removed.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed; write nothing.")
-@click.option("--yes", is_flag=True, help="Remove the runs. Not needed from the day on that retention_from names.")
+@click.option("--yes", is_flag=True, help="Remove the runs. Not required from the day on that retention_from names.")
 @click.option(
     "--keep",
     type=click.IntRange(0, LARGEST),
@@ -78,7 +78,7 @@ def status_command(config: str | None, *, as_json: bool) -> None:
     metavar="DURATION",
     help="Runs younger than this are kept in any case (default: as configured, or 30d).",
 )
-@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Only this tenant; repeatable (default: all).")
 @click.option(
     "--archive",
     type=click.Path(),
@@ -149,7 +149,7 @@ def retention_command(
 
 
 @scheduler_group.command("metrics", short_help="Print metrics as Prometheus text; fails if a threshold is crossed.")
-@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Only this tenant; repeatable (default: all).")
 @click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is above N; repeatable.")
 @click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is below N; repeatable.")
 @common_options

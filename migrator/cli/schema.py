@@ -62,7 +62,7 @@ def upgrade(config: str | None, start: tuple[str, ...], *, as_sql: bool, dry_run
 
 @schema_group.command(short_help="Undo every revision after REVISION.")
 @click.argument("revision", default="base")
-@click.option("--discard-rows", is_flag=True, help="Continue although rows are lost.")
+@click.option("--discard-rows", is_flag=True, help="Downgrade although rows are lost.")
 @approval_options
 @yes_option
 @dry_run_option

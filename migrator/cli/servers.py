@@ -72,7 +72,7 @@ def start_command(config: str | None, directory: str, *, auth: bool, dry_run: bo
 @dry_run_option
 @common_options
 def stop_command(config: str | None, directory: str, *, remove: bool, dry_run: bool, as_json: bool) -> None:
-    """Stop both servers in good order.
+    """Stop both servers cleanly.
 
     Their data stay, and start finds them again, unless --remove is given.
     """

@@ -23,7 +23,7 @@ def source_group() -> None:
 @source_group.command("list")
 @common_options
 def list_command(config: str | None, *, as_json: bool) -> None:
-    """List the sources that [source] profile can name; asks no server.
+    """List the sources that [source] profile can name; connects to no server.
 
     Says of each whether its changes can be followed (tail), whether its writers can be moved and come back (cutover,
     rollback), and in which versions its documents were seen.
@@ -96,7 +96,7 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Documents read.",
+    help="Number of documents to read.",
 )
 @config_option
 def draft_command(
@@ -121,7 +121,7 @@ def draft_command(
     default=1_000,
     show_default=True,
     metavar="N",
-    help="Documents read of each collection.",
+    help="Number of documents to read of each collection.",
 )
 @click.option("--show-values", is_flag=True, help="Show values of documents, not only their types.")
 @allow_quarantined_option
@@ -135,7 +135,7 @@ def check_command(
     show_values: bool,
     as_json: bool,
 ) -> None:
-    """Try a SOURCE on a sample of the documents.
+    """Check a SOURCE on a sample of the documents.
 
     Prints which are clean, which would be quarantined and why, and three of them as rows. SOURCE is a name,
     package.module:NAME, or the path of a mapping file (.toml); if omitted, that of the configuration. Reads the source

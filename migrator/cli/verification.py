@@ -37,7 +37,7 @@ from migrator.verify.runner import planned_checks, verify_into
     metavar="AREA|CHECK",
     help="Only this area, or this check (area.name); repeatable. The rest is unverified. --dry-run lists all.",
 )
-@click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; repeatable. It is unverified.")
+@click.option("--skip", multiple=True, metavar="AREA", help="Skip this area; repeatable. It is unverified.")
 @click.option(
     "--fail-on",
     multiple=True,
@@ -90,7 +90,7 @@ from migrator.verify.runner import planned_checks, verify_into
     "--load-ceiling",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="Another ceiling of the load test; repeatable. A name that does not exist prints those that do.",
+    help="Replace a ceiling of the load test; repeatable. An unknown name lists the known ones.",
 )
 @click.option(
     "--sensitivity",

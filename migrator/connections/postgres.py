@@ -144,7 +144,7 @@ def not_a_member(connection: psycopg.Connection[Any], role: str, also: Iterable[
         sql.SQL(", ").join(sql.Identifier(one) for one in missing), sql.Identifier(user)
     )
     return RefusedError(
-        f"the target's user {user} is not a member of {', '.join(missing)}; an administrator calls",
+        f"the target's user {user} is not a member of {', '.join(missing)}; as an administrator run",
         grant=statement.as_string(connection),
     )
 

@@ -60,7 +60,7 @@ def require_changeable(path: Path, environment: Mapping[str, str], backup: Path 
     for backend in ("mongo", "postgres"):
         with_backend(text, backend, str(path))
     if backup is not None and backup.exists() and (not backup.is_file() or backup.read_text(encoding="utf-8") != text):
-        raise RefusedError(f"{backup} is in the way: it is not the text of {path.name}; move it elsewhere")
+        raise RefusedError(f"{backup} exists and is not a copy of {path.name}: move it elsewhere")
     try:
         _write_sibling(file, text, like=file).unlink()
     except PermissionError:

@@ -21,7 +21,7 @@ rights besides the tool's roles are not stopped. They are named.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -229,7 +229,7 @@ def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[M
 
 
 def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
-    """Repeat for `PATIENCE` at a time; end the transactions that were open all that time, and no later ones."""
+    """Repeat for `TRANSACTION_PATIENCE` at a time; end the transactions that were open all that time, no later ones."""
     until = time.monotonic() + limit.total_seconds()
     allowed = True
     while (left := until - time.monotonic()) > 0:
@@ -240,7 +240,7 @@ def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
             allowed = allowed and _end_transactions(source, _older_sessions(source, patience))
         else:
             return
-    raise _fence_open_error(limit, allowed=allowed)
+    raise _fence_open_error(limit, _visible_transactions(source), allowed=allowed)
 
 
 def _wait_for_transactions(source: MongoDatabase, limit: timedelta) -> None:
@@ -248,18 +248,37 @@ def _wait_for_transactions(source: MongoDatabase, limit: timedelta) -> None:
     began = time.monotonic()
     open_now = {_transaction_key(one): one["lsid"] for one in _transactions(source)}
     allowed = True
-    while still := open_now.keys() & {_transaction_key(one) for one in _transactions(source)}:
+    while still := {key: one for one in _transactions(source) if (key := _transaction_key(one)) in open_now}:
         waited = time.monotonic() - began
         if waited > limit.total_seconds():
-            raise _fence_open_error(limit, allowed=allowed)
+            raise _fence_open_error(limit, still.values(), allowed=allowed)
         if allowed and waited > TRANSACTION_PATIENCE.total_seconds():
             allowed = _end_transactions(source, [open_now[one] for one in still])
         time.sleep(POLL_S)
 
 
-def _fence_open_error(limit: timedelta, *, allowed: bool) -> RefusedError:
+def _fence_open_error(limit: timedelta, transactions: Iterable[Mapping[str, Any]], *, allowed: bool) -> RefusedError:
+    """Return the error; it names the clients of the transactions that are still open, as far as they are visible."""
+    clients = "; ".join(
+        f"client {one.get('client', 'unknown')}, application {one.get('appName', 'unknown')},"
+        f" open for {one['transaction'].get('timeOpenMicros', 0) / 1_000_000:,.0f} s"
+        for one in transactions
+    )
+    named = f" ({clients})" if clients else ""
     why = "" if allowed else f", and the tool's user may not end it (privileges {' and '.join(sorted(KILL_ACTIONS))})"
-    return RefusedError(f"the fence did not close within {limit.total_seconds():g} s: a transaction stays open{why}")
+    return RefusedError(
+        f"the fence did not close within {limit.total_seconds():g} s: a transaction stays open{named}{why}"
+    )
+
+
+def _visible_transactions(source: MongoDatabase) -> list[dict[str, Any]]:
+    """Return the open transactions; none if the tool may not see them."""
+    try:
+        return list(_transactions(source))
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return []
 
 
 def _older_sessions(source: MongoDatabase, seconds: float) -> list[Any] | None:
@@ -367,7 +386,7 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
                 for pid in older:
                     connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
             if time.monotonic() > until + limit.total_seconds():
-                raise RefusedError(f"transactions older than the fence do not end: {len(older)}")
+                raise RefusedError(f"transactions older than the fence do not end: {_sessions(connection, older)}")
         time.sleep(POLL_S)
     while prepared := _prepared_writes(connection):  # no session holds them, and a right is not asked for again
         if time.monotonic() > until:
@@ -430,6 +449,18 @@ def _writing_before(connection: Connection, mark: str, fenced_at: datetime) -> l
             (mark, fenced_at),
         ).fetchall()
     return [row[0] for row in rows]
+
+
+def _sessions(connection: Connection, pids: Sequence[int]) -> str:
+    """Describe sessions by process, user, client and the age of the transaction."""
+    with _as_login_user(connection):
+        rows = connection.execute(
+            "SELECT format('process %%s (user %%s, client %%s, open for %%s s)', pid, usename,"
+            " coalesce(host(client_addr), 'local'), extract(epoch FROM clock_timestamp() - xact_start)::int)"
+            " FROM pg_stat_activity WHERE pid = ANY(%s) ORDER BY xact_start",
+            ([*pids],),
+        ).fetchall()
+    return "; ".join(row[0] for row in rows)
 
 
 def _prepared_writes(connection: Connection) -> list[str]:

@@ -100,6 +100,6 @@ def _lock(connection: Connection, tables: Sequence[str]) -> None:
     except psycopg.errors.InsufficientPrivilege as error:
         grant = sql.SQL("GRANT UPDATE ON {} TO {}").format(names, sql.Identifier(connection.info.user))
         raise DeniedError(
-            "--lock-source: the source's user may not lock its tables; an administrator calls",
+            "--lock-source: the source's user may not lock its tables; as an administrator run",
             grant=grant.as_string(connection),
         ) from error

@@ -233,7 +233,7 @@ class TableCollection:
             schema, table = map(sql.Identifier, place_of(name))
             user = sql.Identifier(connection.info.user)
             grant = sql.SQL("GRANT SELECT ON {}.{} TO {}").format(schema, table, user).as_string(connection)
-            raise DeniedError(f"the source's user may not read {name}; an administrator calls", grant=grant)
+            raise DeniedError(f"the source's user may not read {name}; as an administrator run", grant=grant)
         rows = self._count(connection, self._describe(connection, oid, kind))
         return SourceCollection(
             collection=self._collection,

@@ -139,7 +139,7 @@ def writes(source: MongoDatabase) -> Iterator[None]:
             if error.code != UNAUTHORIZED:
                 raise
             raise RefusedError(
-                "MongoDB lets this user write no scratch database (its name is new each time); an administrator calls",
+                "the source's user may not create scratch databases (each has a new name); as an administrator run",
                 grant=grant_of(source, "readWriteAnyDatabase", "admin"),
             ) from error
 
@@ -161,7 +161,7 @@ def create_database(control: Connection, name: str, template: str | None = None)
     except errors.InsufficientPrivilege as error:
         user = sql.Identifier(control.info.user).as_string(control)
         raise RefusedError(
-            "PostgreSQL lets this user make no scratch database; an administrator calls",
+            "the target's user may not create scratch databases; as an administrator run",
             grant=f"ALTER ROLE {user} CREATEDB",
         ) from error
 

@@ -115,7 +115,7 @@ def test_missing_rights_on_the_target(settings: Settings, scheduler_dsn: str, tm
     wrong = replace(settings, postgres=PostgresSettings(dsn=dsn))
     for command in ("backfill", "parity"):
         assert refusal(tmp_path, wrong, command, status=USAGE) == (
-            "the target's user outsider is not a member of scheduler_migration; an administrator calls:"
+            "the target's user outsider is not a member of scheduler_migration; as an administrator run:"
             ' GRANT "scheduler_migration" TO "outsider"'
         )
     with psycopg.connect(scheduler_dsn) as connection:

@@ -180,14 +180,14 @@ def test_with_one_grant_fewer_the_call_is_refused_and_the_error_names_it(
     with pytest.raises(RefusedError) as refused:
         claim()
     statement = f'GRANT "{missing}" TO "{application.user}"'
-    assert str(refused.value).endswith(f"an administrator calls: {statement}")
+    assert str(refused.value).endswith(f"as an administrator run: {statement}")
     application.administer(statement)
     claim()
 
 
 def test_without_any_grant_the_error_names_both(application: Application) -> None:
     application.administer(*(f"REVOKE {role} FROM {USER}" for role in ROLES))
-    with pytest.raises(RefusedError, match='calls: GRANT "scheduler_service", "scheduler_dispatcher" TO '):
+    with pytest.raises(RefusedError, match='run: GRANT "scheduler_service", "scheduler_dispatcher" TO '):
         open_store(application.settings)
 
 

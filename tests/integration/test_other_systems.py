@@ -420,7 +420,7 @@ def test_a_user_that_may_only_select_is_enough_and_what_it_lacks_is_named(
     insert(source, "jobs", CLEAN)
     settings = settings_for(reader, scheduler_dsn, "crawler")
     with pytest.raises(
-        DeniedError, match=r'may not read jobs; an administrator calls: GRANT SELECT ON "public"."jobs" TO'
+        DeniedError, match=r'may not read jobs; as an administrator run: GRANT SELECT ON "public"."jobs" TO'
     ):
         backfill(settings, Scope())
     findings = {one.name: one for one in examine(settings).findings}

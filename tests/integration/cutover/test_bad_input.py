@@ -149,7 +149,7 @@ def test_something_else_in_the_place_of_the_backup(ready: Scene) -> None:
     backup = config_file.kept_path(ready.config, "cutover", epoch.next_number(sessions))
     sessions.close()
     backup.mkdir()
-    assert f"{backup} is in the way" in red(ready.settings, ready.conditions)["configuration"]
+    assert f"{backup} exists and is not a copy of" in red(ready.settings, ready.conditions)["configuration"]
     backup.rmdir()
 
 

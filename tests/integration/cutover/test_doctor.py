@@ -114,7 +114,7 @@ def test_rights_that_are_missing(auth_server: MongoServer, settings: Settings) -
         password = dsn.partition("//")[2].partition(":")[2].partition("@")[0]
         stranger = with_dsn(settings, dsn.replace(f"postgres:{password}", f"{name}:x"))
         one = found(stranger)
-        refused = f"the target's user {name} is not a member of scheduler_migration; an administrator calls:"
+        refused = f"the target's user {name} is not a member of scheduler_migration; as an administrator run:"
         assert one["roles"] == (False, f'{refused} GRANT "scheduler_migration" TO "{name}"')
         assert one["writes"][0] is False
         connection.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))

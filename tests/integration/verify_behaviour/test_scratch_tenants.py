@@ -165,7 +165,7 @@ def test_who_may_not_remove_it_does_not_begin(settings: Settings, postgres_serve
         statuses = {one.id: one.outcome for one in result.evidence.checks if one.id != "crud.lockstep"}
         assert {one.status for one in statuses.values()} == {"unverified"}
         assert {one.reason for one in statuses.values()} == {
-            "the target's user meagre is not a member of scheduler_migration; an administrator calls"
+            "the target's user meagre is not a member of scheduler_migration; as an administrator run"
         }
         assert {one.grant for one in statuses.values()} == {'GRANT "scheduler_migration" TO "meagre"'}
     finally:

@@ -175,11 +175,11 @@ def test_what_stands_in_the_place_of_the_backup_is_refused(file: Path) -> None:
     backup.write_text(TEXT)
     config_file.require_changeable(file, {}, backup)
     backup.write_text("of another installation")
-    with pytest.raises(RefusedError, match="before-cutover-7 is in the way"):
+    with pytest.raises(RefusedError, match="before-cutover-7 exists and is not a copy"):
         config_file.require_changeable(file, {}, backup)
     backup.unlink()
     backup.mkdir()
-    with pytest.raises(RefusedError, match="before-cutover-7 is in the way"):
+    with pytest.raises(RefusedError, match="before-cutover-7 exists and is not a copy"):
         config_file.require_changeable(file, {}, backup)
     with pytest.raises(config_file.ConfigFileError, match=r"cannot be replaced to name postgres: .*irectory"):
         config_file.set_backend(file, "postgres", backup)
