@@ -80,7 +80,8 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
         with sessions.target.transaction():
             ensure_indexes(sessions.target, sessions.profile)
             if alarm is not None:
-                backlog.add(sessions.target, _quarantined(sessions))
+                for one in sessions.profile.collections:  # it may have been corrected, or removed, in the meantime
+                    backlog.add_quarantined(sessions.target, profile, one.name)
         written, removed = _drain(sessions, applier, named)
         if whole:
             write_derived(sessions)
@@ -132,12 +133,6 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
     for mute in found.silent:
         named.setdefault(mute.collection, set()).add(mute.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
-
-
-def _quarantined(sessions: Sessions) -> dict[str, set[str]]:
-    """Return everything that is quarantined: it may have been corrected, or removed, in the meantime."""
-    profile = sessions.profile
-    return {one.name: ledger.quarantined_ids(sessions.target, profile.name, one.name) for one in profile.collections}
 
 
 def _drain(sessions: Sessions, applier: Applier, named: dict[str, tuple[str, ...]]) -> tuple[int, int]:

@@ -397,11 +397,13 @@ class TableCollection:
             yield from found
 
     def ids(self) -> Iterator[str]:
-        """Yield the source ids of all rows."""
-        with self._reader.connected() as connection:
+        """Yield the source ids of all rows, read through a cursor of a connection of its own."""
+        with self._reader.connected_anew() as connection:
             table = self._table(connection)
-            rows = connection.execute(sql.SQL("SELECT {} FROM {}").format(_listed(table.key), table.name)).fetchall()
-        return (source_id(_id_of(table, row)) for row in rows)
+            with connection.cursor(name="ids") as cursor:
+                cursor.itersize = MAX_BATCH_DOCUMENTS
+                for row in cursor.execute(sql.SQL("SELECT {} FROM {}").format(_listed(table.key), table.name)):
+                    yield source_id(_id_of(table, row))
 
     def is_first(self, one: str, other: str) -> bool:
         """Tell which of two rows comes first in the order of the key."""

@@ -106,8 +106,8 @@ class Applier:
         """Add every document of these collections to the list: those with rows, and those in the source."""
         for name in backlog.take_whole(self._target, collections):
             collection = self._sessions.profile.by_name()[name]
-            quarantined = ledger.quarantined_ids(self._target, self._plan.profile, name)
-            backlog.add(self._target, {name: {*self.lookups.all_of(collection), *quarantined}})
+            backlog.add(self._target, {name: self.lookups.all_of(collection)})
+            backlog.add_quarantined(self._target, self._plan.profile, name)
             backlog.add(self._target, {name: self.reader.ids(name)})
 
     def _settle(self, pending: DocumentsByCollection) -> set[str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -100,16 +101,25 @@ WHOLE = b""
 
 
 def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
-    """Record documents, each once even if it is named more often."""
+    """Record documents, each once even if it is named more often. Memory holds the ids of one insert."""
     for collection, ids in named.items():
-        everything = list(ids)
-        for begin in range(0, len(everything), INSERT_DOCUMENTS):
-            some = everything[begin : begin + INSERT_DOCUMENTS]
+        left = iter(ids)
+        while some := list(islice(left, INSERT_DOCUMENTS)):
             target.execute(
                 "INSERT INTO migration.pending_documents (collection, source_key, source_id)"
                 " SELECT %s, * FROM unnest(%s::bytea[], %s::text[]) ON CONFLICT DO NOTHING",
                 (collection, [ledger.source_key(one) for one in some], some),
             )
+
+
+def add_quarantined(target: Connection, profile: str, collection: str) -> None:
+    """Record the documents of a collection that are quarantined now, or were dropped from quarantine."""
+    target.execute(
+        "INSERT INTO migration.pending_documents (collection, source_key, source_id)"
+        " SELECT collection, source_key, source_id FROM migration.quarantine WHERE profile = %s AND collection = %s"
+        " AND state IN ('open', 'dropped') ON CONFLICT DO NOTHING",
+        (profile, collection),
+    )
 
 
 def add_whole(target: Connection, collections: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ does not name the document of a row is read once, and a temporary table keeps th
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -23,6 +23,9 @@ from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.rows import table_name
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id
+
+_FETCHED: Final = 2_000
+"""So many source ids are held in memory while those of a collection are read."""
 
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
@@ -117,19 +120,18 @@ class RowLookups:
         return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
     def all_of(self, collection: Collection) -> Iterator[str]:
-        """Yield the source ids of every document of a collection that has rows."""
+        """Yield the source ids of every document of a collection that has rows, through a cursor of the transaction."""
         record = collection.tables[0]
         if has_source_column(record):
-            found = self._sessions.target.execute(
-                sql.SQL("SELECT source_id FROM {} WHERE source = %s").format(table_name(record.table)),
-                (self._sessions.profile.source_of(collection.name),),
+            query = sql.SQL("SELECT source_id FROM {} WHERE source = {}").format(
+                table_name(record.table), sql.Literal(self._sessions.profile.source_of(collection.name))
             )
         else:
-            found = self._sessions.target.execute(
-                sql.SQL("SELECT source_id FROM {}").format(self._remembered(collection, record))
-            )
-        for (one,) in found.fetchall():
-            yield one
+            query = sql.SQL("SELECT source_id FROM {}").format(self._remembered(collection, record))
+        with self._sessions.target.cursor(name="documents_with_rows") as cursor:
+            cursor.itersize = _FETCHED
+            for (one,) in cursor.execute(query):
+                yield one
 
     def by_row(self, collection: Collection, record: type[Record], key: str) -> str:
         """Return the document of a row in a table that does not name it; ``key`` is its id as text."""
