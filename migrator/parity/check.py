@@ -37,10 +37,10 @@ from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor
 from migrator.pipeline.extract import SourceCollection
+from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
-from migrator.pipeline.submission import Submission
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.backlog import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
@@ -304,15 +304,15 @@ def _run(
         return parts, computed
     sizes = estimates(chunks)
     ordered = sorted(aggregates, key=lambda one: sizes.get(one.collection, 0))
-    beside = pool is None and settings.copy.executor == "local"
-    jobs: list[AggregatesJob | ChunkJob] = [*chunks, *ordered] if beside else [*aggregates, *chunks]
+    in_background = pool is None and settings.copy.executor == "local"
+    jobs: list[AggregatesJob | ChunkJob] = [*chunks, *ordered] if in_background else [*aggregates, *chunks]
     with (
         Progress("parity", sizes) if pool is None else nullcontext() as progress,
         executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
     ):
-        submission = Submission(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
-        with _computed_beside(lambda: _withdrawn(submission) if beside else None) as found:
-            for job, part in submission:
+        feeder = JobFeeder(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
+        with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as found:
+            for job, part in feeder:
                 if found.done():
                     found.result()  # what failed there ends this check
                 if isinstance(part, BothSides):
@@ -326,12 +326,12 @@ def _run(
     return parts, computed
 
 
-def _withdrawn(submission: "Submission[AggregatesJob | ChunkJob, BothSides | CollectionComparison]") -> object:
-    return submission.withdraw(lambda job: isinstance(job, AggregatesJob))
+def _unstarted_aggregates(feeder: "JobFeeder[AggregatesJob | ChunkJob, BothSides | CollectionComparison]") -> object:
+    return feeder.take_unstarted(lambda job: isinstance(job, AggregatesJob))
 
 
 @contextmanager
-def _computed_beside(next_job: Callable[[], object]) -> Iterator[Future[list[BothSides]]]:
+def _computed_in_background(next_job: Callable[[], object]) -> Iterator[Future[list[BothSides]]]:
     """Let a thread compute the aggregates that it is given, until there are no more; yield what will hold the results.
 
     A block that fails waits for the job that runs, as its executor does; one that is interrupted does not.

@@ -232,7 +232,7 @@ def _compare_documents(
     tailed = changes.since is None and (job.tailed or locks.is_tail_running(sessions.target))
     if tailed:
         with closing(Recheck(sessions, collection, job.context)) as recheck:
-            documents = recheck.outlived(documents, stored, quarantine)
+            documents = recheck.confirmed_differences(documents, stored, quarantine)
         totals.moving += recheck.moving
     for document in _without_quarantined(documents, totals, quarantine):
         difference = document.difference(stored)

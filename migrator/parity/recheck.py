@@ -85,7 +85,7 @@ class Recheck:
         """End the session with the source."""
         self._reader.close()
 
-    def outlived(
+    def confirmed_differences(
         self, found: Sequence[SourceDocument], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
     ) -> list[SourceDocument]:
         """Return the outcomes with those that seemed different as they are now; ``stored`` and ``quarantine`` follow.
@@ -185,7 +185,7 @@ def confirmed_extra_rows(
 
     Also return, by collection, the number of extra rows whose documents changed at each look.
     """
-    outlived: dict[str, ExtraRows] = {}
+    confirmed: dict[str, ExtraRows] = {}
     for _ in range(MAX_LOOKS):
         if not found:
             break
@@ -200,15 +200,15 @@ def confirmed_extra_rows(
             moving = moved.get(name, set())
             for one in extra.findings:
                 known = named[name].get(one)
-                place = outlived if known is not None and known not in moving else found
+                place = confirmed if known is not None and known not in moving else found
                 kept = place.setdefault(name, ExtraRows())
                 kept.findings.append(one)
                 kept.tables[one.table] += 1
-            if name in outlived and name not in found:
-                outlived[name].tables |= extra.tables  # the list may have been cut
+            if name in confirmed and name not in found:
+                confirmed[name].tables |= extra.tables  # the list may have been cut
         if not reached:
             break
-    return outlived, {name: len(extra.findings) for name, extra in found.items()}
+    return confirmed, {name: len(extra.findings) for name, extra in found.items()}
 
 
 def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dict[str, ExtraRows]:

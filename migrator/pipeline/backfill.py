@@ -25,12 +25,12 @@ from migrator.pipeline.executors import (
     workers,
 )
 from migrator.pipeline.extract import SourceCollection, no_collection_message
+from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, thread_executor
-from migrator.pipeline.submission import Submission
 from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
@@ -283,13 +283,13 @@ def run_chunks(
         start_workers(pool, settings.copy, copy_chunk.__module__, len(jobs))
         for level in sorted({depth[job.chunk.collection] for job in jobs}):
             batch = [job for job in jobs if depth[job.chunk.collection] == level]
-            chunks = Submission(pool, copy_chunk, batch, settings.copy, throttle, documents_of)
+            chunks = JobFeeder(pool, copy_chunk, batch, settings.copy, throttle, documents_of)
             if not _run_level(chunks, done, progress):
                 return done, True
     return done, False
 
 
-def _run_level(chunks: Submission[ChunkJob, ChunkResult], done: list[ChunkResult], progress: Progress) -> bool:
+def _run_level(chunks: JobFeeder[ChunkJob, ChunkResult], done: list[ChunkResult], progress: Progress) -> bool:
     """Run chunks that do not depend on each other; on Ctrl-C finish those that run, and return False."""
     try:
         for _, result in chunks:

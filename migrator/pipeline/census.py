@@ -17,10 +17,10 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, collector_paused, documents_of, estimates, executor
 from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
+from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
-from migrator.pipeline.submission import Submission
 from migrator.pipeline.throttle import Throttle, throttle_without_target
 from migrator.pipeline.transform import transform_documents
 from migrator.progress import Progress
@@ -110,7 +110,7 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob], throttle: Throttle) -> di
     if not jobs:
         raise UsageError("no collection of the source is in this scope")
     with Progress("inspect", estimates(jobs)) as progress, executor(settings.copy) as pool:
-        for _, part in Submission(pool, census_chunk, jobs, settings.copy, throttle, documents_of):
+        for _, part in JobFeeder(pool, census_chunk, jobs, settings.copy, throttle, documents_of):
             parts.setdefault(part.collection, []).append(part)
             progress.add(part.collection, part.documents, 0, part.bytes, sum(part.quarantine.values()))
     return parts

@@ -11,8 +11,8 @@ import pytest
 from migrator.config import CopySettings, Settings
 from migrator.errors import DeniedError
 from migrator.pipeline.control import LIMITS, PAUSE, POSTPONE, Control, Entry
+from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.source_load import lag_in, load_in
-from migrator.pipeline.submission import Submission
 from migrator.pipeline.throttle import SAID_EVERY_S, Pace, Throttle
 
 AT = datetime(2026, 11, 23, 6, 0, tzinfo=UTC)
@@ -177,7 +177,7 @@ def sleeping(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def sleep(seconds: float) -> None:
         scene.now += seconds
 
-    monkeypatch.setattr("migrator.pipeline.submission.time.sleep", sleep)
+    monkeypatch.setattr("migrator.pipeline.job_feeder.time.sleep", sleep)
     yield
 
 
@@ -185,16 +185,16 @@ def test_jobs_wait_for_the_throttle_and_all_are_done(monkeypatch: pytest.MonkeyP
     scene = Scene(monkeypatch, max_rate=10)
     settings = CopySettings(workers=2)
     with sleeping(scene, monkeypatch):
-        jobs = Submission(HeldPool(), str, range(50), settings, scene.throttle, lambda _: 10)
+        jobs = JobFeeder(HeldPool(), str, range(50), settings, scene.throttle, lambda _: 10)
         assert sorted(int(done) for _, done in jobs) == list(range(50))
     assert scene.now == pytest.approx(49)
 
 
 def test_a_job_may_be_done_by_another_thread_unless_it_is_submitted() -> None:
-    jobs = Submission(HeldPool(), str, [1, 2, 3, 4, 5], CopySettings(workers=1), None, lambda _: 0)
+    jobs = JobFeeder(HeldPool(), str, [1, 2, 3, 4, 5], CopySettings(workers=1), None, lambda _: 0)
     running = iter(jobs)
     assert next(running)[0] in {1, 2, 3}
-    assert jobs.withdraw(lambda job: job == 4) is None  # it is not the last
-    assert jobs.withdraw(lambda job: job == 5) == 5
+    assert jobs.take_unstarted(lambda job: job == 4) is None  # it is not the last
+    assert jobs.take_unstarted(lambda job: job == 5) == 5
     assert 5 not in {job for job, _ in running}
-    assert jobs.withdraw(lambda _: True) is None
+    assert jobs.take_unstarted(lambda _: True) is None

@@ -1,9 +1,9 @@
 """The applier updates rows and quarantine to what documents are now, and finds the documents that refer to the rows.
 
-Each named document is read. The rows that it makes are merged. The rows that it does not make any more are doomed,
-which means marked for deletion. Other documents may refer to rows that appear or disappear, so this is repeated until
-nothing changes: a document is read again if its reference leads to a row that has appeared, or to a doomed row. At the
-end the doomed rows are deleted, referring rows before the rows to which they refer.
+Each named document is read. The rows that it makes are merged. The rows that it does not make any more are marked as
+removed. Other documents may refer to rows that appear or disappear, so this is repeated until nothing changes: a
+document is read again if its reference leads to a row that has appeared, or to one that is marked. At the end the
+marked rows are deleted, referring rows before the rows to which they refer.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ from migrator.values.identity import source_id_of
 MERGE_DOCUMENTS = 500
 """Documents whose rows are merged at a time."""
 
-# A run that still refers to a doomed schedule or trigger was read again: it leads to the row with the same id of the
+# A run that still refers to a removed schedule or trigger was read again: it leads to the row with the same id of the
 # other of the two tenants, its own or *.
 _SET_GLOBAL = sql.SQL(
     "UPDATE scheduler.runs AS stored SET global_schedule = NOT global_schedule FROM {} WHERE stored.tenant_id <> '*'"
@@ -87,9 +87,9 @@ class Applier:
         self._collections = sessions.profile.collections
         self._referred = {one.target for one in references_of_profile(sessions.profile)}
         self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))
-        self._doomed: dict[type[Record], dict[RowKey, str]] = {}
-        self._disturbed: set[tuple[type[Record], RowKey]] = set()
-        """Doomed rows whose referrers were found. One that still has the id leads to a row of another tenant now."""
+        self._removed: dict[type[Record], dict[RowKey, str]] = {}
+        self._referrers_queued: set[tuple[type[Record], RowKey]] = set()
+        """Marked rows whose referrers were found. One that still has the id leads to a row of another tenant now."""
         self._done: Counter[str] = Counter()
         """The totals of an update, by the fields of its result."""
 
@@ -117,19 +117,19 @@ class Applier:
             again: DocumentsByCollection = {}
             for collection in self._collections:
                 if ids := pending.get(collection.name):
-                    visit = self._bring(collection, sorted(ids), again)
-                    if visit.written or any(visit.stored.values()):
+                    update = self._update(collection, sorted(ids), again)
+                    if update.written or any(update.stored.values()):
                         changed.add(collection.name)
-            self._disturb(again)
+            self._queue_referrers(again)
             pending = again
         self._remove()
         return changed
 
-    def _bring(self, collection: Collection, ids: Sequence[str], again: DocumentsByCollection) -> _CollectionUpdate:
-        """Merge the rows of some documents, and doom the rows that they do not make any more."""
+    def _update(self, collection: Collection, ids: Sequence[str], again: DocumentsByCollection) -> _CollectionUpdate:
+        """Merge the rows of some documents, and mark the rows that they do not make any more."""
         name, profile = collection.name, self._plan.profile
         self._done["documents"] += len(ids)
-        visit = _CollectionUpdate(
+        update = _CollectionUpdate(
             collection,
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
             dict.fromkeys(ids),
@@ -138,120 +138,120 @@ class Applier:
             self._target, name, ledger.documents_with_entries(self._target, "dangling_references", name, ids)
         )
         for batch in prefetched(self.reader.documents(name, ids)):
-            for documents_read in self._documents(visit, batch):
-                self._merge(visit, documents_read)
+            for documents_read in self._documents(update, batch):
+                self._merge(update, documents_read)
         if recorded := ledger.documents_with_entries(self._target, "quarantine", name, ids):
-            ledger.close_entries(self._target, profile, name, recorded.intersection(visit.loaded), "resolved")
-            ledger.close_entries(self._target, profile, name, recorded.intersection(visit.gone), "superseded")
-        for record, appeared in visit.appeared.items():
+            ledger.close_entries(self._target, profile, name, recorded.intersection(update.loaded), "resolved")
+            ledger.close_entries(self._target, profile, name, recorded.intersection(update.gone), "superseded")
+        for record, appeared in update.appeared.items():
             self.lookups.remember(collection, record, appeared.items())
             if record in self._referred:
                 self._sessions.resolver.changed(record.table, appeared)
                 new = [one for one, _ in appeared]
                 for other, waiting in references.documents_waiting_for(self._target, record.table, new).items():
                     again.setdefault(other, set()).update(waiting)
-        for record, rows in visit.stored.items():
+        for record, rows in update.stored.items():
             if rows:
-                self._doomed.setdefault(record, {}).update(rows)
+                self._removed.setdefault(record, {}).update(rows)
                 self._sessions.resolver.mark_removed(record.table, rows)
-        self._done["written"] += visit.written
-        return visit
+        self._done["written"] += update.written
+        return update
 
-    def _documents(self, visit: _CollectionUpdate, batch: bytes) -> Iterator[list[SourceDocument]]:
+    def _documents(self, update: _CollectionUpdate, batch: bytes) -> Iterator[list[SourceDocument]]:
         """Write the rows of the plain changes that the native codec can read; yield the other documents.
 
-        Rows that were doomed, and rows that do not name their document, are left to the Python codec.
+        Rows that were marked, and rows that do not name their document, are left to the Python codec.
         """
-        collection, resolver = visit.collection, self._sessions.resolver
-        if self._doomed or not all(has_source_column(record) for record in collection.tables):
+        collection, resolver = update.collection, self._sessions.resolver
+        if self._removed or not all(has_source_column(record) for record in collection.tables):
             yield from transform_batch(collection, self._context, resolver, batch, MERGE_DOCUMENTS)
             return
         read = ReadBatch(collection, self._context, resolver, batch)
         if read.plain:
-            self._write_native(visit, read, documents.split(batch))
+            self._write_native(update, read, documents.split(batch))
         yield from read.documents(MERGE_DOCUMENTS)
 
-    def _write_native(self, visit: _CollectionUpdate, read: ReadBatch, raws: Sequence[bytes]) -> None:
+    def _write_native(self, update: _CollectionUpdate, read: ReadBatch, raws: Sequence[bytes]) -> None:
         """Write the rows of the plain changes among the documents that the native codec has read."""
         stored: StoredRows = {}
-        for record, rows in visit.stored.items():
+        for record, rows in update.stored.items():
             for key, source_id in rows.items():
                 stored.setdefault(source_id, set()).add((record, key))
         done = write_native_rows(self._target, read, raws, stored, self._referred)
-        visit.written += done.written
+        update.written += done.written
         for source_id, places in done.rows.items():
-            visit.loaded.append(source_id)
-            visit.gone.pop(source_id, None)
+            update.loaded.append(source_id)
+            update.gone.pop(source_id, None)
             for record, key in places:
-                if visit.stored[record].pop(key, None) is None:
-                    visit.appeared.setdefault(record, {})[key] = source_id
+                if update.stored[record].pop(key, None) is None:
+                    update.appeared.setdefault(record, {})[key] = source_id
 
-    def _merge(self, visit: _CollectionUpdate, documents_read: Sequence[SourceDocument]) -> None:
+    def _merge(self, update: _CollectionUpdate, documents_read: Sequence[SourceDocument]) -> None:
         """Merge the rows of one batch of documents."""
-        name = visit.collection.name
+        name = update.collection.name
         loadable = {source_id_of(document.raw): document for document in documents_read if document.serialized}
         owned = {
             id(row)
             for source_id, document in loadable.items()
             for row in document.serialized
-            if visit.stored[type(row.record)].get(_key(row)) == source_id
+            if update.stored[type(row.record)].get(_key(row)) == source_id
         }
         dangling = [one for each in documents_read for one in references.dangling_references_of(each, own=True)]
-        visit.written += merge_rows(self._target, list(loadable.values()), owned).total()
+        update.written += merge_rows(self._target, list(loadable.values()), owned).total()
         rejected = [document for document in documents_read if document.rejected is not None]
         ledger.quarantine(self._target, self._plan, name, rejected)
         references.store_dangling(self._target, name, dangling)
         for document in rejected:
-            visit.gone.pop(source_id_of(document.raw), None)
+            update.gone.pop(source_id_of(document.raw), None)
         for source_id, document in loadable.items():
             if document.rejected is None:
-                self._keep(visit, source_id, document)
+                self._keep(update, source_id, document)
 
-    def _keep(self, visit: _CollectionUpdate, source_id: str, document: SourceDocument) -> None:
+    def _keep(self, update: _CollectionUpdate, source_id: str, document: SourceDocument) -> None:
         """Record a document whose rows are stored."""
-        visit.loaded.append(source_id)
-        visit.gone.pop(source_id, None)
+        update.loaded.append(source_id)
+        update.gone.pop(source_id, None)
         for row in document.serialized:
             record, key = type(row.record), _key(row)
-            was_stored = visit.stored[record].pop(key, None) is not None
-            if self._doomed.get(record, {}).pop(key, None) is not None:
-                self._disturbed.discard((record, key))
+            was_stored = update.stored[record].pop(key, None) is not None
+            if self._removed.get(record, {}).pop(key, None) is not None:
+                self._referrers_queued.discard((record, key))
                 self._sessions.resolver.unmark(record.table, key)
                 was_stored = False
             if not was_stored:
-                visit.appeared.setdefault(record, {})[key] = source_id
+                update.appeared.setdefault(record, {})[key] = source_id
 
-    def _disturb(self, again: DocumentsByCollection) -> None:
-        """Find the documents that refer to rows doomed since the last call, and whose own rows are not doomed."""
+    def _queue_referrers(self, again: DocumentsByCollection) -> None:
+        """Find the documents that refer to rows marked since the last call, and whose own rows are not marked."""
         new = {
-            record: [key for key in doomed if (record, key) not in self._disturbed]
-            for record, doomed in self._doomed.items()
+            record: [key for key in removed if (record, key) not in self._referrers_queued]
+            for record, removed in self._removed.items()
         }
-        self._disturbed.update((record, key) for record, keys in new.items() for key in keys)
+        self._referrers_queued.update((record, key) for record, keys in new.items() for key in keys)
         for collection in self._collections:
             for reference in collection.references:
                 if ids := [one for one, _ in new.get(reference.target, ())]:
-                    own = self._doomed.get(reference.record, {})
+                    own = self._removed.get(reference.record, {})
                     for key, source_id in self.lookups.referring(collection, reference, ids).items():
                         if key not in own:
                             again.setdefault(collection.name, set()).add(source_id)
 
     def _remove(self) -> None:
-        """Delete the doomed rows."""
+        """Delete the marked rows."""
         for record in reversed(self._tables):
-            if doomed := self._doomed.pop(record, None):
+            if removed := self._removed.pop(record, None):
                 given, is_given = given_keys(record)
                 if record in (Schedule, Trigger):
-                    self._target.execute(_SET_GLOBAL.format(given), key_columns(doomed))
+                    self._target.execute(_SET_GLOBAL.format(given), key_columns(removed))
                 self._target.execute(
                     sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
                         table_name(record.table), given, is_given
                     ),
-                    key_columns(doomed),
+                    key_columns(removed),
                 )
-                self.lookups.forget(record, list(doomed))
-                self._done["removed"] += len(doomed)
-        self._disturbed.clear()
+                self.lookups.forget(record, list(removed))
+                self._done["removed"] += len(removed)
+        self._referrers_queued.clear()
         self._sessions.resolver.unmark_all()
 
     def _settle_contested(self, before: DocumentsByCollection, changed: set[str]) -> None:

@@ -17,7 +17,7 @@ Job = TypeVar("Job")
 Done = TypeVar("Done")
 
 
-class Submission(Generic[Job, Done]):
+class JobFeeder(Generic[Job, Done]):
     """Jobs that do not depend on each other; iterate over it to run them: it yields each result with its job."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Submission(Generic[Job, Done]):
             with suppress(Exception, KeyboardInterrupt):  # the call ends as interrupted anyway
                 yield job, future.result()
 
-    def withdraw(self, wanted: Callable[[Job], bool]) -> Job | None:
+    def take_unstarted(self, wanted: Callable[[Job], bool]) -> Job | None:
         """Take the last job, if it is wanted and not submitted, for the caller to do; wait as jobs must. None: no more.
 
         Another thread may call it.
