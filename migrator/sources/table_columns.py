@@ -161,7 +161,8 @@ def words(
     default: object = None,
 ) -> Field:
     """Return the field of a word that must be there; ``back``: what is written for the target's words."""
-    options = {"words": words_, "write_as": back or {}, "finding": "", **given(str, default=default)}
+    others = {target: word for target, word in (back or {}).items() if target not in words_.values()}
+    options = {"words": words_, "write_as": others, "finding": "", **given(str, default=default)}
     return column(path, column_, converter="words", **options)
 
 

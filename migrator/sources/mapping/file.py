@@ -28,6 +28,7 @@ from migrator.sources.mapping.language import (
     Encoding,
     Field,
     Holds,
+    IdType,
     Mapped,
     NumberType,
     SourceMapping,
@@ -78,6 +79,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "holds": get_args(Holds),
     "time_format": get_args(TimeFormat),
     "first": WEEKDAYS,
+    "id_type": get_args(IdType),
     "type": get_args(BsonType),
 }
 LARGEST: Final = 1_000_000

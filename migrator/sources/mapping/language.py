@@ -24,6 +24,8 @@ Holds: TypeAlias = Literal["list", "object", "keywords", "text", "flag"]
 TimeFormat: TypeAlias = Literal["HH:MM", "HH:MM:SS", "HH:MM:SS.mmmZ"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
+IdType: TypeAlias = Literal["uuid", "text"]
+
 NumberType: TypeAlias = Literal["int", "long", "double"]
 BsonType: TypeAlias = Literal["int", "long", "double", "decimal", "date", "objectId"]
 
@@ -122,7 +124,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prefix: str = ""
     """``reference``: the ``_id`` is a text, and is written as this and the 32 digits of the row's id. Omitted: it is
     not written, and so remainder."""
-    id_type: Literal["uuid", "text"] | None = None
+    id_type: IdType | None = None
     """``reference``: the ``_id`` is a UUID, or the text of one, and is written from the row's id."""
     loose: bool = False
     """``reference``: the column holds the computed id, whether or not such a row is stored."""

@@ -7,7 +7,7 @@ from migrator.sources import NAMES, shipped_mapping
 from migrator.sources.mapping.file import read_mapping
 from migrator.sources.mapping.language import Case, Field, Mapped, SourceMapping, When
 
-IN_PYTHON = ("stellaops", "agenda", "apscheduler4")
+IN_PYTHON = ("stellaops", "agenda", "apscheduler4", "orchestrator", "crawler", "support_center")
 """Sources that are packages and have a ``MAPPING``."""
 
 HEAD = """\
@@ -20,8 +20,8 @@ copy itself follows ([mapping language](mapping.md)). A field that is not listed
 by a function of the source, because no rule of the language says what it means. The page of the source describes it.
 `migrator source show NAME` prints the mapping of a source.
 
-Not on this page: the two collections of graph jobs of `stellaops` ([page](sources-stellaops.md)), `apscheduler`
-([page](sources-apscheduler.md)), and the sources in tables ([page](sources-other.md)).
+Not on this page: the two collections of graph jobs of `stellaops` ([page](sources-stellaops.md)), and `apscheduler`
+([page](sources-apscheduler.md)).
 """
 
 
@@ -60,6 +60,8 @@ def _fields(one: Mapped, heading: str) -> Iterator[str]:
     tables = ", ".join(f"`{table}`" for table in one.tables)
     applies = f"Documents where {_when(one.when)}. " if one.when is not None else ""
     yield f"{applies}Tables: {tables}."
+    if one.inherited:
+        yield f"Taken from rows that a row refers to: {', '.join(f'`{name}`' for name in one.inherited)}."
     if one.derive is not None:
         paths = f": {', '.join(f'`{path}`' for path in one.derived_paths)}" if one.derived_paths else ""
         yield f"Functions read further fields{paths}."
@@ -114,6 +116,7 @@ def _rules(field: Field) -> Iterator[str]:
         "trimmed, blank is none": field.trim,
         f"known is {_value(field.expected)}": field.expected,
         f"written as {_value(field.prefix)} and the 32 digits of the id": field.prefix,
+        f"written as the id ({field.id_type})": field.id_type,
         "kept if no such row is stored": field.loose,
     }
     yield from (words for words, applies in rules.items() if applies)

@@ -3,8 +3,10 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from bson.binary import UUID_SUBTYPE, Binary
 
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
@@ -489,6 +491,32 @@ def test_a_collection_is_loaded_after_those_that_it_refers_to() -> None:
     profile = load_mapping(MAPPING)
     assert [one.name for one in profile.collections] == ["jobs", "history", "shedlock"]
     assert profile.by_name()["history"].after == ("jobs",)
+
+
+@pytest.mark.parametrize("id_type", ["uuid", "text"])
+def test_a_reference_to_a_row_that_keeps_its_uuid_is_written_from_the_row(tmp_path: Path, id_type: str) -> None:
+    path = tmp_path / "acme.toml"
+    log = f"""
+[collections.logs]
+tables = ["execution_logs"]
+[collections.logs.fields]
+job = {{ to = "execution_logs.schedule_id", collection = "jobs", id_type = "{id_type}" }}
+at = {{ to = "execution_logs.logged_at" }}
+[collections.logs.constants]
+execution_logs.level = "info"
+"""
+    path.write_text(BEGIN + log, encoding="utf-8")
+    logs = load_mapping(path).by_name()["logs"]
+    key = UUID("00000000-0000-4000-8000-000000000001")
+    document = {"_id": 1, "job": str(key) if id_type == "text" else Binary(key.bytes, UUID_SUBTYPE), "at": NOON}
+    rows = logs.decode(document, CONTEXT).rows
+    assert getattr(rows[0], "schedule_id") == key  # noqa: B009 - not on every record's type
+    assert logs.encode(rows) == document
+
+
+def test_an_unknown_id_type_is_a_mistake(tmp_path: Path) -> None:
+    log = BEGIN + 'of = { to = "runs.retry_of", collection = "jobs", id_type = "int" }\n'
+    assert "id_type: expected one of uuid, text" in "".join(mistakes(tmp_path, log))
 
 
 def test_a_profile_in_python_is_found_by_its_place() -> None:
