@@ -66,7 +66,12 @@ class Client:
         service = self._service()
         if service.get(self.listener) is None:
             service.on_event(self.tenant, "note", schedule_id=self.listener, name=self.tenant, max_retries=RETRIES)
-        service.update(self.listener, payload={"folder": self.folder}, retry_delay_ms=100, retry_strategy="fixed")
+        service.update(
+            self.listener,
+            payload={"folder": self.folder},
+            retry_delay=timedelta(milliseconds=100),
+            retry_strategy="fixed",
+        )
 
     def _service(self) -> Scheduler:
         if self._store is None:
@@ -147,7 +152,7 @@ class Client:
             "created_by": asked.actor,
             "payload": {"folder": self.folder},
             "max_retries": RETRIES,
-            "retry_delay_ms": 100,
+            "retry_delay": timedelta(milliseconds=100),
             "retry_strategy": "fixed",
             "max_concurrency": None,
         }

@@ -130,7 +130,7 @@ class Scheduler:
         enabled: bool = True,
         priority: int | str = 50,
         max_retries: int = 3,
-        timeout_ms: int | None = None,
+        timeout: timedelta | None = None,
         max_concurrency: int | None = None,
         by: str = DEFAULT_ACTOR,
         now: datetime | None = None,
@@ -149,7 +149,7 @@ class Scheduler:
             enabled=enabled,
             priority=priority,
             max_retries=max_retries,
-            timeout_ms=timeout_ms,
+            timeout=timeout,
             max_concurrency=max_concurrency,
         )
         return self._change(by, now, lambda change: creation.create_event_handler(change, event, request))
@@ -222,8 +222,8 @@ class Scheduler:
         """Change a schedule except for its timing: ``reschedule`` does that. What is not named stays as it is.
 
         ``changes`` are fields of ``ScheduleRequest``: ``name``, ``description``, ``handler_name``, ``handler_type``,
-        ``queue``, ``payload``, ``priority``, ``max_retries``, ``retry_delay_ms``, ``retry_strategy``,
-        ``retry_cap_ms``, ``on_exhausted``, ``timeout_ms``, ``max_concurrency``, ``tags``, ``metadata``.
+        ``queue``, ``payload``, ``priority``, ``max_retries``, ``retry_delay``, ``retry_strategy``,
+        ``retry_cap``, ``on_exhausted``, ``timeout``, ``max_concurrency``, ``tags``, ``metadata``.
         """
         return self._change(by, now, lambda change: commands.update(change, schedule_id, changes))
 

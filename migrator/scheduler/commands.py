@@ -261,9 +261,7 @@ def update(change: Change, schedule_id: UUID, changes: Changes) -> Job:
     schedule = validation.own_schedule(change.session, schedule_id)
     if schedule.status == "cancelled":
         raise TransitionError("a schedule that is cancelled does not change any more")
-    columns: dict[str, Any] = {**changes}
-    for name, value in columns.items():
-        validation.check_field(name, value)
+    columns = validation.columns_of(changes)
     if "priority" in columns:
         columns["priority"] = validation.priority_number(columns["priority"])
     if "tags" in columns:

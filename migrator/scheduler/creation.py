@@ -1,7 +1,7 @@
 """Creation of schedules: recurring by a cron line or an interval, for one fire, or for an event."""
 
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -59,9 +59,7 @@ def _recurring(request: ScheduleRequest, now: datetime | None) -> dict[str, Any]
         raise UsageError("end_at must come after start_at")
     bounds = {name: getattr(request, name) for name in _BOUNDS} | {"start_at": start, "end_at": end}
     cause = validation.trigger_columns(request)
-    for name, value in bounds.items():
-        validation.check_field(name, value)
-    return cause | bounds
+    return cause | validation.columns_of(bounds)
 
 
 def create_once(change: Change, request: ScheduleRequest, run_at: datetime | None) -> Job:
@@ -104,9 +102,7 @@ def _create(change: Change, request: ScheduleRequest, cause: dict[str, Any]) -> 
 
 
 def _schedule(change: Change, request: ScheduleRequest, identity: UUID) -> Schedule:
-    columns = {name: getattr(request, name) for name in _COLUMNS}
-    for name, value in columns.items():
-        validation.check_field(name, value)
+    columns = validation.columns_of({name: getattr(request, name) for name in _COLUMNS})
     handler = change.session.handlers.get(request.handler_name)
     if handler is not None:
         columns["queue"] = columns["queue"] or handler.queue
@@ -126,11 +122,11 @@ def _schedule(change: Change, request: ScheduleRequest, identity: UUID) -> Sched
     )
 
 
-_BOUNDS = ("start_at", "end_at", "max_fires", "skip_if_overdue", "misfire_policy", "misfire_grace_ms")
+_BOUNDS = ("start_at", "end_at", "max_fires", "skip_if_overdue", "misfire_policy", "misfire_grace")
 _MOVING = ("kind", "cron_expression", "cron_dialect", "timezone", "interval_ms", "anchor", "start_at", "end_at")
 """Columns of a trigger that say when it fires next."""
 _NO_TIMING = dict.fromkeys(_MOVING)
-_COMPARED = tuple(Changes.__annotations__)
+_COMPARED = tuple(f"{name}_ms" if kind is timedelta else name for name, kind in get_type_hints(Changes).items())
 """Columns of a schedule that ``ensure`` makes what the request says; whether it is enabled is not among them."""
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(ScheduleRequest)}
 _COLUMNS = (
@@ -141,11 +137,11 @@ _COLUMNS = (
     "queue",
     "enabled",
     "max_retries",
-    "retry_delay_ms",
+    "retry_delay",
     "retry_strategy",
-    "retry_cap_ms",
+    "retry_cap",
     "on_exhausted",
-    "timeout_ms",
+    "timeout",
     "max_concurrency",
     "tags",
     "created_by",

@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from threading import Event as Flag
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID, uuid5
@@ -271,7 +272,7 @@ def call_handler(function: Function, arguments: Mapping[str, Any], context: Cont
     return answer
 
 
-_JOB_FIELDS = frozenset({"name", "payload", "priority", "max_retries", "timeout_ms", "queue", "description"})
+_JOB_FIELDS = frozenset({"name", "payload", "priority", "max_retries", "queue", "description"})
 
 
 def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
@@ -291,6 +292,8 @@ def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
         identity = uuid5(context.run_id, "job")
         if service.get(identity) is None:
             named = {name: value for name, value in action_config.items() if name in _JOB_FIELDS}
+            limit = action_config.get("timeout_ms")
+            named["timeout"] = timedelta(milliseconds=limit) if isinstance(limit, int | float) else limit
             named.setdefault("name", f"{handler}:{context.run_id}")
             service.schedule_once(
                 ScheduleRequest(

@@ -1,4 +1,4 @@
-"""What callers of the client give and get: requests, pages, executions. Lengths are milliseconds.
+"""What callers of the client give and get: requests, pages, executions.
 
 Requests are checked in ``scheduler.validation``.
 """
@@ -11,9 +11,6 @@ import msgspec
 
 from migrator.records import ExecutionLog, Run, Schedule, Trigger
 from migrator.values import jsonb
-
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +45,12 @@ class ScheduleRequest(Timing, frozen=True, kw_only=True):
     priority: int | str | None = None
     """0 to 100, higher first, or a word of docs/states.md; None counts as 50."""
     max_retries: int = 3
-    retry_delay_ms: int = MINUTE_MS
+    retry_delay: timedelta = timedelta(minutes=1)
+    """Before the first retry; doubled before each further one, up to ``retry_cap``, unless the strategy is fixed."""
     retry_strategy: Literal["exponential", "fixed"] = "exponential"
-    retry_cap_ms: int = HOUR_MS
+    retry_cap: timedelta = timedelta(hours=1)
     on_exhausted: Literal["keep", "stop"] = "keep"
-    timeout_ms: int | None = None
+    timeout: timedelta | None = None
     """If omitted: that of the handler, if it is stored and names one, else five minutes."""
     max_concurrency: int | None = 1
     """How many runs may be running at the same time; None: no limit."""
@@ -65,7 +63,8 @@ class ScheduleRequest(Timing, frozen=True, kw_only=True):
     max_fires: int | None = None
     skip_if_overdue: bool = False
     misfire_policy: Literal["fire_once", "skip", "fire_all"] | None = None
-    misfire_grace_ms: int | None = None
+    misfire_grace: timedelta | None = None
+    """A slot is late if it is older than this; if omitted: one minute."""
 
 
 class Changes(TypedDict, total=False):
@@ -79,11 +78,11 @@ class Changes(TypedDict, total=False):
     payload: Any
     priority: int | str | None
     max_retries: int
-    retry_delay_ms: int
+    retry_delay: timedelta
     retry_strategy: str
-    retry_cap_ms: int
+    retry_cap: timedelta
     on_exhausted: str
-    timeout_ms: int
+    timeout: timedelta
     max_concurrency: int | None
     tags: tuple[str, ...]
     metadata: dict[str, Any] | None

@@ -3,7 +3,7 @@
 ``UsageError`` names the field, never its value.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any, TypeAlias
@@ -20,14 +20,19 @@ from migrator.values import jsonb
 _MAX_INT = 2**31 - 1
 _MINIMUM = {
     "max_retries": 0,
-    "retry_delay_ms": 0,
-    "retry_cap_ms": 0,
-    "timeout_ms": 1,
     "max_concurrency": 1,
     "max_fires": 1,
-    "misfire_grace_ms": 0,
 }
-_MAY_BE_NULL = frozenset({"description", "queue", "timeout_ms", "max_concurrency", "max_fires", "misfire_grace_ms"})
+_MILLISECOND = timedelta(milliseconds=1)
+_SHORTEST = {
+    "retry_delay": timedelta(0),
+    "retry_cap": timedelta(0),
+    "timeout": _MILLISECOND,
+    "misfire_grace": timedelta(0),
+}
+"""Durations, which are stored as milliseconds in columns whose names end in ``_ms``."""
+_LONGEST = _MAX_INT * _MILLISECOND
+_MAY_BE_NULL = frozenset({"description", "queue", "timeout", "max_concurrency", "max_fires", "misfire_grace"})
 _WORDS = {
     "handler_type": states.HANDLER_TYPES,
     "retry_strategy": states.RETRY_STRATEGIES,
@@ -36,7 +41,6 @@ _WORDS = {
     "anchor": states.TRIGGER_ANCHORS,
 }
 _TEXTS = frozenset({"name", "handler_name", "created_by", "description", "queue"})
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have all types
@@ -55,6 +59,29 @@ def check_field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have al
         check_several(name, value)
         for tag in value:
             check_text("a tag", tag)
+
+
+def columns_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a request as columns: durations in milliseconds; raises as ``check_field``."""
+    columns: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _SHORTEST:
+            columns[f"{name}_ms"] = _milliseconds(name, value)
+        else:
+            check_field(name, value)
+            columns[name] = value
+    return columns
+
+
+def _milliseconds(name: str, length: timedelta | None) -> int | None:
+    if length is None:
+        if name not in _MAY_BE_NULL:
+            raise UsageError(f"{name} is missing")
+        return None
+    if not _SHORTEST[name] <= length <= _LONGEST:
+        least = f"{_SHORTEST[name] // _MILLISECOND} ms"
+        raise UsageError(f"{name} must be a timedelta of at least {least} and at most {_LONGEST.days} days")
+    return length // _MILLISECOND
 
 
 def check_id(name: str, value: UUID) -> None:

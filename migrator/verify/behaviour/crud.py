@@ -7,7 +7,7 @@ from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.scheduler.models import Changes, Job
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
-from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
 _WORDS = {"low": 25, "medium": 50, "high": 75, "critical": 100}
@@ -55,13 +55,14 @@ def one_life(harness: Harness, observed: Observations) -> None:
     """Make a schedule with every column that a request has, run it, remove it, and use its name again."""
     facade = harness.facade
     asked: dict[str, Any] = {
-        "name": "life", "description": "all of it", "max_retries": 7, "retry_delay_ms": 10, "timeout_ms": 99_000,
-        "max_concurrency": None, "tags": ("x", "y"), "queue": "slow", "created_by": "me",
+        "name": "life", "description": "all of it", "max_retries": 7, "max_concurrency": None, "tags": ("x", "y"),
+        "queue": "slow", "created_by": "me",
     }  # fmt: skip
-    job = harness.cron(priority="high", payload={"a": [1, None]}, metadata={"team": "blue"}, **asked)
+    durations: dict[str, Any] = {"retry_delay": SECOND / 100, "timeout": 99 * SECOND}
+    job = harness.cron(priority="high", payload={"a": [1, None]}, metadata={"team": "blue"}, **asked, **durations)
     row = harness.job(job).schedule
-    stored = asked | {"priority": _WORDS["high"], "retry_strategy": "exponential", "retry_cap_ms": 3_600_000}
-    stored["retry_count"] = 0
+    stored = asked | {"priority": _WORDS["high"], "retry_strategy": "exponential", "retry_count": 0}
+    stored |= {"retry_delay_ms": 10, "timeout_ms": 99_000, "retry_cap_ms": 3_600_000}
     observed.expect("all that was asked for is stored", stored, {name: getattr(row, name) for name in stored})
     observed.expect(
         "as are payload and metadata",

@@ -79,7 +79,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
 
 def retries(harness: Harness, observed: Observations) -> None:
     """Fail repeatedly: each retry is a run of its own, which is really executed, after a longer delay each time."""
-    job = harness.every(30 * DAY, max_retries=2, retry_delay_ms=60_000)
+    job = harness.every(30 * DAY, max_retries=2, retry_delay=MINUTE)
     harness.executor.outcome = lambda _claim: FAILED
     first = harness.facade.trigger_now(job.id, now=harness.now)
     harness.run_once()
@@ -103,7 +103,7 @@ def retries(harness: Harness, observed: Observations) -> None:
     )
     observed.expect("all have failed", ["error"] * 3, [run.state for run in runs])
     observed.expect("numbered", [1, 2, 3], [run.run_number for run in runs])
-    fixed = harness.every(30 * DAY, max_retries=1, retry_strategy="fixed", retry_delay_ms=5000, name="fixed")
+    fixed = harness.every(30 * DAY, max_retries=1, retry_strategy="fixed", retry_delay=5 * SECOND, name="fixed")
     harness.facade.trigger_now(fixed.id, now=harness.now)
     harness.run_once()
     harness.executor.outcome = lambda _claim: DONE
@@ -116,7 +116,7 @@ def retries(harness: Harness, observed: Observations) -> None:
 
 def one_time_retry(harness: Harness, observed: Observations) -> None:
     """Fail at a single fire: it is retried, and the schedule is completed when the retry is."""
-    job = harness.once(harness.now + MINUTE, max_retries=2, retry_delay_ms=60_000, name="one-off")
+    job = harness.once(harness.now + MINUTE, max_retries=2, retry_delay=MINUTE, name="one-off")
     harness.executor.outcome = lambda claim: None if claim.run.attempt == 1 else DONE
     harness.advance(MINUTE)
     harness.run_once()
@@ -151,7 +151,7 @@ def exhausted_retries(harness: Harness, observed: Observations) -> None:
 
 def one_time_failure(harness: Harness, observed: Observations) -> None:
     """Fail at a single fire and at each retry: the schedule has failed when no retry is left."""
-    job = harness.once(None, max_retries=2, retry_delay_ms=60_000)
+    job = harness.once(None, max_retries=2, retry_delay=MINUTE)
     harness.executor.outcome = lambda _claim: FAILED
     harness.run_until(START + 10 * MINUTE)
     runs = harness.runs(job)
@@ -166,7 +166,7 @@ def one_time_failure(harness: Harness, observed: Observations) -> None:
 
 def timeouts(harness: Harness, observed: Observations) -> None:
     """Exceed the timeout: the run ends as timeout, its handler is told, and a later result is ignored."""
-    job = harness.every(30 * DAY, timeout_ms=60_000, max_retries=1, retry_delay_ms=1000)
+    job = harness.every(30 * DAY, timeout=MINUTE, max_retries=1, retry_delay=SECOND)
     harness.executor.outcome = lambda _claim: None
     harness.facade.trigger_now(job.id, now=harness.now)
     harness.run_once()

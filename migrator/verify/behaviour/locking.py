@@ -220,7 +220,7 @@ def leadership(harness: Harness, observed: Observations) -> None:
     terms = (one.stand(), two.stand())
     observed.expect("one leads", [True, False], [term is not None for term in terms])
     observed.expect("it goes on leading", terms[0], one.stand())
-    job = harness.every(MINUTE, max_retries=0, timeout_ms=1000)
+    job = harness.every(MINUTE, max_retries=0, timeout=SECOND)
     harness.executor.outcome = lambda _claim: None
     harness.advance(MINUTE)
     harness.run_once()

@@ -209,10 +209,10 @@ _WORK: Final[dict[str, Sequence[Any]]] = {
     "enabled": (True, True, True, False),
     "priority": (None, "high", "low", 10, 50, 90, 100, 101),
     "max_retries": (0, 1, 3),
-    "retry_delay_ms": (0, 1000, 90_000),
+    "retry_delay": (timedelta(0), SECOND, 90 * SECOND),
     "retry_strategy": ("exponential", "fixed"),
     "on_exhausted": ("keep", "stop"),
-    "timeout_ms": (None, *(60_000, 3_600_000) * 4, 0),
+    "timeout": (None, *(MINUTE, HOUR) * 4, timedelta(0)),
     "max_concurrency": (None, 1, 1, 2),
     "tags": ((), ("a",), ("a", "b")),
     "payload": (None, {"a": [1, 2.5]}, "text"),
@@ -221,7 +221,7 @@ _BOUNDS: Final[dict[str, Sequence[Any]]] = {
     "max_fires": (*(1, 2, 5) * 3, 0),
     "skip_if_overdue": (True, False),
     "misfire_policy": _POLICIES,
-    "misfire_grace_ms": (0, 600_000),
+    "misfire_grace": (timedelta(0), 10 * MINUTE),
 }
 _UNSET_OR_FLAG: Final = (None, None, True, False)
 _SHIFTS: Final = (None, None, None, -MINUTE, timedelta(0), MINUTE, 10 * MINUTE, DAY)

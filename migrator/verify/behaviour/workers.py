@@ -1,7 +1,7 @@
 """Scenarios of area workers: heartbeats; a silent worker is declared dead once, and its runs go to another once."""
 
 from migrator.records import WorkerRecord
-from migrator.verify.behaviour.harness import DONE, LEASE, MINUTE, SECOND, Harness
+from migrator.verify.behaviour.harness import DONE, HOUR, LEASE, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
 
@@ -21,7 +21,7 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
     harness.advance(MINUTE)
     processes[alive].fire()
     processes[alive].claim()
-    lost = harness.every(MINUTE, name="lost", max_retries=2, retry_delay_ms=0)
+    lost = harness.every(MINUTE, name="lost", max_retries=2, retry_delay=0 * SECOND)
     harness.advance(30 * SECOND)
     harness.facade.trigger_now(lost.id, now=harness.now)
     processes[silent].claim()
@@ -59,7 +59,7 @@ def leases(harness: Harness, observed: Observations) -> None:
     """Keep a run by renewing its lease; lose it by not renewing: it is repeated where its schedule allows it."""
     harness.executor.outcome = lambda _claim: None
     for retries in (0, 1):
-        job = harness.every(MINUTE, name=f"retries {retries}", max_retries=retries, timeout_ms=10 * 3_600_000)
+        job = harness.every(MINUTE, name=f"retries {retries}", max_retries=retries, timeout=10 * HOUR)
         slot = harness.advance(MINUTE)
         harness.run_once()
         for _ in range(3):

@@ -72,7 +72,11 @@ REFUSED: dict[str, tuple[Call, type[Exception], str]] = {
     ),
     "no executions": (lambda harness: harness.recurring(max_fires=0), UsageError, "max_fires must be"),
     "unknown misfire policy": (lambda harness: harness.recurring(misfire_policy="hope"), UsageError, "misfire_policy"),
-    "negative grace": (lambda harness: harness.recurring(misfire_grace_ms=-1), UsageError, "misfire_grace_ms must be"),
+    "negative grace": (
+        lambda harness: harness.recurring(misfire_grace=timedelta(milliseconds=-1)),
+        UsageError,
+        "misfire_grace must be",
+    ),
     "unknown anchor": (
         lambda harness: harness.recurring(interval=HOUR, anchor=cast("Any", "sea")),
         UsageError,
@@ -96,10 +100,14 @@ REFUSED: dict[str, tuple[Call, type[Exception], str]] = {
     "priority urgent": (lambda harness: harness.cron(priority="urgent"), UsageError, "unknown priority"),
     "negative retries": (lambda harness: harness.cron(max_retries=-1), UsageError, "max_retries must be"),
     "endless retries": (lambda harness: harness.cron(max_retries=2**31), UsageError, "max_retries must be"),
-    "negative delay": (lambda harness: harness.cron(retry_delay_ms=-1), UsageError, "retry_delay_ms must be"),
+    "negative delay": (
+        lambda harness: harness.cron(retry_delay=timedelta(milliseconds=-1)),
+        UsageError,
+        "retry_delay must be",
+    ),
     "unknown strategy": (lambda harness: harness.cron(retry_strategy="panic"), UsageError, "retry_strategy"),
     "unknown exhaustion": (lambda harness: harness.cron(on_exhausted="sleep"), UsageError, "on_exhausted"),
-    "timeout 0": (lambda harness: harness.cron(timeout_ms=0), UsageError, "timeout_ms must be"),
+    "timeout 0": (lambda harness: harness.cron(timeout=timedelta(0)), UsageError, "timeout must be"),
     "concurrency 0": (lambda harness: harness.cron(max_concurrency=0), UsageError, "max_concurrency must be"),
     "blank tag": (lambda harness: harness.cron(tags=("a", " ")), UsageError, "a tag must not be blank"),
     "tags that are one text": (
@@ -241,7 +249,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "priority": ({"priority": 300}, "priority must be"),
     "retries": ({"max_retries": -1}, "max_retries must be"),
     "handler": ({"handler_name": ""}, "handler_name must not be blank"),
-    "timeout": ({"timeout_ms": 0}, "timeout_ms must be"),
+    "timeout": ({"timeout": timedelta(0)}, "timeout must be"),
     "payload": ({"payload": object()}, "no JSON value"),
     "no field of a schedule": ({"cron": "* * * * *"}, "cron is nothing that is updated"),
 }

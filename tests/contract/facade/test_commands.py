@@ -243,7 +243,7 @@ def test_an_edit_is_seen_at_the_next_tick_and_moves_no_fire(harness: Harness) ->
         "handler_name": "other",
         "tags": (),
         "description": None,
-        "timeout_ms": 9,
+        "timeout": timedelta(milliseconds=9),
     }
     changed = harness.facade.update(job.id, by="ann", now=NOW + SECOND, **changes)
     row = changed.schedule
@@ -322,7 +322,7 @@ def test_a_run_by_hand_names_who_asked_and_leaves_the_schedule_alone(harness: Ha
 
 def test_arguments_of_one_run_are_added_to_the_payload_for_it_and_its_retries(harness: Harness) -> None:
     payload = {"table": "orders", "days": 1}
-    job = harness.recurring(payload=payload, max_retries=1, retry_delay_ms=0, max_concurrency=None)
+    job = harness.recurring(payload=payload, max_retries=1, retry_delay=timedelta(0), max_concurrency=None)
     harness.executor.outcome = lambda _: FAILED
     harness.facade.trigger_now(job.id, arguments={"days": 7, "path": ["a"]}, now=NOW)
     harness.facade.trigger_now(harness.recurring(payload=[1]).id, arguments={"days": 2}, now=NOW)

@@ -1,6 +1,6 @@
 """Making schedules: when they fire first, how often, and when they are through."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -35,7 +35,10 @@ def test_a_cron_schedule_fires_first_when_the_oracle_says(harness: Harness, line
 def test_queue_and_timeout_are_the_handlers_where_none_is_asked_for(harness: Harness) -> None:
     harness.facade.seed_handlers([handler(harness.tenant, name="work", queue="ad", default_timeout_ms=60_000)], now=NOW)
     assert (harness.cron().schedule.queue, harness.cron().schedule.timeout_ms) == ("ad", 60_000)
-    assert (harness.cron(queue="b").schedule.queue, harness.cron(timeout_ms=5).schedule.timeout_ms) == ("b", 5)
+    assert (
+        harness.cron(queue="b").schedule.queue,
+        harness.cron(timeout=timedelta(milliseconds=5)).schedule.timeout_ms,
+    ) == ("b", 5)
     assert harness.cron(handler_name="other").schedule.timeout_ms == 300_000
 
 

@@ -123,7 +123,13 @@ class At(Scheduler):
 
 @pytest.mark.proves("2-F6b", "2-F2")
 def test_create_job_makes_a_job_that_runs(harness: Harness) -> None:
-    config = {"handler_name": "publish", "name": "of the event", "payload": {"a": 1}, "priority": "high"}
+    config = {
+        "handler_name": "publish",
+        "name": "of the event",
+        "payload": {"a": 1},
+        "priority": "high",
+        "timeout_ms": 9000,
+    }
     payload = {"action_type": "create_job", "action_config": config}
     harness.facade.on_event(EVENT, "make", handler_type="job_creator", payload=payload, now=NOW)
     harness.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW)
@@ -138,6 +144,7 @@ def test_create_job_makes_a_job_that_runs(harness: Harness) -> None:
     job = harness.facade.get(UUID(made), now=NOW)
     assert job is not None
     assert (job.schedule.name, job.schedule.handler_name, job.schedule.priority) == ("of the event", "publish", 75)
+    assert job.schedule.timeout_ms == 9000
     assert jsonb.decode(job.schedule.metadata or b"")["eventId"] == "e1"
     harness.run_once()
     assert [one.schedule.handler_name for one in harness.executor.taken if one.schedule is not None] == ["publish"]

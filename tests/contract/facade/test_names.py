@@ -1,6 +1,7 @@
 """Names: a schedule is made or changed by its name, found by it, and gives it to the next one when it has ended."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, status_of, stored
 from tests.contract.facade.test_races import together
-from tests.contract.rows import NOW, schedule
+from tests.contract.rows import NOW, SECOND, schedule
 
 
 def nightly(**more: Any) -> ScheduleRequest:  # noqa: ANN401 - the fields of a request
@@ -39,7 +40,9 @@ FULL: dict[str, Any] = {
     "description": "what it does",
     "queue": "slow",
     "priority": "high",
-    "timeout_ms": 7_000,
+    "timeout": 7 * SECOND,
+    "retry_delay": 2 * SECOND,
+    "misfire_grace": HOUR,
     "max_concurrency": None,
     "misfire_policy": "skip",
     "max_fires": 9,
@@ -113,7 +116,7 @@ def test_what_cannot_be_ensured_changes_nothing(harness: Harness) -> None:
         ({"cron": None}, UsageError, "a cron line or an interval"),
         ({"cron": "0 0 30 2 *"}, UsageError, "never fire|day"),
         ({"payload": {"at": [NOW]}}, UsageError, r"^payload\.at\[0\] is no JSON value: of the type datetime$"),
-        ({"timeout_ms": 0}, UsageError, "timeout_ms must be"),
+        ({"timeout": timedelta(0)}, UsageError, "timeout must be"),
         ({"end_at": NOW - HOUR}, UsageError, "it would never fire again"),
     ]
     for given, error, words in refused:

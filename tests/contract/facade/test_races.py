@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
@@ -35,7 +36,7 @@ def together(*calls: Callable[[], Any]) -> list[str]:
 @pytest.mark.proves("2-F12", "3-B7")
 @pytest.mark.parametrize("round_", range(2))
 def test_a_cancel_that_meets_a_worker_leaves_nothing_alive(harness: Harness, round_: int) -> None:
-    job = harness.recurring(max_concurrency=None, max_retries=5, retry_delay_ms=0)
+    job = harness.recurring(max_concurrency=None, max_retries=5, retry_delay=timedelta(0))
     harness.executor.outcome = lambda claim: FAILED if (claim.run.attempt or 1) % 2 else DONE
     harness.advance(MINUTE * (round_ + 1))
 

@@ -23,7 +23,7 @@ from migrator.sources.profile import Profile
 from migrator.sources.support_center import names as support_names
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.validation import GLOBAL
-from migrator.verify.behaviour.harness import DAY, DONE, FAILED_FOR_GOOD, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, DONE, FAILED_FOR_GOOD, HOUR, MINUTE, SECOND, Harness
 from tests.contract.facade.stored import everything, stored
 from tests.contract.rows import NOW
 from tests.other_systems import SYSTEMS, restore
@@ -265,7 +265,7 @@ def lists_job_types(_: Harness) -> None:
 
 
 def schedules_an_interval(harness: Harness) -> None:
-    job = hourly(harness, timeout_ms=90_000, retry_delay_ms=5_000, retry_strategy="fixed", payload={"depth": 3})
+    job = hourly(harness, timeout=90 * SECOND, retry_delay=5 * SECOND, retry_strategy="fixed", payload={"depth": 3})
     row = job_row(SUPPORT_CENTER, job)
     assert (row["timeout_seconds"], row["retry_delay_seconds"], row["task_args"]) == (90, 5, {"depth": 3})
     assert (row["is_enabled"], job.next_fire_at) == (True, NOW + HOUR)
@@ -274,7 +274,7 @@ def schedules_an_interval(harness: Harness) -> None:
 
 def updates(harness: Harness) -> None:
     job = hourly(harness)
-    changed = harness.facade.update(job.id, by=USER, now=NOW, name="renamed", timeout_ms=90_000)
+    changed = harness.facade.update(job.id, by=USER, now=NOW, name="renamed", timeout=90 * SECOND)
     row = job_row(SUPPORT_CENTER, changed)
     assert (row["name"], row["timeout_seconds"]) == ("renamed", 90)
     changed = harness.facade.reschedule(job.id, interval=5 * MINUTE, by=USER, now=NOW)

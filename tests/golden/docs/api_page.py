@@ -168,7 +168,7 @@ def _default(text: str) -> str:
     if text.startswith(("field(", "msgspec.field(")):
         made = text.partition("default_factory=")[2].rstrip(")")
         return {"dict": "{}", "list": "[]"}.get(made, f"{made}()")
-    return {"HOUR_MS": str(models.HOUR_MS), "MINUTE_MS": str(models.MINUTE_MS), "UNSET": "unset"}.get(text, text)
+    return {"UNSET": "unset"}.get(text, text)
 
 
 def _plain(annotation: str) -> str:

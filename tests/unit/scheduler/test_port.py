@@ -26,7 +26,7 @@ DECLARED: dict[str, tuple[str, tuple[str, ...]]] = {
             "enabled",
             "priority",
             "max_retries",
-            "timeout_ms",
+            "timeout",
             "max_concurrency",
             "by",
         ),
