@@ -81,7 +81,7 @@ def _reference_line(collection: str, found: "BrokenReference") -> str:
         f" documents name no _id of {found.collection}"
     )
     if found.field:
-        return f"{words}, and its field {found.field} has such values: only a reference by the _id can be mapped"
+        return f'{words}, and its field {found.field} has such values: by = "{found.field}" says that it names them'
     return f"{words}: they are loaded without the reference"
 
 

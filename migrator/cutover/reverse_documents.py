@@ -50,7 +50,8 @@ from migrator.pipeline.transform import SerializedRow, SourceDocument, rebuild, 
 from migrator.records import Record, Run, Schedule, SourcedRecord, Trigger
 from migrator.sources import write_back
 from migrator.sources.mapping.codec import NO_TRIGGER
-from migrator.sources.profile import Collection, Context, Document, Rows, RunHistory
+from migrator.sources.mapping.converters.base import value_at
+from migrator.sources.profile import Collection, Context, Document, Reference, Rows, RunHistory
 from migrator.store.validation import GLOBAL
 from migrator.values import identity
 from migrator.values.copy_format import codec
@@ -418,19 +419,25 @@ class Documents:
             held = None if row is None else getattr(row, one.column)
             if not one.path or held == (None if was is None else getattr(was, one.column)):
                 continue
-            key = None if held is None else self._key_of_row(one.target, held, row.tenant_id, one.collection)
+            key = None if held is None else self._key_of_row(one, held, row.tenant_id)
             if key is not None:
                 write_back.place(document, one.path, key)
             elif held is None:
                 _remove(document, one.path.split("."))
 
-    def _key_of_row(self, record: type[Record], row_id: UUID, tenant: str, collection: str) -> Any:  # noqa: ANN401 - any BSON
-        """Return the ``_id`` of the document of the tenant's row, or of a global one; None if it has none there."""
+    def _key_of_row(self, reference: Reference, row_id: UUID, tenant: str) -> Any:  # noqa: ANN401 - any BSON
+        """Return what names the document of the tenant's row, or of a global one; None if it has none there."""
+        record, collection = reference.target, reference.collection
         keys = ((str(row_id), tenant), (str(row_id), GLOBAL))
         stored = stored_rows(self._sessions.target, record, keys)
         row = next((stored[key] for key in keys if key in stored), None)
         if not isinstance(row, SourcedRecord):
             return None
+        if reference.by:
+            other = self._profile.by_name()[collection]
+            if type(row) is not other.tables[0] or not (row.source is None or row.source.endswith(f"/{collection}")):
+                return None
+            return value_at(rebuild(other, (row,)), reference.by.split("."))
         if row.source is not None:
             return identity.parse_source_id(row.source_id or "") if row.source.endswith(f"/{collection}") else None
         home = self._home(record)

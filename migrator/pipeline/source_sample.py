@@ -72,8 +72,8 @@ class BrokenReference(msgspec.Struct, frozen=True, kw_only=True):
     dangling: int
     """Of these, whose value is no ``_id`` there."""
     field: str
-    """The field of the other collection that holds such values: a reference by another field than the ``_id``, which
-    no mapping can express. Empty: none was found in the sample of that collection."""
+    """The field of the other collection that holds such values, which ``by`` names in a mapping. Empty: none was found
+    in the sample of that collection."""
 
 
 class CollectionSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,6 +107,8 @@ class Reference(msgspec.Struct, frozen=True):
     path: str = ""
     """Field path at which a document holds the ``_id`` that it refers to: the reverse sync writes it there. Empty:
     ``encode`` writes the reference, or nothing does."""
+    by: str = ""
+    """The field of the other document that stands at ``path`` in place of its ``_id``."""
     prefix: str = ""
     """With it and the digits of its id ``encode`` spells a row whose id does not follow from a UUID in its ``_id``."""
 

@@ -24,6 +24,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.source_sample import BrokenReference, WordCount, check_source, draft_mapping
 from migrator.sources import profile_of
 from migrator.testing.servers.mongo import MongoServer
+from tests.tailing import caught_up, compared
 
 Document = dict[str, Any]
 Target = psycopg.Connection[TupleRow]
@@ -217,6 +218,7 @@ def test_a_reference_by_another_field_than_the_id_is_reported(settings: Settings
         references = {one.collection: one.references for one in found.collections}
         assert references["plans"] == ()
         assert ("name no _id of plans" in lines) == bool(references["done"])
+        assert ('by = "slug" says that it names them' in lines) == any(one.field for one in references["done"])
         return references["done"]
 
     assert reported() == (BrokenReference(path="plan", collection="plans", documents=10, dangling=10, field="slug"),)
@@ -225,6 +227,53 @@ def test_a_reference_by_another_field_than_the_id_is_reported(settings: Settings
     with MongoClient[Document](settings.mongo.uri or "") as client:
         client[settings.mongo.database or ""]["done"].delete_one({"parent": 7})
     assert reported() == ()
+
+
+NAMED = """
+[source]
+name = "own"
+[collections.plans]
+tables = ["schedules", "triggers"]
+[collections.plans.constants]
+schedules.status = "scheduled"
+[collections.plans.fields]
+slug = { to = "schedules.name" }
+cron = { to = "triggers.cron_expression", dialect = "debian" }
+[collections.done]
+tables = ["runs"]
+[collections.done.constants]
+runs.state = "completed"
+[collections.done.fields]
+at = { to = "runs.created_at" }
+plan = { to = "runs.schedule_id", collection = "plans", by = "slug" }
+"""
+
+
+def test_a_reference_by_another_field_leads_to_the_row_of_that_document(
+    settings: Settings, target: Target, tmp_path: Path
+) -> None:
+    """Two documents of one name are one row and one in quarantine. The tail follows a document that is renamed."""
+    path = tmp_path / "own.toml"
+    path.write_text(NAMED)
+    own = msgspec.structs.replace(settings, source=SourceSettings(mapping=str(path), default_tenant="house"))
+    led = "SELECT r.source_id, s.name FROM scheduler.runs r LEFT JOIN scheduler.schedules s ON s.id = r.schedule_id"
+    with MongoClient[Document](settings.mongo.uri or "") as client:
+        database = client[settings.mongo.database or ""]
+        plans = [{"_id": number, "slug": f"plan {number}", "cron": "0 3 * * *"} for number in (1, 2)]
+        database["plans"].insert_many([*plans, {"_id": 3, "slug": "plan 1", "cron": "0 4 * * *"}])
+        database["done"].insert_many(
+            [{"_id": f"r{number}", "plan": f"plan {number}", "at": NOON} for number in (1, 2, 9)]
+        )
+        backfill(own, Scope())
+        assert dict(target.execute(led.encode()).fetchall()) == {"r1": "plan 1", "r2": "plan 2", "r9": None}
+        assert target.execute("SELECT reason FROM migration.quarantine").fetchall() == [("duplicate-id",)]
+        assert check_source(own, 100, values=False).collections[1].references == ()
+        target.rollback()
+        database["plans"].delete_one({"_id": 3})
+        database["plans"].update_one({"_id": 2}, {"$set": {"slug": "plan 9"}})
+        caught_up(own)
+        assert compared(own) == []
+    assert dict(target.execute(led.encode()).fetchall()) == {"r1": "plan 1", "r2": None, "r9": "plan 9"}
 
 
 def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from migrator.sources import aggregates
 from migrator.sources.mapping import compiled, converters, native_plan, tables
 from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters.base import UNEVALUABLE, Reader, Writer, value_at
+from migrator.sources.mapping.converters.ids import named_by
 from migrator.sources.mapping.converters.numbers import none_of
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of, tenant_sql
@@ -391,6 +392,7 @@ class Codec:
         self._mapping, self.mapped = mapping, mapped
         self.source = f"{mapping.name}/{mapped.name}"
         self.first = mapped.tables[0]
+        self.named_by = mapping.named_by(mapped.name)
         self.tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
         self._part = _Part(self, mapped.name, mapped.fields)
         self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
@@ -571,6 +573,10 @@ class Codec:
         return tuple([self._row(table, reading, ids, source_id) for table in made])
 
     def _id_of(self, table: _Table, reading: Reading, source_id: str) -> UUID:
+        name = value_at(reading.document, self.named_by.split(".")) if self.named_by else None
+        if name is not None:
+            collection = named_by(self.mapped.name, self.named_by)
+            return identity.row_id(table.name, reading.tenant, collection, identity.source_id(name), keep_uuid=False)
         return identity.row_id(table.name, reading.tenant, self.mapped.name, source_id, keep_uuid=table.keeps_uuid)
 
     def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
@@ -712,7 +718,8 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
             target=constraints.RECORDS[tables.TARGETS[column]],
             required=column in tables.needed_columns(table),
             collection=collection,
-            named=partial(_named, fields=tuple(same)),
+            named=None if same[0].by else partial(_named, fields=tuple(same)),
+            by=same[0].by,
             shared=same[0].shared,
             prefix=same[0].prefix,
             path=same[0].path if _is_unwritten(same[0]) and len({one.path for one in same}) == 1 else "",

@@ -56,6 +56,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "unit_from": (str,),
     "expected": (str,),
     "time": (str,),
+    "by": (str,),
 }
 """Option to the types of its value."""
 _WHAT: Final[Mapping[str, str]] = {
@@ -65,6 +66,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "unit_from": "the member that holds the unit",
     "expected": "the version that is known",
     "time": "the field that holds the time of day",
+    "by": "a field of the other collection",
     "factor": "a number",
     "add": "a number",
     "none": "a whole number",
@@ -810,6 +812,28 @@ class _Reading:
                 for field in fields:
                     if field.collection:
                         self._check_reference(section, field, feeds, left_out)
+                        self._check_by(section, field, collections)
+
+    def _check_by(self, section: Key, field: Field, collections: Sequence[Mapped]) -> None:
+        """Report a field by which documents cannot be named, or by which other references do not name them."""
+        key: Key = (*section, "fields", field.path)
+        where = f"field {field.path} of {_label(section)}: by: "
+        every = [(one.name, shape) for one in collections for shape in one.shapes()]
+        target = tables.TARGETS.get(tables.split(field.columns[0])[1])
+        if field.by and field.id_type is not None:
+            self._wrong(key, f"{where}id_type says how an _id is written")
+        feeding = [
+            {inner.path for inner in shape.fields} - {"_id"}
+            for name, shape in every
+            if name == field.collection and target in shape.tables
+        ]
+        if field.by and not all(field.by in paths for paths in feeding):
+            known = sorted(set().union(*feeding))
+            self._wrong(key, f"{where}{field.collection} has no field {field.by}{nearest(field.by, known)}")
+        others = {inner.by for _, shape in every for inner in shape.fields if inner.collection == field.collection}
+        if len(others) > 1:
+            listed = ", ".join(sorted(one or "_id" for one in others))
+            self._wrong(key, f"{where}all references to {field.collection} must use one field, not {listed}")
 
     def _check_reference(
         self, section: Key, field: Field, feeds: Mapping[str, Sequence[str]], left_out: Mapping[str, str]

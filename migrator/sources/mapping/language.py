@@ -21,6 +21,7 @@ since 1970 in UTC (of which one may be a text), or a column of a table of Postgr
 the time is UTC."""
 
 Holds: TypeAlias = Literal["list", "object", "keywords", "text", "flag"]
+IdType: TypeAlias = Literal["uuid", "text"]
 TimeFormat: TypeAlias = Literal["HH:MM", "HH:MM:SS", "HH:MM:SS.mmmZ"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
@@ -117,6 +118,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``version`` alone: the version that is known; another one is counted (finding ``unknown-schema-version``)."""
     collection: str = ""
     """``reference`` alone: the collection whose document is named."""
+    by: str = ""
+    """``reference``: the field of the other document that holds the same value; omitted: its ``_id``. The ids of that
+    collection's rows follow from the field then."""
     finding: str | None = None
     """Counted in place of ``unknown-word``, or of ``alias`` for a further path; empty: neither is counted."""
     required: bool = False
@@ -272,3 +276,8 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
     """As ``Profile.documents``."""
     left_out: Mapping[str, str] = {}
     """As ``Profile.left_out``."""
+
+    def named_by(self, collection: str) -> str:
+        """Return the field by which references name the documents of a collection; empty: the ``_id``."""
+        fields = (field for one in self.collections for shape in one.shapes() for field in shape.every)
+        return next((field.by for field in fields if field.collection == collection and field.by), "")

@@ -49,7 +49,7 @@ _OF_A_VALUE: Final = frozenset(
     {
         *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
         *("factor", "add", "clamp", "trim", "local", "dialect", "members", "number", "unit_from", "fixed", "holds"),
-        *("spaced", "expected", "collection", "prefix", "id_type", "loose", "shared", "shape", "respelled"),
+        *("spaced", "expected", "collection", "prefix", "id_type", "by", "loose", "shared", "shape", "respelled"),
         *("time", "time_format", "first", "default", "written"),
     }
 )
@@ -159,6 +159,8 @@ def plan_of(codec: "Codec", context: Context) -> NativePlan:
     functions = (mapped.admit, mapped.tenant, mapped.respell, mapped.derive if mapped.derive_on is None else None)
     if any(function is not None for function in functions) or mapped.present:
         raise Unplannable("a function, or the document, decides about every row")
+    if codec.named_by:
+        raise Unplannable("ids that follow from a field")
     if len(mapped.tables) != 1 or mapped.tables[0] in ("locks", "triggers") or mapped.expects_trigger:
         raise Unplannable("several tables, or one whose rows need more than cells")
     return _Planner(codec, context).plan()

@@ -65,6 +65,7 @@ VALUES: dict[str, Any] = {
     "fixed": {"a": "b"},
     "holds": "list",
     "time": "at",
+    "by": "name",
     "time_format": "HH:MM:SS",
     "first": "mon",
     "id_type": "text",

@@ -24,19 +24,25 @@ from migrator.sources.shapes import text
 from migrator.values import identity
 
 
+def named_by(collection: str, field: str) -> str:
+    """Return what stands for a collection in the ids of rows that follow from a field of its documents."""
+    return f"{collection}\0{field}" if field else collection
+
+
 class Reference(Uncounted):
     """The ``_id`` of a document of another collection."""
 
     name = "reference"
     column_types = frozenset({"uuid"})
-    options = ("also", "collection", "id_type")
+    options = ("also", "collection", "by", "id_type")
     place = "fields"
     shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         """Return the function from a reference to the id of the row that is referred to."""
-        field, keep_uuid = target.field, target.keeps_uuid
-        table, collection, path = tables.TARGETS[tables.split(target.column)[1]], field.collection, field.path
+        field, keep_uuid = target.field, target.keeps_uuid and not target.field.by
+        table, path = tables.TARGETS[tables.split(target.column)[1]], field.path
+        collection = named_by(field.collection, field.by)
 
         @lru_cache(maxsize=16_384)
         def id_of(tenant: str, value: str) -> Any:
