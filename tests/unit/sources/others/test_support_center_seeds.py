@@ -1,4 +1,4 @@
-"""support-center: its handlers and who seeds them, and its default jobs."""
+"""support-center: its handlers, and its default jobs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +8,6 @@ import msgspec
 
 from migrator.records import Handler
 from migrator.sources.support_center import PROFILE
-from migrator.sources.support_center.handlers import Conflict, seed
 from migrator.sources.table_columns import row_of
 from tests.other_systems import CONTEXT, KEYS, SUPPORT_CENTER_ROWS, Trip, travel
 
@@ -37,33 +36,6 @@ def test_a_task_function_is_a_handler() -> None:
 def test_a_path_to_a_method_is_reported() -> None:
     kinds = travel(TABLES["task_functions"], FUNCTION | {"handler_path": "services.Cleaner.run"}).kinds
     assert kinds == ["method-path"]
-
-
-def test_seeding_twice_inserts_once() -> None:
-    wanted = (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))
-    first = seed((), wanted)
-    assert first.insert == wanted
-    again = seed(first.insert, wanted)
-    assert (again.insert, again.conflicts, again.unseeded) == ((), (), ())
-    assert again.unchanged == ("cleanup_expired_tokens", "sync_domain_users")
-    assert seed((), (*wanted, *wanted)) == first
-
-
-def test_a_second_seeder_is_reported() -> None:
-    """Other timeouts under the same name, the same function under another name, names of its own."""
-    first = seed((), (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))).insert
-    second = (
-        handler(id=1, name="cleanup_expired_sessions"),
-        handler(id=2, name="sync_domain_users", handler_path="tasks.sync", default_timeout_seconds=600, queue=None),
-        handler(id=3, name="cleanup_old_executions", handler_path="tasks.old"),
-    )
-    seeding = seed(first, second)
-    assert seeding.conflicts == (
-        Conflict("cleanup_expired_sessions", "cleanup_expired_tokens", ("name",)),
-        Conflict("sync_domain_users", "sync_domain_users", ("queue", "default_timeout_ms")),
-    )
-    assert [one.name for one in seeding.insert] == ["cleanup_old_executions"]
-    assert seeding.unseeded == ("cleanup_expired_tokens",)
 
 
 FUNCTIONS = {
