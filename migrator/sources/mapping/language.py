@@ -25,8 +25,6 @@ IdType: TypeAlias = Literal["uuid", "text"]
 TimeFormat: TypeAlias = Literal["HH:MM", "HH:MM:SS", "HH:MM:SS.mmmZ"]
 Unit: TypeAlias = Literal["microseconds", "milliseconds", "seconds", "minutes", "hours", "days"]
 
-IdType: TypeAlias = Literal["uuid", "text"]
-
 NumberType: TypeAlias = Literal["int", "long", "double"]
 BsonType: TypeAlias = Literal["int", "long", "double", "decimal", "date", "objectId"]
 
