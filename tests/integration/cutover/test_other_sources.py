@@ -22,10 +22,11 @@ from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Schedule
 from migrator.sources import write_back
+from migrator.store.protocols import ScheduleQuery
 from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity, jsonb
 from migrator.verify import rehearsal
-from tests import store_postgres
+from tests import cutting_over, store_postgres
 from tests.conftest import fresh_name
 from tests.copying import TENANT
 from tests.cutting_over import FAR, Scene, scene
@@ -216,6 +217,35 @@ def test_a_mapped_source_goes_there_and_back(ready: Scene) -> None:
     rollback.run(ready.settings, ready.config, 3)
     assert changed(before, documents(ready)) == {}
     assert counted(ready) == {}, "what a restore leaves out was exported"
+
+
+def test_references_by_a_name_are_written_as_the_name(auth_server: MongoServer, scheduler_dsn: str) -> None:
+    """Of a run of a schedule that was copied, and of one that was created in PostgreSQL."""
+    with ordinary_folder() as folder:
+        mapping = folder / "named.toml"
+        text = cutting_over.ACME.read_text(encoding="utf-8")
+        text = text.replace('collection = "jobs" }', 'collection = "jobs", by = "title" }')
+        mapping.write_text(text, encoding="utf-8")
+        hand_over(mapping)
+        with scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=str(mapping)) as made:
+            for number in range(12):
+                made.database["history"].update_one({"_id": number}, {"$set": {"job": f"job {number % 6}"}})
+            hand_over(made.config)
+            made.ready()
+            before = documents(made)
+            made.switch()
+            with store_postgres.opened(made.dsn) as store, store.session("north", now=NOON) as session:
+                born = session.schedules.upsert(schedule("north", name="born", created_at=NOON))
+                session.triggers.upsert(trigger(born, next_fire_at=NOON))
+                old = next(one for one in session.schedules.list(ScheduleQuery()) if one.name == "job 3")
+                late = {"state": "completed", "started_at": NOON, "finished_at": NOON}
+                runs = [session.runs.create(run("north", schedule_id=one.id, **late)) for one in (born, old)]
+            rollback.run(made.settings, made.config, 1)
+            written = changed(before, documents(made))
+            named = {key[1]: fields and fields.get("job") for key, fields in written.items() if key[0] == "history"}
+            assert named == {str(runs[0].id): "born", str(runs[1].id): "job 3"}
+            assert {key for key in written if key[0] == "jobs"} == {("jobs", str(born.id))}
+            again(made)
 
 
 def touch_everything(scene: Scene) -> None:
