@@ -11,6 +11,7 @@ what their shape declares: those are read by an exact struct made from it, in C.
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -51,10 +52,8 @@ class AnyTime(type):
 class Instant(metaclass=AnyTime):
     """Stands in shapes for a time, a date or a text: msgspec leaves a type it does not know to the hook."""
 
-    @staticmethod
-    def read(value: object) -> datetime:
-        """Return the time (aware, UTC)."""
-        return instant(value, "")
+    read: ClassVar[Callable[[object], datetime]]
+    """``instant``, without a path: the hook adds it."""
 
 
 if TYPE_CHECKING:
@@ -166,6 +165,9 @@ def instant(value: object, path: str) -> datetime:
     if isinstance(value, DatetimeMS):
         raise Rejected("bad-date", path, "a time in the years 1 to 9999")
     raise Rejected("wrong-type", path, "a date or an ISO 8601 text")
+
+
+Instant.read = partial(instant, path="")
 
 
 def _bad_date(path: str) -> Rejected:
