@@ -11,6 +11,7 @@ import bson
 import pytest
 from bson import json_util
 from bson.binary import Binary
+from bson.code import Code
 
 from migrator import cron
 from migrator.pipeline.transform import decode_document, rebuild
@@ -144,8 +145,9 @@ def test_what_is_no_schedule_is_quarantined(changes: dict[str, Any], sentence: s
 
 def test_an_unknown_outcome_is_quarantined() -> None:
     document = next(one for name, one in documents_of("json") if name == "job_results")
-    with pytest.raises(Rejected, match="unknown-value at outcome: expected one of abandoned, cancelled"):
-        travel("job_results", document | {"outcome": "odd"})
+    for outcome in ("odd", Code("success"), Code("success", {}), ["success"], None):
+        with pytest.raises(Rejected, match="unknown-value at outcome: expected one of abandoned, cancelled"):
+            travel("job_results", document | {"outcome": outcome})
 
 
 def test_cron_lines_fire_as_in_version_4() -> None:
