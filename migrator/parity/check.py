@@ -84,7 +84,7 @@ def check_parity(
             aggregates=tuple(aggregates),
             columns=tuple(columns),
             unknown_collections=check.unknown,
-            left_out=sessions.profile.left_out,
+            left_out=dict(sessions.profile.left_out),
             silent=tuple(silent[: check.listed]),
             silent_total=len(silent),
             active_since=since,

@@ -10,7 +10,7 @@ The sum every reader wants to see holds for each collection::
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -174,7 +174,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How many values, characters and members each column holds (``parity.aggregates``)."""
     unknown_collections: tuple[str, ...] = ()
     """In the source database, in no profile: not copied, so not compared."""
-    left_out: Mapping[str, str] = {}
+    left_out: dict[str, str] = {}
     """As ``Profile.left_out``."""
     silent: tuple[SilentSchedule, ...] = ()
     """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
