@@ -178,7 +178,7 @@ def test_without_a_recheck_writes_would_be_differences(
     source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault planted: what seems different counts at once."""
-    monkeypatch.setattr(Recheck, "outlived", lambda _self, found, _stored, _aside: list(found))
+    monkeypatch.setattr(Recheck, "confirmed_differences", lambda _self, found, _stored, _quarantine: list(found))
     caught_up(settings)
     source["runs"].update_many({}, {"$set": {"note": 2}})
     assert kinds(compared(settings)) != set()
@@ -198,10 +198,10 @@ def too_many(settings: Settings, touch: Callable[[], object]) -> tuple[list[str]
 
     sessions = Sessions(settings)
     try:
-        outlived, moving = confirmed_extra_rows(sessions, found, again)
+        confirmed, moving = confirmed_extra_rows(sessions, found, again)
     finally:
         sessions.close()
-    return [one.key for extra in outlived.values() for one in extra.findings], len(moving)
+    return [one.key for extra in confirmed.values() for one in extra.findings], len(moving)
 
 
 def test_a_row_whose_document_came_back_while_it_was_looked_for_is_not_too_many(
