@@ -112,6 +112,10 @@ CREATE TABLE schedules (
 CREATE INDEX ix_schedules_active ON schedules (tenant_id, name, id) WHERE enabled AND deleted_at IS NULL;
 CREATE INDEX ix_schedules_page ON schedules (tenant_id, created_at DESC NULLS LAST, id)
     WHERE deleted_at IS NULL;
+CREATE INDEX ix_schedules_status ON schedules (status, tenant_id)
+    WHERE deleted_at IS NULL AND status <> 'scheduled';
+CREATE INDEX ix_schedules_handler ON schedules (handler_name, tenant_id) WHERE deleted_at IS NULL;
+CREATE INDEX ix_schedules_creator ON schedules (created_by, tenant_id) WHERE deleted_at IS NULL;
 CREATE INDEX ix_schedules_tags ON schedules USING gin (tags);
 CREATE UNIQUE INDEX uq_schedules_name ON schedules (tenant_id, name)
     WHERE source IS NULL AND deleted_at IS NULL;

@@ -89,6 +89,9 @@ def _filters(command: Command) -> Command:
         "--state", multiple=True, type=click.Choice([*states.SCHEDULE]), help="Only jobs in this state; repeatable."
     )(command)
     command = click.option(
+        "--handler", multiple=True, metavar="NAME", help="Only jobs with this handler; repeatable: with one of them."
+    )(command)
+    command = click.option(
         "--tag", multiple=True, metavar="TAG", help="Only jobs with this tag; repeatable: with all of them."
     )(command)
     command = click.option(
@@ -132,6 +135,7 @@ def list_command(
     name: str | None,
     tenant: tuple[str, ...],
     tag: tuple[str, ...],
+    handler: tuple[str, ...],
     state: tuple[str, ...],
     limit: int,
     offset: int,
@@ -143,7 +147,7 @@ def list_command(
     settings = load(config)
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
-        chosen = JobFilter(tenants=tenant, name=name, tags=tag, states=state)
+        chosen = JobFilter(tenants=tenant, name=name, tags=tag, states=state, handlers=handler)
         found = jobs.page(chosen, limit=limit, offset=offset)
         if not found.total and jobs.foreign_words is not None:
             say(jobs.foreign_words, level="warning")
@@ -219,6 +223,7 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
     tenant: tuple[str, ...]
     name: str | None
     tag: tuple[str, ...]
+    handler: tuple[str, ...]
     state: tuple[str, ...]
     who: str | None
     reason: str | None
@@ -282,7 +287,7 @@ def delete_command(**given: object) -> None:
 def _operate(action: Action, call: _Call) -> None:
     settings = load(call.config)
     by = approval(call.who, call.reason)
-    chosen = JobFilter(tenants=call.tenant, name=call.name, tags=call.tag, states=call.state)
+    chosen = JobFilter(tenants=call.tenant, name=call.name, tags=call.tag, states=call.state, handlers=call.handler)
     with open_jobs(settings, call.backend, writing=True) as jobs:
         targets = jobs.select(call.jobs, chosen, runs=action == "retry")
         jobs.require_own(targets)

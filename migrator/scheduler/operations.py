@@ -91,11 +91,13 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     """All of them."""
     states: tuple[str, ...] = ()
+    handlers: tuple[str, ...] = ()
+    """Names of handlers, one of which the job calls."""
 
     @property
     def of_jobs(self) -> bool:
         """Return whether more than tenants are named."""
-        return bool(self.name or self.tags or self.states)
+        return bool(self.name or self.tags or self.states or self.handlers)
 
 
 class ListedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -623,7 +625,9 @@ def _refused(target: Target, error: MigratorError) -> OperationResult:
 
 
 def _query(chosen: JobFilter) -> ScheduleQuery:
-    return ScheduleQuery(statuses=chosen.states, tags_all=chosen.tags, sort_by="name", descending=False)
+    return ScheduleQuery(
+        statuses=chosen.states, handlers=chosen.handlers, tags_all=chosen.tags, sort_by="name", descending=False
+    )
 
 
 def _uuid(text: str) -> UUID | None:

@@ -97,7 +97,7 @@ def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
     """Return a page of schedules, and how many there are."""
     for bound in ("created_after", "created_before", "next_fire_after", "next_fire_before"):
         validation.instant(bound, getattr(query, bound))
-    for several in ("statuses", "kinds", "tags_any", "tags_all"):
+    for several in ("statuses", "kinds", "handlers", "tags_any", "tags_all"):
         validation.check_several(several, getattr(query, several))
     found = session.schedules.list(query)
     # A first page that is not full is all there is: it need not be counted again.

@@ -91,6 +91,8 @@ class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     """Kinds of its triggers."""
+    handlers: tuple[str, ...] = ()
+    """Names of handlers, one of which it calls."""
     enabled: bool | None = None
     tags_any: tuple[str, ...] = ()
     tags_all: tuple[str, ...] = ()

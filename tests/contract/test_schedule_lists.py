@@ -22,6 +22,7 @@ SCHEDULES = st.fixed_dictionaries(
     {
         "status": st.sampled_from([*states.SCHEDULE]),
         "enabled": st.booleans(),
+        "handler_name": st.sampled_from([None, "mail", "sync"]),
         "tags": TAGS,
         "created_at": TIMES,
         "created_by": st.sampled_from([None, "me", "you"]),
@@ -35,9 +36,11 @@ DATA = st.lists(st.tuples(SCHEDULES, FIRES), min_size=2, max_size=7, unique_by=l
 TAG_FILTERS = st.lists(st.sampled_from("abc"), min_size=1, max_size=2, unique=True).map(tuple)
 STATUS_FILTERS = st.lists(st.sampled_from([*states.SCHEDULE]), min_size=1, max_size=4, unique=True).map(tuple)
 KIND_FILTERS = st.lists(st.sampled_from(["interval", "event", "cron"]), min_size=1, max_size=2, unique=True).map(tuple)
+HANDLER_FILTERS = st.lists(st.sampled_from(["mail", "sync", "none"]), min_size=1, max_size=2, unique=True).map(tuple)
 FILTERS = st.one_of(
     st.fixed_dictionaries({"statuses": STATUS_FILTERS}),
     st.fixed_dictionaries({"kinds": KIND_FILTERS}),
+    st.fixed_dictionaries({"handlers": HANDLER_FILTERS}),
     st.fixed_dictionaries({"enabled": st.booleans()}),
     st.fixed_dictionaries({"tags_any": TAG_FILTERS}),
     st.fixed_dictionaries({"tags_all": TAG_FILTERS}),
@@ -71,6 +74,7 @@ class Walk:
         verdicts = [
             row.status in query.statuses or not query.statuses,
             bool(kinds & set(query.kinds)) or not query.kinds,
+            row.handler_name in query.handlers or not query.handlers,
             query.enabled in {None, row.enabled},
             bool(tags & set(query.tags_any)) or not query.tags_any,
             tags.issuperset(query.tags_all),

@@ -1805,7 +1805,13 @@ CREATE INDEX ix_runs_waiting ON scheduler.runs USING btree (state, priority DESC
 
 CREATE INDEX ix_schedules_active ON scheduler.schedules USING btree (tenant_id, name, id) WHERE (enabled AND (deleted_at IS NULL));
 
+CREATE INDEX ix_schedules_creator ON scheduler.schedules USING btree (created_by, tenant_id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX ix_schedules_handler ON scheduler.schedules USING btree (handler_name, tenant_id) WHERE (deleted_at IS NULL);
+
 CREATE INDEX ix_schedules_page ON scheduler.schedules USING btree (tenant_id, created_at DESC NULLS LAST, id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX ix_schedules_status ON scheduler.schedules USING btree (status, tenant_id) WHERE ((deleted_at IS NULL) AND (status <> 'scheduled'::text));
 
 CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
 

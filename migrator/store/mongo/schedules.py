@@ -192,6 +192,7 @@ def _passes(query: ScheduleQuery, row: Schedule, fire: datetime | None) -> bool:
     tags = set(row.tags or ())
     return (
         (not query.statuses or row.status in query.statuses)
+        and (not query.handlers or row.handler_name in query.handlers)
         and query.enabled in (None, row.enabled)
         and (not query.tags_any or not tags.isdisjoint(query.tags_any))
         and tags.issuperset(query.tags_all)

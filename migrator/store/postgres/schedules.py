@@ -41,6 +41,7 @@ _FILTERS: dict[str, LiteralString] = {
         "ARRAY(SELECT t.kind FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id)"
         " && %(kinds)s"
     ),
+    "handlers": "s.handler_name = ANY(%(handlers)s)",
     "enabled": "s.enabled = %(enabled)s",
     "tags_any": "s.tags && %(tags_any)s",
     "tags_all": "s.tags @> %(tags_all)s",

@@ -134,6 +134,7 @@ class MemorySchedules(Table[Schedule]):
             row.deleted_at is None
             and (not query.statuses or row.status in query.statuses)
             and (not query.kinds or any(trigger.kind in query.kinds for trigger in self._triggers(row.id)))
+            and (not query.handlers or row.handler_name in query.handlers)
             and (query.enabled is None or row.enabled == query.enabled)
             and (not query.tags_any or bool(tags & set(query.tags_any)))
             and (not query.tags_all or tags >= set(query.tags_all))

@@ -115,6 +115,7 @@ def listings(harness: Harness, observed: Observations) -> None:
             "priority": (number * 37) % 101 if number % 5 else None,
             "tags": (("x",), ("x", "y"), ("y", "z"), ())[number % 4],
             "created_by": "one" if number % 3 else "two",
+            "handler_name": f"handler {number % 4}",
         }
         jobs.append(
             harness.cron(f"{number} * * * *", **common) if number % 3 else harness.every(HOUR * (number + 1), **common)
@@ -128,6 +129,14 @@ def listings(harness: Harness, observed: Observations) -> None:
     cases: dict[str, tuple[ScheduleQuery, Any]] = {
         "all": (ScheduleQuery(), lambda _job: True),
         "by status": (ScheduleQuery(statuses=("paused",)), lambda job: job.schedule.status == "paused"),
+        "by handler": (
+            ScheduleQuery(handlers=("handler 1", "handler 2")),
+            lambda job: job.schedule.handler_name in {"handler 1", "handler 2"},
+        ),
+        "by one handler": (
+            ScheduleQuery(handlers=("handler 3",)),
+            lambda job: job.schedule.handler_name == "handler 3",
+        ),
         "enabled": (ScheduleQuery(enabled=True), lambda job: job.schedule.enabled),
         "by kind": (ScheduleQuery(kinds=("interval",)), lambda job: job.triggers[0].kind == "interval"),
         "any tag": (ScheduleQuery(tags_any=("x", "z")), lambda job: {"x", "z"} & {*(job.schedule.tags or ())}),

@@ -365,6 +365,7 @@ def _list(player: ClientPlayer, choices: Choices) -> object:
     query = ScheduleQuery(
         statuses=choices.of(((), (), ("scheduled",), ("paused", "running"), ("no such",))),
         kinds=choices.of(((), ("interval",), ("one_time", "event"))),
+        handlers=choices.of(((), ("a",), ("a", "no such"))),
         enabled=choices.of(_UNSET_OR_FLAG),
         tags_any=choices.of(((), ("a", "b"))),
         limit=choices.of((1, 3, 9, 50)),
