@@ -29,14 +29,28 @@ if TYPE_CHECKING:
         UnreachableError,
         UsageError,
     )
-    from migrator.records import Run, Schedule, Trigger
+    from migrator.records import ExecutionLog, Handler, Run, Schedule, Trigger
     from migrator.scheduler.async_client import AsyncScheduler
     from migrator.scheduler.client import Scheduler, TransactionScheduler
-    from migrator.scheduler.handlers import Context, ExternalSystem, Registry
-    from migrator.scheduler.models import ScheduleRequest
+    from migrator.scheduler.completion import Outcome
+    from migrator.scheduler.handlers import Context, ExternalSystem, Registry, Request
+    from migrator.scheduler.health import HealthStatus, Limits, Status
+    from migrator.scheduler.lifecycle import Event
+    from migrator.scheduler.models import (
+        Changes,
+        Delivery,
+        Execution,
+        History,
+        Job,
+        JobPage,
+        ScheduleRequest,
+        Seeding,
+    )
     from migrator.scheduler.process import Worker
+    from migrator.scheduler.queries import Metrics, Stats
     from migrator.store import open_store, prepare
     from migrator.store.protocols import ScheduleQuery, Store
+    from migrator.store.queue import Claim
 
 __version__ = "0.1.0"
 
@@ -44,25 +58,43 @@ __all__ = [
     "ArchiveError",
     "AsyncScheduler",
     "BackendMovedError",
+    "Changes",
+    "Claim",
     "ConfigurationError",
     "ConflictError",
     "Context",
     "CopyError",
+    "Delivery",
     "DeniedError",
+    "Event",
+    "Execution",
+    "ExecutionLog",
     "ExternalSystem",
+    "Handler",
+    "HealthStatus",
+    "History",
+    "Job",
+    "JobPage",
+    "Limits",
     "LockedError",
     "LostLockError",
+    "Metrics",
     "MigratorError",
     "NotFoundError",
+    "Outcome",
     "OvertakenError",
     "RefusedError",
     "Registry",
+    "Request",
     "Run",
     "Schedule",
     "ScheduleQuery",
     "ScheduleRequest",
     "Scheduler",
+    "Seeding",
     "Settings",
+    "Stats",
+    "Status",
     "Store",
     "StoreError",
     "TransactionScheduler",
@@ -83,10 +115,15 @@ _MODULES: Final = MappingProxyType(
         "migrator.store.protocols": "Store ScheduleQuery",
         "migrator.scheduler.client": "Scheduler TransactionScheduler",
         "migrator.scheduler.async_client": "AsyncScheduler",
-        "migrator.scheduler.models": "ScheduleRequest",
-        "migrator.records": "Schedule Trigger Run",
+        "migrator.scheduler.models": "ScheduleRequest Changes Job JobPage Execution History Delivery Seeding",
+        "migrator.store.queue": "Claim",
+        "migrator.scheduler.queries": "Metrics Stats",
+        "migrator.scheduler.health": "HealthStatus Status Limits",
+        "migrator.scheduler.lifecycle": "Event",
+        "migrator.records": "Schedule Trigger Run ExecutionLog Handler",
         "migrator.scheduler.process": "Worker",
-        "migrator.scheduler.handlers": "Registry Context ExternalSystem",
+        "migrator.scheduler.handlers": "Registry Context ExternalSystem Request",
+        "migrator.scheduler.completion": "Outcome",
         "migrator.errors": (
             "MigratorError UsageError ConfigurationError RefusedError UnreachableError DeniedError LockedError"
             " ArchiveError StoreError ConflictError OvertakenError TransitionError NotFoundError LostLockError"

@@ -94,12 +94,20 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command {args[0]}; {hint}", ctx)
         if {" ".join(args[:1]), " ".join(args[:2])} & SLOW_TO_END:
             interruption.allow_slow_end()
-        return super().resolve_command(ctx, args)
+        return super().resolve_command(ctx, _with_config(args, ctx.params.get("config")))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in sorted(COMMANDS.items())])
+
+
+def _with_config(args: list[str], config: str | None) -> list[str]:
+    """Return the words of a command with the configuration file that was named before it, unless they name one."""
+    if config is None or any(word == "--config" or word.startswith("--config=") for word in args):
+        return args
+    place = args.index("--") if "--" in args else len(args)
+    return [*args[:place], "--config", config, *args[place:]]
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
@@ -113,7 +121,8 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
     help="Show the version and the codec, and exit.",
 )  # fmt: skip
-def cli() -> None:
+@click.option("--config", type=click.Path(), help="Configuration file of the command; may follow the command too.")
+def cli(config: str | None) -> None:
     """Move a scheduler's data from MongoDB to PostgreSQL, and prove that nothing was lost or changed.
 
     Exit status is a bit mask: 1 a difference, 2 usage or configuration, 4 something left unverified, 8 documents in

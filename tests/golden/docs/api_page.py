@@ -10,7 +10,7 @@ from pathlib import Path
 import migrator
 from migrator import config
 from migrator.records import Record
-from migrator.scheduler import client, models
+from migrator.scheduler import client
 from migrator.store import locks, protocols, queue
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -20,9 +20,15 @@ GROUPS = {
     "Settings": ("migrator.config",),
     "The store": ("migrator.store", "migrator.store.protocols"),
     "The client": ("migrator.scheduler.client", "migrator.scheduler.async_client"),
-    "What the client is given": ("migrator.scheduler.models",),
+    "What the client is given and returns": (
+        "migrator.scheduler.models",
+        "migrator.store.queue",
+        "migrator.scheduler.queries",
+        "migrator.scheduler.health",
+        "migrator.scheduler.lifecycle",
+    ),
     "Records": ("migrator.records",),
-    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers"),
+    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers", "migrator.scheduler.completion"),
     "Errors": ("migrator.errors",),
 }
 """The headings of the page, and whose names stand under each."""
@@ -35,14 +41,7 @@ REACHED = (
     config.PostgresSettings,
     config.PersistenceSettings,
     config.SchedulerSettings,
-    models.Job,
-    models.JobPage,
-    models.History,
-    models.Execution,
-    models.Delivery,
-    models.Seeding,
     queue.Queue,
-    queue.Claim,
     queue.Finish,
     locks.Locks,
     locks.LockHandle,

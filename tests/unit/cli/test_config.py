@@ -126,3 +126,27 @@ def test_a_mistake_is_one_sentence(
     assert isinstance(done.exception, error)
     assert words in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config", "{}", "config", "show", "--json"],
+        ["config", "show", "--json", "--config", "{}"],
+        ["--config", "no such file", "config", "show", "--json", "--config={}"],
+    ],
+    ids=["before", "after", "both"],
+)
+def test_the_file_is_named_before_the_command_or_after_it(words: list[str], file: Path) -> None:
+    done = CliRunner().invoke(cli, [word.format(file) for word in words])
+    assert done.exit_code == 0, done.output
+    expected = CliRunner().invoke(cli, ["config", "show", "--json", "--config", str(file)])
+    assert done.output == expected.output
+
+
+def test_a_command_that_takes_no_configuration_says_so() -> None:
+    done = CliRunner().invoke(cli, ["--config", "x.toml", "report", "render", "--help"])
+    assert done.exit_code == 0
+    done = CliRunner().invoke(cli, ["--config", "x.toml", "report", "render", "x"])
+    assert done.exit_code == 2
+    assert "No such option '--config'" in done.output
