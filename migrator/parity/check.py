@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from uuid import uuid4
 
 import msgspec
 
@@ -126,7 +127,7 @@ class _Check:
 
     def chunk_jobs(self, snapshot: str) -> list[ChunkJob]:
         """Return the ranges of documents to compare."""
-        settings = self._sessions.settings
+        settings, name = self._sessions.settings, uuid4().hex
         return [
             ChunkJob(
                 settings=settings,
@@ -135,6 +136,7 @@ class _Check:
                 chunk=chunk,
                 tenants=self._scope.tenants,
                 snapshot=snapshot,
+                begun=name,
                 tailed=self._tailed,
             )
             for one in self._chosen

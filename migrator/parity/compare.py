@@ -181,14 +181,13 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     collection = sessions.profile.by_name()[chunk.collection]
     found = _comparison_of(chunk.collection, collection.tables)
     totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of)
-    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
+    excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
     changes = Changes(sessions.target)
     for batch in chunk_batches(sessions, job):
-        excluded = frozenset(one.encode() for one in quarantine)
         read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
         _compare_plain(sessions.target, read, totals)
         for documents in _fetched_together(read.documents()):
-            _compare_documents(job, sessions, collection, documents, quarantine, totals, changes)
+            _compare_documents(job, sessions, collection, documents, excluded, totals, changes)
     return totals.comparison(collection.tables)
 
 
@@ -223,11 +222,13 @@ def _compare_documents(
     sessions: Sessions,
     collection: Collection,
     documents: list[SourceDocument],
-    quarantine: dict[str, ledger.QuarantineEntry],
+    excluded: frozenset[bytes],
     totals: _ChunkTotals,
     changes: Changes,
 ) -> None:
     stored = stored_rows(sessions.target, documents)
+    doubted = [source_id_of(one.raw) for one in documents if _may_be_quarantined(one, excluded)]
+    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name, doubted)
     # of an active PostgreSQL the tail carries the other way
     tailed = changes.since is None and (job.tailed or locks.is_tail_running(sessions.target))
     if tailed:
@@ -243,6 +244,12 @@ def _compare_documents(
     # a tail that follows may be about to record one
     if changes.since is None and not tailed and not locks.is_tail_running(sessions.target):
         _compare_references(sessions, documents, totals)
+
+
+def _may_be_quarantined(document: SourceDocument, excluded: frozenset[bytes]) -> bool:
+    if document.skipped or not document.serialized:
+        return not document.skipped
+    return bool(excluded) and source_id_of(document.raw).encode("utf-8", "surrogatepass") in excluded
 
 
 def _without_quarantined(

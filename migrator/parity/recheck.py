@@ -130,10 +130,10 @@ class Recheck:
                     stored.setdefault(type(row.record), {}).pop(codec(type(row.record)).key(row.head), None)
             for record, rows in stored_rows(sessions.target, found).items():
                 stored[record].update(rows)
-            entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name)
+            entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name, current)
             for key in current:
                 quarantine.pop(key, None)
-            quarantine |= {key: entries[key] for key in current if key in entries}
+            quarantine |= entries
         for one in found:
             yield one, is_equal(one, stored, quarantine)
 

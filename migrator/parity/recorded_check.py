@@ -192,7 +192,7 @@ def _differing(
     """Return which of these documents are not equal to what is stored, or have extra rows."""
     raw = b"".join(reader.documents(collection.name, ids))
     found = list(transform_documents(collection, context, sessions.resolver, raw))
-    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
+    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name, ids)
     stored = stored_rows(sessions.target, found)
     wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, quarantine)]
     expected = {

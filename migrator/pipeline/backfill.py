@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -139,6 +140,7 @@ def _run_copy(
 ) -> BackfillResult:
     settings, profile, plan = sessions.settings, sessions.profile, begun.plan
     pending = [chunk for chunk in begun.chunks if not chunk.done]
+    name = uuid4().hex
     jobs = [
         ChunkJob(
             settings=settings,
@@ -148,6 +150,7 @@ def _run_copy(
             tenants=scope.tenants,
             dry_run=dry_run,
             snapshot=snapshot,
+            begun=name,
         )
         for chunk in pending
     ]

@@ -91,7 +91,9 @@ def census(settings: Settings, scope: Scope) -> Census:
         throttle = throttle_without_target(sessions)
         plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, found, position=False)
         jobs = [
-            ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot)
+            ChunkJob(
+                settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot, begun=""
+            )
             for one in chosen
             for chunk in plans.cut(sessions.reader, one, settings, "merge")
         ]

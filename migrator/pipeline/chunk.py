@@ -38,7 +38,7 @@ class _ChunkTotals(msgspec.Struct):
     quarantined: list[SourceDocument] = msgspec.field(default_factory=list)
     links: list[PendingLink] = msgspec.field(default_factory=list)
     dangling: list[references.DanglingReference] = msgspec.field(default_factory=list)
-    known_quarantined: set[str] = msgspec.field(default_factory=set)
+    known_quarantined: frozenset[bytes] = frozenset()
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
@@ -61,7 +61,7 @@ class _ChunkTotals(msgspec.Struct):
             self.links.extend(document.links)
         if self.known_quarantined:
             key = source_id_of(document.raw)
-            if key in self.known_quarantined:
+            if key.encode("utf-8", "surrogatepass") in self.known_quarantined:
                 self.loaded_again.append(key)
 
 
@@ -96,9 +96,9 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
         resolver = _resolver(job, sessions, collection, mode)
         totals, digest = _ChunkTotals(done), hashlib.sha256()
-        totals.known_quarantined = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
+        excluded = sessions.quarantined.of(target, job.plan.profile, chunk.collection, job.begun)
+        totals.known_quarantined = excluded
         store = _count_only if job.dry_run else _append if mode == "direct" else _merge
-        excluded = frozenset(one.encode() for one in totals.known_quarantined)
         for batch in chunk_batches(sessions, job):
             done.bytes += len(batch)
             digest.update(batch)

@@ -50,6 +50,8 @@ class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     snapshot: str = ""
     """Name of the snapshot of the source to read in, where it has one (``SourceReader.snapshot``)."""
+    begun: str
+    """Names the copy or the parity check to which the chunk belongs (``ledger.QuarantinedIds``)."""
     tailed: bool = False
     """Of a parity check: a tail ran when it began. It may have ended; what it did not apply is no difference."""
 

@@ -5,7 +5,7 @@ A chunk's entry is committed in the transaction of its rows, so that a copy can 
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal, LiteralString
 from uuid import UUID
@@ -262,6 +262,26 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
+class QuarantinedIds:
+    """Which documents of a collection are in quarantine: read once for all chunks that a process works on.
+
+    It is as of the first chunk. No other document of the collection comes into quarantine while chunks are copied; a
+    parity check reads the entries of the documents that it doubts anew.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[str, str, str] | None = None
+        self._ids: frozenset[bytes] = frozenset()
+
+    def of(self, connection: Connection, profile: str, collection: str, begun: str) -> frozenset[bytes]:
+        """Return the source ids; ``begun`` names the copy or the check, empty: they are read now."""
+        asked = (profile, collection, begun)
+        if not begun or asked != self._asked:
+            found = quarantined_ids(connection, profile, collection)
+            self._ids, self._asked = frozenset(one.encode() for one in found), asked
+        return self._ids
+
+
 FEW_ENTRIES = 1_000
 
 
@@ -292,12 +312,16 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     """A person gave the document up."""
 
 
-def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, QuarantineEntry]:
-    """Return the quarantine entries of a collection's documents, by source id; also of those that were dropped."""
+def quarantine_entries(
+    connection: Connection, profile: str, collection: str, source_ids: Collection[str]
+) -> dict[str, QuarantineEntry]:
+    """Return the quarantine entries of some documents, by source id; also of those that were dropped."""
+    if not source_ids:
+        return {}
     rows = connection.execute(
         "SELECT source_id, reason, path, expected, sha256(raw), state = 'dropped' FROM migration.quarantine"
-        " WHERE profile = %s AND collection = %s AND state IN ('open', 'dropped')",
-        (profile, collection),
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state IN ('open', 'dropped')",
+        (profile, collection, [source_key(one) for one in source_ids]),
     )
     return {row[0]: QuarantineEntry(row[1], row[2], row[3], bytes(row[4]), row[5]) for row in rows}
 

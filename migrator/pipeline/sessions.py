@@ -17,6 +17,7 @@ from migrator.connections.postgres import Connection, open_login, open_target, t
 from migrator.connections.retries import retry
 from migrator.connections.table_locks import holders_named
 from migrator.errors import LockedError, MigratorError, RefusedError, UnreachableError
+from migrator.pipeline import ledger
 from migrator.pipeline.extract import MongoReader, SourceCollection, SourceReader
 from migrator.pipeline.references import TargetResolver
 from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
@@ -84,6 +85,7 @@ class Sessions(SourceSessions):
     def open_target(self) -> None:
         """Connect to the target, and forget what was known of its rows."""
         self.target: Connection = open_target(self.settings, autocommit=True)
+        self.quarantined = ledger.QuarantinedIds()
         self.forget()
 
     def forget(self) -> None:

@@ -161,7 +161,7 @@ def test_two_workers_on_one_chunk_copy_it_once(mongo_database: Database[Any], sc
     results: list[ChunkResult] = []
     with psycopg.connect(scheduler_dsn) as first, psycopg.connect(scheduler_dsn, autocommit=True) as watch:
         (chunk,) = ledger.chunks_of(first, plan.id)
-        job = ChunkJob(settings=settings, plan=plan, context=plan_context(plan), chunk=chunk)
+        job = ChunkJob(settings=settings, plan=plan, context=plan_context(plan), chunk=chunk, begun="")
         assert ledger.take_chunk(first, plan.id, "runs", 0)
         second = threading.Thread(target=lambda: results.append(copy_chunk(job)))
         second.start()
