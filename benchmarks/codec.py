@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,8 +49,10 @@ def _main() -> int:
                 function()
                 if number:  # the first round warms up
                     rounds[name][way].append(round((time.process_time() - began) * 1e6 / count, 2))
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+
     found = {
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {
             "cores": os.cpu_count(),
             "load before": before,
@@ -69,13 +70,6 @@ def _main() -> int:
     (chosen.results / "codec.md").write_text(text)
     print(text)
     return 0
-
-
-def _commit() -> str:
-    told = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return told.stdout.strip() or "unknown"
 
 
 def ways_of(name: str, documents: int) -> tuple[int, dict[str, Callable[[], object]]]:

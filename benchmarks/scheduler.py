@@ -193,6 +193,9 @@ def measure(
             "mongod": _mongod(mongo.uri),
             **{name: version(name) for name in PACKAGES},
         }
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+
+    found["commit"] = commit()
     found["machine"] = {
         "cores": len(os.sched_getaffinity(0)),
         "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),

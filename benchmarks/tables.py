@@ -54,7 +54,10 @@ def _main() -> int:
     chosen = parser.parse_args()
     before = round(os.getloadavg()[0], 1)
     rounds = measure(chosen.jobs, chosen.rounds)
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+
     found = {
+        "commit": commit(),
         "machine": {
             "cores": os.cpu_count(),
             "load before": before,
