@@ -143,6 +143,8 @@ def test_a_list_has_state_next_fire_last_outcome_and_the_total(place: Place) -> 
         (("--name", "*ly", "--state", "paused"), ["hourly"]),
         (("--tag", "night", "--limit", "1"), ["nightly 0"]),
         (("--state", "running"), []),
+        (("--handler", "copy", "--handler", "no such", "--limit", "1"), ["hourly"]),
+        (("--handler", "no such"), []),
     ):
         found = place.json(f"list --tenant {place.tenant}", *chosen)
         assert [one["name"] for one in found["jobs"]] == names
