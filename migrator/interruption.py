@@ -26,12 +26,15 @@ from migrator.telemetry import restore_terminal
 LIMIT_S: Final = 5.0
 """Seconds in which an interrupted command ends in order; then it is ended at once."""
 
+_NUDGE_S: Final = 0.1
+"""How often the main thread is woken after the first signal, so that it executes the handler."""
 _AT_ONCE = "ended at once; what was committed is kept, and a transaction that was open is undone"
 
 
 Handler = Callable[[int, FrameType | None], None]
 
 _slow_end = threading.Event()
+_handled = threading.Event()
 _counted: set[object] = set()
 _threads: list[threading.Thread] = []
 
@@ -46,6 +49,7 @@ def install_handlers() -> None:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=_forget)
     threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
+    signal.signal(signal.SIGURG, _do_nothing)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _handle)
@@ -72,10 +76,10 @@ def _watch(reader: int) -> None:
     """Count the signals of this process; end it at the second one, or some time after the first."""
     end: float | None = None
     while True:
-        limit = None if end is None or _slow_end.is_set() else max(end - monotonic(), 0)
-        if not select.select([reader], [], [], limit)[0]:
-            if not _slow_end.is_set():
+        if not select.select([reader], [], [], None if end is None else _NUDGE_S)[0] and end is not None:
+            if monotonic() >= end and not _slow_end.is_set():
                 _end_at_once(f"interrupted, and not ended within {LIMIT_S:.0f} s")
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)
             continue
         for number in os.read(reader, 64):
             if number not in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) not in _counted:
@@ -106,9 +110,15 @@ def _keep_status() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """End the wait of the main thread for a lock, which then executes the handler of the signal before this one."""
+
+
 @counted
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-    raise KeyboardInterrupt
+    if not _handled.is_set():  # at the second signal the thread ends this process, and the command does nothing more
+        _handled.set()
+        raise KeyboardInterrupt
 
 
 def _end_at_once(why: str) -> None:
