@@ -1,10 +1,10 @@
 """The parity check of a range of documents: counts, and each difference with its cause.
 
 The parity check walks the source in ranges as the copy does, computes the rows each document must have, fetches the
-rows with those ids, and asks the predicate "equal" (``parity.equal``). A plain document of the native codec is equal if
-its rows are stored byte for byte; any other goes through the Python codec. Extra rows are found afterwards
-(``parity.extra_rows``). Derived rows, which belong to no document, are made again and
-compared column by column.
+rows with those ids, and asks each document for its difference (``SourceDocument.difference``). A plain document of the
+native codec is equal if its rows are stored byte for byte; any other goes through the Python codec. Extra rows are
+found afterwards (``parity.extra_rows``). Derived rows, which belong to no document, are made again and compared column
+by column.
 """
 
 import sys

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from migrator.report.areas import AREAS
-from migrator.sources import NAMES
+from migrator.sources.mapping.converters import CONVERTERS
 from migrator.testing.mutations import MUTATIONS
 from migrator.verify.registry import EVERY_CHECK
 from tests.golden.docs import checks_page
@@ -110,12 +110,19 @@ def test_every_check_is_in_both_pages() -> None:
     assert named == {spec.id for spec in EVERY_CHECK}
 
 
+def test_every_converter_of_a_mapping_file_is_on_its_page() -> None:
+    page = (DOCS / "mapping.md").read_text()
+    converters = [converter for converter in CONVERTERS.values() if converter.in_files]
+    assert len(converters) > 10
+    assert [one.name for one in converters if f"`{one.name}`" not in page and f'"{one.name}"' not in page] == []
+    options = {option for one in converters for option in one.options}
+    assert [option for option in sorted(options) if f"`{option}" not in page and f"{option} = " not in page] == []
+
+
 def reasons() -> set[str]:
     """Return every reason for which the copy sets a document aside, read from the source."""
     sources = ROOT / "migrator" / "sources"
-    files = [sources / "shapes.py", sources / "tenants.py", *(ROOT / "migrator" / "pipeline").glob("*.py")]
-    for name in (*NAMES, "mapping"):
-        files += (ROOT / "migrator" / "sources" / name).glob("*.py")
+    files = [*sources.rglob("*.py"), *(ROOT / "migrator" / "pipeline").glob("*.py")]
     found = set()
     for path in files:
         tree = ast.parse(path.read_text())
