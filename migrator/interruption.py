@@ -33,6 +33,7 @@ _AT_ONCE = "ended at once; what was committed is kept, and a transaction that wa
 
 Handler = Callable[[int, FrameType | None], None]
 
+_installed = threading.Event()
 _slow_end = threading.Event()
 _handled = threading.Event()
 _counted: set[object] = set()
@@ -42,18 +43,20 @@ _threads: list[threading.Thread] = []
 def install_handlers() -> None:
     """Handle SIGTERM, and SIGINT unless this process was started with it ignored (nohup, the background of a shell).
 
-    Called once, in the main thread.
+    For the main thread. Another call in the same process installs the handlers again, and nothing else.
     """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=_forget)
-    threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
+    if not _installed.is_set():
+        _installed.set()
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=_forget)
+        threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
+        atexit.register(_keep_status)
     signal.signal(signal.SIGURG, _do_nothing)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _handle)
-    atexit.register(_keep_status)
 
 
 def allow_slow_end() -> None:

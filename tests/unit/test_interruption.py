@@ -78,6 +78,21 @@ def test_the_clock_ends_what_does_not_end_in_order(tmp_path: Path) -> None:
     assert said.startswith(f"migrator: interrupted, and not ended within {interruption.LIMIT_S:.0f} s: ended at once; ")
 
 
+TWICE = """
+import os
+from migrator import interruption
+
+interruption.install_handlers()
+before = len(os.listdir("/proc/self/fd"))
+interruption.install_handlers()
+assert len(os.listdir("/proc/self/fd")) == before
+"""
+
+
+def test_a_second_call_opens_nothing_more() -> None:
+    subprocess.run([sys.executable, "-c", TWICE], check=True)
+
+
 UNHURRIED: list[tuple[str, ...]] = [
     ("cutover", "run"),
     ("cutover", "abort"),

@@ -142,7 +142,8 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     data(
         "an entry in quarantine under another key",
         update_first("migration.quarantine", "source_key = sha256('x')", _OPEN),
-        "parity.ledger",
+        "parity.documents parity.ledger",
+        sometimes_by=_LOADED,
     ),
     data(
         "an entry in quarantine that was dropped at no time",
