@@ -53,6 +53,7 @@ def install_handlers() -> None:
         os.register_at_fork(after_in_child=_forget)
         threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
         atexit.register(_keep_status)
+    _handled.clear()
     signal.signal(signal.SIGURG, _do_nothing)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

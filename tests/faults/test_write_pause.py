@@ -196,8 +196,8 @@ def test_an_expected_pause_beyond_the_limit_is_a_gate(ready: Scene) -> None:
     passed, words = gate(ready.settings, ready.conditions, name)
     assert passed is False
     assert words == (
-        "about 10.0 s are expected, in which 9 documents that changed are compared (at most 8s): call migrator cutover"
-        " compare shortly before the cutover, or raise cutover.max_pause"
+        "about 10.0 s are expected, in which 9 documents that changed are compared (at most 8s): call migrator parity"
+        " shortly before the cutover, or raise cutover.max_pause"
     )
     planned = cutover_plan(ready.settings, ready.config, quarantined=ready.quarantined)
     assert not planned.ready
