@@ -43,7 +43,8 @@ _threads: list[threading.Thread] = []
 def install_handlers() -> None:
     """Handle SIGTERM, and SIGINT unless this process was started with it ignored (nohup, the background of a shell).
 
-    For the main thread. Another call in the same process installs the handlers again, and nothing else.
+    For the main thread. Another call in the same process installs the handlers again, and nothing else: a process that
+    was interrupted ends, so that what was counted stays.
     """
     if not _installed.is_set():
         _installed.set()
@@ -53,7 +54,6 @@ def install_handlers() -> None:
         os.register_at_fork(after_in_child=_forget)
         threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
         atexit.register(_keep_status)
-    _handled.clear()
     signal.signal(signal.SIGURG, _do_nothing)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

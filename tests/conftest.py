@@ -214,6 +214,16 @@ def needs_server(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Put the handlers of signals back: a test that calls ``main`` in its process takes them, as a command does."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def without_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a test that is not marked start no server: the mark would be wrong."""
     if request.node.get_closest_marker("server") is not None:

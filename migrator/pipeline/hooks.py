@@ -55,9 +55,6 @@ def commands(hooks: HookSettings) -> dict[str, list[str]]:
     }
 
 
-POINTS: Final = tuple(commands(HookSettings()))
-
-
 def require_programs(settings: Settings) -> None:
     """Raise ``ConfigurationError`` for a hook whose program does not exist or cannot be executed."""
     for point, command in commands(settings.hooks).items():

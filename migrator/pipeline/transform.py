@@ -197,9 +197,10 @@ class SourceDocument(msgspec.Struct, eq=False):
 
 
 KnownReferences: TypeAlias = bool | dict[bytes, bool]
-"""What the native codec is told of a reference. True: the computed id is taken; False: a document that has one is for
-the Python codec; a mapping from id and tenant (16 bytes, then the tenant's text) to whether the row of that id and that
-tenant is stored and is that of the named document."""
+"""What the native codec knows of the rows that a reference can name. True: it writes the computed id, without asking
+whether the row exists. False: it leaves each document that has such a reference to the Python codec. A mapping: the key
+is an id and a tenant (16 bytes, then the tenant's text); the value says whether the row of that id and tenant is stored
+and was made from the document that the reference names."""
 
 
 class ReferenceResolver(Protocol):

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -76,13 +75,10 @@ def call(arguments: list[str], environment: Mapping[str, str]) -> Answer:
         patch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="utf-8", write_through=True))
         patch.setattr(threading, "excepthook", threading.excepthook)
         patch.setattr(sys, "unraisablehook", sys.unraisablehook)
-        handler = signal.getsignal(signal.SIGTERM)
         try:
             __main__.main()
         except SystemExit as end:
             status = end.code
-        finally:
-            signal.signal(signal.SIGTERM, handler)
         assert isinstance(status, int)
         return Answer(status, out.getvalue(), err.getvalue())
 

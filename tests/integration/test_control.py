@@ -236,7 +236,7 @@ def test_hooks_of_a_copy_and_a_parity_check(settings: Settings, scheduler_dsn: s
     assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
     assert heard(told) == ["backfill_started", "backfill_ended"], "what the first one began, the second one ends"
     told.unlink()
-    calling = with_hooks(settings, dict.fromkeys(hooks.POINTS, tell))
+    calling = with_hooks(settings, dict.fromkeys(hooks.commands(HookSettings()), tell))
     assert backfill(calling, Scope(), dry_run=True).documents == DOCUMENTS
     assert not told.exists()
     assert backfill(calling, Scope()).complete
@@ -251,7 +251,9 @@ def test_a_refused_copy_calls_no_hook_and_a_failed_one_both(
     settings: Settings, scheduler_dsn: str, tmp_path: Path, listening: Callable[[Listener], None]
 ) -> None:
     told = tmp_path / "told"
-    calling = with_hooks(settings, {point: [sys.executable, "-c", TELL, str(told)] for point in hooks.POINTS})
+    calling = with_hooks(
+        settings, {point: [sys.executable, "-c", TELL, str(told)] for point in hooks.commands(HookSettings())}
+    )
     with pytest.raises(UsageError, match="unknown collection nothing"):
         backfill(calling, Scope(only=("nothing",)))
     assert not told.exists(), "nothing was begun"
@@ -375,7 +377,7 @@ def test_hooks_of_a_cutover_and_a_rollback(auth_server: MongoServer, scheduler_d
     with own_scene(auth_server, scheduler_dsn) as scene:
         told = scene.folder / "told"
         tell = [sys.executable, "-c", TELL, str(told)]
-        every = dict.fromkeys(hooks.POINTS, tell)
+        every = dict.fromkeys(hooks.commands(HookSettings()), tell)
         scene.settings = with_hooks(scene.settings, every | {"cutover_before_fence": [*tell, "no"]})
         with pytest.raises(RefusedError, match=r"^the hook cutover_before_fence ended with status 1 \(no\): nothing"):
             scene.switch()

@@ -20,6 +20,7 @@ from migrator.errors import ConfigurationError, RefusedError
 from migrator.pipeline import hooks
 
 SH = "/bin/sh"
+POINTS = tuple(hooks.commands(HookSettings()))
 STATE: dict[str, Any] = {"documents": 3, "error": "no server at mongodb://me:secret@db"}
 
 
@@ -84,7 +85,7 @@ def test_a_hook_gets_what_logs_in_only_where_it_is_asked_for(
     assert {"MIGRATOR_MONGO__DATABASE", "HOME_PAGE", "PATH"} <= got
 
 
-@pytest.mark.parametrize("point", hooks.POINTS)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_failure_prevents_what_has_not_begun_and_is_a_warning_elsewhere(
     point: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +102,7 @@ def test_a_failure_prevents_what_has_not_begun_and_is_a_warning_elsewhere(
 
 
 def test_where_no_hook_is_configured_nothing_is_called() -> None:
-    assert [hooks.call(configured(), point, {}) for point in hooks.POINTS] == [""] * len(hooks.POINTS)
+    assert [hooks.call(configured(), point, {}) for point in POINTS] == [""] * len(POINTS)
 
 
 def test_a_hook_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from migrator.values import jsonb
 
 
 def _derive(document: Document, reading: Reading, _context: Context) -> None:
-    """Form the trigger; a job that nothing makes fire has none, and a finding says why."""
+    """Fill the trigger. A job without a time or an event that starts it gets no trigger, and a finding says why."""
     if not document.get("allow_overlap", False):
         reading.fill("schedules", max_concurrency=int(document.get("concurrency", 1)))
     zone = document.get("timezone", names.DEFAULT_ZONE)

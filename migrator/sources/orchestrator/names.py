@@ -68,7 +68,6 @@ EXECUTION_STATUSES_BACK: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 PRIORITIES: Final = states.PRIORITY_WORDS
-PRIORITIES_BACK: Final[Mapping[int, str]] = MappingProxyType({value: word for word, value in PRIORITIES.items()})
 
 JOB_HANDLER_TYPES: Final = MappingProxyType({word: word for word in ("function", "agent", "workflow")})
 EVENT_HANDLER_TYPES: Final = MappingProxyType({word: word for word in ("function", "job_creator")})
