@@ -23,13 +23,14 @@ from migrator.pipeline.references import TargetResolver
 from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
 from migrator.schema.revisions import require_known
 from migrator.sources import profile_of
+from migrator.sources.profile import Profile
 
 Result = TypeVar("Result")
 
 
-def _reader(settings: Settings) -> SourceReader:
+def _reader(settings: Settings, profile: Profile) -> SourceReader:
     if settings.source.in_postgres:
-        return TableReader(settings)
+        return TableReader(settings, profile)
     leave_monitors()
     return MongoReader(committed(open_source(settings)), settings.source.collections)
 
@@ -40,7 +41,7 @@ class SourceSessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.profile = profile_of(settings.source)
-        self.reader: SourceReader = _reader(settings)
+        self.reader: SourceReader = _reader(settings, self.profile)
 
     @property
     def source(self) -> MongoDatabase:

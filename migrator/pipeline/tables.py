@@ -125,8 +125,11 @@ class TableReader:
     has_change_stream = False
     session = None
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.names = settings, settings.source.collections
+    def __init__(self, settings: Settings, profile: Profile) -> None:
+        self.settings = settings
+        tables = {collection.name: collection.table for collection in profile.collections if collection.table}
+        self.names = tables | settings.source.collections
+        """Collection → its table, where that has another name than the collection."""
         self.described: dict[str, _Table] = {}
         """Collection → its table, of which the server is asked once."""
         self._snapshot = ""
@@ -148,7 +151,7 @@ class TableReader:
 
     def name_of(self, collection: Collection) -> str:
         """Return the name of the table of a collection of the profile."""
-        return self.names.get(collection.name, collection.table or collection.name)
+        return self.names.get(collection.name, collection.name)
 
     def consistent(self) -> "TableReader":
         """Return this reader: every read is of the latest state."""
@@ -321,10 +324,10 @@ class TableCollection:
     def _expanded(self, expression: str) -> sql.SQL:
         """Return an expression with the tables of this database for the names in braces.
 
-        A name that the configuration does not place is that of a table in the schema of the collection.
+        A name that is not that of a collection with a table of its own is that of a table in this table's schema.
         """
         names = self._reader.names
-        schema_of_collection, _ = place_of(names.get(self._collection.name, self._collection.name))
+        schema_of_collection, _ = place_of(self._name)
 
         def table_of(match: re.Match[str]) -> str:
             schema, table = place_of(names.get(match[1], f"{schema_of_collection}.{match[1]}"))

@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import LiteralString
 
+import msgspec
 import psycopg
 import pytest
+from psycopg import sql
 
 from migrator.config import CopySettings, PostgresSettings, Settings, SourceSettings
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.tables import TableReader
+from migrator.sources import profile_of
 
 Source = psycopg.Connection[tuple[object, ...]]
 
@@ -99,3 +103,33 @@ def test_a_table_is_copied_and_compared_with_the_types_of_all_columns(
     assert backfill(settings, Scope()).written == 0
     source.execute("UPDATE items SET amount = amount + 0.01 WHERE id = 'item 4'")
     assert check_parity(settings, Scope()).differs
+
+
+OWNERS = "(SELECT o.owner FROM {owners} AS o JOIN {shops} AS s ON s.id = o.shop WHERE o.item = this.id)"
+"""``owners`` is a collection of the profile, whose table has another name; ``shops`` is a table beside the items."""
+
+
+@pytest.mark.parametrize("schema", ["shelf", "moved"], ids=["of the profile", "of the settings"])
+def test_a_name_in_braces_is_that_of_a_collection_or_of_a_table_in_its_schema(
+    schema: str, source: Source, postgres_dsn: str, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    source.execute("CREATE SCHEMA shelf")
+    source.execute("CREATE SCHEMA moved")
+    source.execute("CREATE TABLE shelf.owner_of_item AS SELECT 1 AS item, 7 AS shop, 'acme' AS owner")
+    source.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
+    source.execute("CREATE TABLE items AS SELECT 1 AS id")
+    source.execute("CREATE TABLE shops AS SELECT 7 AS id")
+    source.execute("ALTER TABLE items ADD PRIMARY KEY (id)")
+    settings = settings_for(postgres_dsn, scheduler_dsn, written(tmp_path, MAPPING))
+    if schema == "moved":
+        settings.source.collections["items"] = "moved.items"
+    profile = profile_of(settings.source)
+    (items,) = profile.collections
+    items = msgspec.structs.replace(items, table="shelf.items", tenant_sql=OWNERS)
+    owners = msgspec.structs.replace(items, name="owners", table="shelf.owner_of_item", tenant_sql="")
+    reader = TableReader(settings, msgspec.structs.replace(profile, collections=(items, owners)))
+    try:
+        assert reader.of(items).has_tenant(("acme",), None)
+        assert not reader.of(items).has_tenant(("globex",), None)
+    finally:
+        reader.close()

@@ -55,10 +55,10 @@ def test_the_keys_of_a_table_are_read_in_batches(postgres_dsn: str, scheduler_ds
         source.execute("CREATE TABLE items (id text PRIMARY KEY, owner text, title text, state text)")
         source.execute("INSERT INTO items SELECT rpad(n::text, 400, 'x') FROM generate_series(1, %s) AS n", (MANY,))
     chosen = settings_for(postgres_dsn, scheduler_dsn, written(tmp_path, MAPPING))
-    reader = TableReader(chosen)
+    profile = profile_of(chosen.source)
+    reader = TableReader(chosen, profile)
     try:
-        (collection,) = profile_of(chosen.source).collections
-        count, peak = peak_of(reader.of(collection).ids())
+        count, peak = peak_of(reader.of(profile.collections[0]).ids())
     finally:
         reader.close()
     assert (count, peak < BATCHES) == (MANY, True), peak
