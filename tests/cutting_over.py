@@ -14,7 +14,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import Settings, SourceSettings
-from migrator.cutover import cutover, fence
+from migrator.connections.postgres import open_target
+from migrator.cutover import cutover, fence, outbox
 from migrator.cutover.gates import GateOptions, evaluate
 from migrator.errors import RefusedError
 from migrator.parity.recorded_check import check_and_record, is_clean
@@ -23,6 +24,8 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.sources import load_profile
+from migrator.store.epoch import Epoch
+from migrator.store.postgres import epoch
 from migrator.testing.servers.mongo import MongoServer
 from migrator.values import document as documents
 from tests.agenda_documents import REAL, real
@@ -164,12 +167,25 @@ def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Itera
 
 
 @contextmanager
-def own_scene(server: MongoServer, dsn: str) -> Iterator[Scene]:
-    """One for a test that switches."""
-    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "its_own") as made:
+def own_scene(server: MongoServer, dsn: str, profile: str = "stellaops") -> Iterator[Scene]:
+    """One for a test that switches, with a folder that the ordinary user may write."""
+    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "its_own", profile) as made:
         hand_over(made.config)
         made.ready()
         yield made
+
+
+@contextmanager
+def opened_outbox(settings: Settings) -> Iterator[Settings]:
+    """Copy everything, and open the outbox, as a cutover does; yield the settings."""
+    try:
+        assert backfill(settings, Scope()).complete
+        with open_target(settings, autocommit=True) as target:
+            outbox.open_outbox(target)
+            epoch.write(target, Epoch(1, "postgres"))
+        yield settings
+    finally:
+        close_cached()
 
 
 def with_cutover(settings: Settings, **changes: object) -> Settings:

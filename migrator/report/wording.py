@@ -7,7 +7,18 @@ import msgspec
 
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED
 from migrator.report.areas import is_of_data
-from migrator.result import NOT_DUE, Check, CutoverRecord, Measurement, Policy, Requirement, Result, Status, Verdict
+from migrator.result import (
+    NOT_DUE,
+    Check,
+    CutoverRecord,
+    Evidence,
+    Measurement,
+    Policy,
+    Requirement,
+    Result,
+    Status,
+    Verdict,
+)
 
 STATUS_WORDS: Final[dict[Status, str]] = {
     "passed": "passed",
@@ -280,14 +291,7 @@ def basis(result: Result) -> list[str]:
         verb, names = "is" if unmet[0] == 1 else "are", f": {', '.join(unmet[2])}" if unmet[2] else ""
         gates = counted(unmet[1], "gate")
         said.append(f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all.")
-    explained = sum(
-        tally.count
-        for check in evidence.checks
-        for tally in check.tallies
-        if tally.severity == "explained" and check.area != "sensitivity"
-    )
-    if explained:
-        said.append(f"{counted(explained, 'finding')} explained by a policy or by the source, and no difference.")
+    said += _explained(evidence)
     strength = mutations_caught(result)
     if strength is not None:
         said.append(_strength(strength))
@@ -383,15 +387,21 @@ def proved(result: Result) -> list[str]:
     shown = sum(_is_passed_whole(result, requirement) for requirement in evidence.requirements)
     if shown:
         said.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
-    explained = sum(
+    said += _explained(evidence)
+    return said
+
+
+def _explained(evidence: Evidence) -> list[str]:
+    """Return the sentence about findings that are no differences, if there are any."""
+    count = sum(
         tally.count
         for check in evidence.checks
         for tally in check.tallies
         if tally.severity == "explained" and check.area != "sensitivity"
     )
-    if explained:
-        said.append(f"{counted(explained, 'finding')} explained by a policy or by the source, and no difference.")
-    return said
+    if not count:
+        return []
+    return [f"{counted(count, 'finding')} explained by a policy or by the source, and no difference."]
 
 
 def not_requested(result: Result) -> list[str]:

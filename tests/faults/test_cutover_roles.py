@@ -1,6 +1,5 @@
 """The switch behind the fence ``roles``: a tool that may grant and revoke, and may not block writes."""
 
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,9 +17,9 @@ from migrator.errors import RefusedError, UnreachableError
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run_of
-from tests.cutting_over import Scene, scene, with_cutover
+from tests.cutting_over import Scene, scene
 from tests.faults.test_cutover_kills import killed_at
-from tests.faults.test_cutover_writers import Foreign
+from tests.faults.test_cutover_writers import switched_while_writing
 
 TOOL = "migrator_tool"
 EVERY_DATABASE = {"db": "", "collection": ""}
@@ -104,17 +103,7 @@ def test_there_and_back_behind_revoked_roles(ready: Scene) -> None:
     assert users(ready) == before
 
     with ready.foreign() as one, ready.foreign("operator") as other:
-        writers = [Foreign(one, 1), Foreign(other, 2)]
-        threads = [threading.Thread(target=writer.work) for writer in writers]
-        for thread in threads:
-            thread.start()
-        for writer in writers:
-            writer.busy.wait()
-        # the expected pause is computed from a check of 14 documents, which a busy machine makes slow
-        ready.settings = with_cutover(ready.settings, max_pause=timedelta(minutes=10))
-        done = ready.switch()
-        for thread in threads:
-            thread.join()
+        done, writers = switched_while_writing(ready, one, other)
         assert done.cutover.fence["kind"] == "roles"
         assert all(writer.refused.is_set() for writer in writers)
         assert not writes(one)

@@ -11,6 +11,7 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from migrator.cutover.cutover import CutoverResult
 from tests.copying import run_of
 from tests.cutting_over import Scene, with_cutover
 
@@ -61,21 +62,27 @@ class Foreign:
             self.gone.add(chosen)
 
 
+def switched_while_writing(ready: Scene, *connections: Database[Any]) -> tuple[CutoverResult, list[Foreign]]:
+    """Cut over while a program writes through each connection; return what was done, and the programs, refused."""
+    writers = [Foreign(database, number) for number, database in enumerate(connections, 1)]
+    threads = [threading.Thread(target=writer.work) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for writer in writers:
+        writer.busy.wait()
+    # the expected pause is computed from a check of 14 documents, which a busy machine makes slow
+    ready.settings = with_cutover(ready.settings, max_pause=timedelta(minutes=10))
+    done = ready.switch()
+    for thread in threads:
+        thread.join()
+    return done, writers
+
+
 @pytest.mark.slow
 @pytest.mark.proves("4-X5", "0-T2.12.1")
 def test_everything_acknowledged_is_there_once(ready: Scene) -> None:
     with ready.foreign() as one, ready.foreign() as other:
-        writers = [Foreign(one, 1), Foreign(other, 2)]
-        threads = [threading.Thread(target=writer.work) for writer in writers]
-        for thread in threads:
-            thread.start()
-        for writer in writers:
-            writer.busy.wait()
-        # the expected pause is computed from a check of 14 documents, which a busy machine makes slow
-        ready.settings = with_cutover(ready.settings, max_pause=timedelta(minutes=10))
-        done = ready.switch()
-        for thread in threads:
-            thread.join()
+        done, writers = switched_while_writing(ready, one, other)
     assert all(writer.refused.is_set() for writer in writers)
     assert done.compared >= sum(len(writer.holds) for writer in writers)
     expected = {key: text for writer in writers for key, text in writer.holds.items()}

@@ -225,15 +225,17 @@ _OWN_WORK_ITEM: Final = msgspec.structs.replace(
     keeps_uuids=True,
 )
 
-_SPELLINGS: Final = {"cancelled": "canceled"}
+_STATES: Final = (
+    aggregates.states("status", "$status", {"cancelled": "canceled"}),
+    aggregates.states("mode", "$mode"),
+    aggregates.states("priority", "$priority"),
+)
 
 POLICY_RUNS = Mapped(
     name=names.POLICY_RUNS,
     kinds={"camelCase": _STATUS_DOCUMENT, "snake_case": _SNAKE_DOCUMENT},
     measures=(
-        aggregates.states("status", "$status", _SPELLINGS),
-        aggregates.states("mode", "$mode"),
-        aggregates.states("priority", "$priority"),
+        *_STATES,
         aggregates.total("stats.components", "stats"),
         aggregates.total("stats.rulesFired", "stats", field={"$ifNull": ["$stats.rulesFired", "$stats.rules_fired"]}),
         aggregates.total(
@@ -252,9 +254,7 @@ POLICY_JOBS = Mapped(
     name=names.POLICY_JOBS,
     kinds={"own": _OWN_WORK_ITEM, "source": _WORK_ITEM},
     measures=(
-        aggregates.states("status", "$status", _SPELLINGS),
-        aggregates.states("mode", "$mode"),
-        aggregates.states("priority", "$priority"),
+        *_STATES,
         aggregates.plain_total("attemptCount", "attempt_count"),
         aggregates.plain_total("priorityRank", "priority_rank"),
         aggregates.span("createdAt", "created_at"),

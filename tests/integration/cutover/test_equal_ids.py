@@ -8,16 +8,10 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target
 from migrator.cutover import outbox, reverse_sync
-from migrator.pipeline.backfill import backfill
-from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_cached
 from migrator.records import Schedule
-from migrator.store.epoch import Epoch
-from migrator.store.postgres import epoch
 from tests.copying import TENANT, settings_for
-from tests.cutting_over import DOCUMENTS
+from tests.cutting_over import DOCUMENTS, opened_outbox
 from tests.demo_data import seed_quarter
 from tests.equal_ids import OTHER, plant
 from tests.integration.cutover.test_reverse_sync import raw
@@ -31,15 +25,8 @@ def switched(request: pytest.FixtureRequest, mongo_database: Database[Any], sche
         seed_quarter(mongo_database)
     else:
         DOCUMENTS["agenda"](mongo_database)
-    settings = settings_for(mongo_database, scheduler_dsn, profile=request.param)
-    try:
-        assert backfill(settings, Scope()).complete
-        with open_target(settings, autocommit=True) as target:
-            outbox.open_outbox(target)
-            epoch.write(target, Epoch(1, "postgres"))
+    with opened_outbox(settings_for(mongo_database, scheduler_dsn, profile=request.param)) as settings:
         yield settings
-    finally:
-        close_cached()
 
 
 def test_rows_of_another_tenant_change_no_document(

@@ -29,7 +29,7 @@ from migrator.verify import rehearsal
 from tests import cutting_over, store_postgres
 from tests.conftest import fresh_name
 from tests.copying import TENANT
-from tests.cutting_over import FAR, Scene, scene
+from tests.cutting_over import FAR, Scene, own_scene, scene
 from tests.ordinary_user import hand_over, ordinary_folder
 from tests.store_postgres import run, schedule, trigger
 
@@ -41,12 +41,7 @@ Document = dict[str, Any]
 
 @pytest.fixture
 def ready(request: pytest.FixtureRequest, auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
-    with (
-        ordinary_folder() as folder,
-        scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=request.param) as made,
-    ):
-        hand_over(made.config)
-        made.ready()
+    with own_scene(auth_server, scheduler_dsn, request.param) as made:
         yield made
 
 

@@ -33,8 +33,7 @@ from tests import acme_application, client_changes, cutting_over, store_postgres
 from tests.conftest import fresh_name
 from tests.contract.scheduling.process import Process
 from tests.copying import TENANT
-from tests.cutting_over import Scene, scene
-from tests.ordinary_user import hand_over, ordinary_folder
+from tests.cutting_over import Scene, own_scene
 from tests.real_libraries import Loaded, load
 from tests.scheduler_processes import until
 
@@ -74,6 +73,18 @@ _AGENDA_6: Final = (
     *("lastRunAt", "lockedAt", "progress", "repeatAt"),
 )
 
+_AGENDA_4: Final = Library(
+    profile="agenda",
+    collection="agendaJobs",
+    tenant=TENANT,
+    name="name",
+    rule=("repeatInterval", "repeatTimezone"),
+    dialect="agenda",
+    zone="Europe/Vienna",
+    document=_AGENDA | {"shouldSaveResult": False},
+    interval={"repeatInterval": "5 minutes", "repeatTimezone": None},
+)
+
 LIBRARIES: Final[Mapping[str, Library]] = {
     "celerybeat": Library(
         profile="celerybeat",
@@ -101,28 +112,8 @@ LIBRARIES: Final[Mapping[str, Library]] = {
         | {"options": {"retries": 1, "colour": "red"}, "created": LONG_AGO},
         interval={"cron": None, "every": 300},
     ),
-    "agenda-4": Library(
-        profile="agenda",
-        collection="agendaJobs",
-        tenant=TENANT,
-        name="name",
-        rule=("repeatInterval", "repeatTimezone"),
-        dialect="agenda",
-        zone="Europe/Vienna",
-        document=_AGENDA | {"shouldSaveResult": False},
-        interval={"repeatInterval": "5 minutes", "repeatTimezone": None},
-    ),
-    "agenda-6": Library(
-        profile="agenda",
-        collection="agendaJobs",
-        tenant=TENANT,
-        name="name",
-        rule=("repeatInterval", "repeatTimezone"),
-        dialect="agenda",
-        zone="Europe/Vienna",
-        document=_AGENDA | dict.fromkeys(_AGENDA_6),
-        interval={"repeatInterval": "5 minutes", "repeatTimezone": None},
-    ),
+    "agenda-4": _AGENDA_4,
+    "agenda-6": msgspec.structs.replace(_AGENDA_4, document=_AGENDA | dict.fromkeys(_AGENDA_6)),
 }
 
 
@@ -155,12 +146,7 @@ def ready(
         database[library.collection].insert_many(documents_of(library))
 
     monkeypatch.setitem(cutting_over.DOCUMENTS, library.profile, insert)
-    with (
-        ordinary_folder() as folder,
-        scene(auth_server, fresh_name(), scheduler_dsn, folder, "other", profile=library.profile) as made,
-    ):
-        hand_over(made.config)
-        made.ready()
+    with own_scene(auth_server, scheduler_dsn, library.profile) as made:
         yield made
 
 

@@ -7,7 +7,6 @@ rows that PostgreSQL holds.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -27,12 +26,11 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, run_with_sessions
 from migrator.records import ALL, Lock, WorkerRecord
-from migrator.store.epoch import Epoch
-from migrator.store.postgres import epoch
 from migrator.store.protocols import RunQuery
 from migrator.values.identity import source_id_of
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
+from tests.cutting_over import opened_outbox
 from tests.demo_data import seed_quarter
 from tests.stellaops_documents import CANONICAL, fresh
 from tests.store_postgres import NOW, run, schedule, trigger
@@ -84,20 +82,6 @@ def demo(mongo_database: Database[Any]) -> Database[Any]:
     return mongo_database
 
 
-@contextmanager
-def copied(source: Database[Any], dsn: str) -> Iterator[Settings]:
-    """Copy everything, and open the outbox."""
-    settings = settings_for(source, dsn)
-    try:
-        assert backfill(settings, Scope()).complete
-        with open_target(settings, autocommit=True) as target:
-            outbox.open_outbox(target)
-            epoch.write(target, Epoch(1, "postgres"))
-        yield settings
-    finally:
-        close_cached()
-
-
 @pytest.fixture
 def long_transactions(mongo_client: MongoClient[Any]) -> Iterator[None]:
     """Let the server keep open transactions for longer than any test lasts."""
@@ -110,7 +94,7 @@ def long_transactions(mongo_client: MongoClient[Any]) -> Iterator[None]:
 @pytest.fixture
 def switched(source: Database[Any], scheduler_dsn: str) -> Iterator[Settings]:
     """A copy that is complete, with the outbox open."""
-    with copied(source, scheduler_dsn) as settings:
+    with opened_outbox(settings_for(source, scheduler_dsn)) as settings:
         yield settings
 
 
@@ -171,7 +155,7 @@ def change_everything(dsn: str) -> int:
 def test_every_kind_of_change_comes_back_and_the_copy_agrees(
     demo: Database[Any], scheduler_dsn: str, new_scheduler_dsn: Callable[[], str]
 ) -> None:
-    with copied(demo, scheduler_dsn) as settings:
+    with opened_outbox(settings_for(demo, scheduler_dsn)) as settings:
         _changed_and_copied_again(settings, demo, scheduler_dsn, new_scheduler_dsn())
 
 
@@ -269,7 +253,7 @@ def test_the_order_of_claims_follows_priorities_that_changed_on_postgresql(
             session.schedules.upsert(one)
             session.triggers.upsert(trigger(one))
             session.runs.create(run(schedule_id=one.id, available_at=NOW))
-    with copied(mongo_database, scheduler_dsn) as settings:
+    with opened_outbox(settings_for(mongo_database, scheduler_dsn)) as settings:
         with store_postgres.opened(scheduler_dsn) as store, store.session("a", now=NOW) as session:
             session.schedules.change(first.id, priority=90)
             born = session.schedules.upsert(schedule(name="born in postgres", priority=5))

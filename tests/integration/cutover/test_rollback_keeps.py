@@ -26,9 +26,8 @@ from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity
 from tests.conftest import fresh_name
 from tests.copying import TENANT, run
-from tests.cutting_over import ACME, Scene, scene
+from tests.cutting_over import ACME, Scene, own_scene, scene
 from tests.integration.cutover.test_other_sources import again, changed, documents, keys_of
-from tests.ordinary_user import hand_over, ordinary_folder
 
 LINE, ZONE = "30 2 * * *", "Europe/Berlin"
 UNSTATED: Final = {"agenda": "debian", "celerybeat": "debian", "acme": "celery"}
@@ -45,12 +44,7 @@ TENANTS: Final = {"acme": "north"}
 
 @pytest.fixture
 def ready(request: pytest.FixtureRequest, auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
-    with (
-        ordinary_folder() as folder,
-        scene(auth_server, fresh_name(), scheduler_dsn, folder, "keeping", profile=request.param) as made,
-    ):
-        hand_over(made.config)
-        made.ready()
+    with own_scene(auth_server, scheduler_dsn, request.param) as made:
         yield made
 
 

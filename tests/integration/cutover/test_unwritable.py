@@ -18,10 +18,8 @@ from migrator.store import open_store
 from migrator.store.protocols import ScheduleQuery
 from migrator.testing.servers.mongo import MongoServer
 from tests import store_postgres
-from tests.conftest import fresh_name
 from tests.copying import TENANT
-from tests.cutting_over import Scene, scene, with_cutover
-from tests.ordinary_user import hand_over, ordinary_folder
+from tests.cutting_over import Scene, own_scene, with_cutover
 
 AHEAD = datetime(2098, 3, 1, 12, tzinfo=UTC)
 OWN = {"cron": "15 4 * * mon", "dialect": "celery", "timezone": "Europe/Vienna"}
@@ -30,12 +28,7 @@ ELSEWHERE = OWN | {"timezone": "Asia/Tokyo"}
 
 @pytest.fixture
 def ready(auth_server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
-    with (
-        ordinary_folder() as folder,
-        scene(auth_server, fresh_name(), scheduler_dsn, folder, "unwritable", profile="celerybeat") as made,
-    ):
-        hand_over(made.config)
-        made.ready()
+    with own_scene(auth_server, scheduler_dsn, "celerybeat") as made:
         yield made
 
 

@@ -150,6 +150,14 @@ def always(shape: Any) -> Callable[[Converter, Field], Any]:
     return lambda _self, _field: shape
 
 
+class OfAnyId(Converter):
+    """A converter of the ``_id``, of any type, that takes no options."""
+
+    options: tuple[str, ...] = ()
+    place = "_id"
+    shape = always(Any)
+
+
 def memo(*options: str) -> Callable[[Converter, Field], Operation]:
     """Return the method ``operation`` of a converter of few values, which heeds these options and the shape."""
     return lambda _self, _field: Operation(name="memo", options=frozenset({"shape", *options}))

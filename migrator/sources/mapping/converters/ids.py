@@ -8,6 +8,7 @@ from bson.objectid import ObjectId
 
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.converters.base import (
+    OfAnyId,
     Operation,
     Reader,
     Same,
@@ -131,14 +132,11 @@ class OwnId(Uncounted):
         return Operation(name="own-id")
 
 
-class IdText(Same):
+class IdText(OfAnyId, Same):
     """The ``_id`` as a text; an ObjectId as its 24 digits."""
 
     name = "id-text"
     column_types = TEXT
-    options: tuple[str, ...] = ()
-    place = "_id"
-    shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, target.field.path

@@ -12,12 +12,12 @@ from migrator.sources.mapping import tables
 from migrator.sources.mapping.converters.base import (
     Aggregate,
     Converter,
+    OfAnyId,
     Operation,
     Reader,
     Target,
     Unplannable,
     Writer,
-    always,
     column_name,
 )
 from migrator.sources.mapping.converters.numbers import NUMBER, NUMBER_TYPES, NUMBERS
@@ -109,14 +109,11 @@ class Time(Converter):
         return Operation(name="epoch", options=frozenset({"encoding", "type"}), step=step)
 
 
-class IdTime(Converter):
+class IdTime(OfAnyId):
     """The time in an ``_id`` that is an ObjectId."""
 
     name = "id-time"
     column_types = _TIMESTAMPTZ
-    options: tuple[str, ...] = ()
-    place = "_id"
-    shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:
         table, name = tables.split(target.column)
