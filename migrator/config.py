@@ -90,6 +90,23 @@ class SourceSettings(Section, frozen=True, forbid_unknown_fields=True):
         return not self.uri == self.uri_env == self.uri_file is None
 
 
+class TargetSettings(Section, frozen=True, forbid_unknown_fields=True):
+    """``[target]``: where the rows go."""
+
+    name: str = "scheduler"
+    """``scheduler``: the tool's own schema. Otherwise a native target: a shipped one, the name of an installed one
+    (entry point ``migrator.targets``), or ``package.module:NAME``."""
+    schema: str | None = None
+    """Of a native target: the schema of the library's tables; unset: the library's own default."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """Of a native target: names of tables that differ from the library's defaults: ``{apscheduler_jobs = "jobs"}``."""
+
+    @property
+    def is_native(self) -> bool:
+        """Tell whether the target is tables that a library has made."""
+        return self.name != "scheduler"
+
+
 class MongoSettings(Section, frozen=True, forbid_unknown_fields=True):
     """``[mongo]``: the server of MongoDB."""
 
@@ -269,6 +286,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """All settings, one struct per section of ``config.toml``; defaults are those of ``config.example.toml``."""
 
     source: SourceSettings = field(default_factory=SourceSettings)
+    target: TargetSettings = field(default_factory=TargetSettings)
     mongo: MongoSettings = field(default_factory=MongoSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
     persistence: PersistenceSettings = field(default_factory=PersistenceSettings)

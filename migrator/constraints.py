@@ -99,8 +99,14 @@ def bounds_of(column: str) -> tuple[int, int]:
     if column in _BOUNDS:
         return _BOUNDS[column]
     table, _, name = column.partition(".")
-    largest = (1 << _BITS[copy_format.column_types(RECORDS[table])[name]]) - 1
-    return -largest - 1, largest - (column in COUNTERS)
+    least, most = bounds_of_type(copy_format.column_types(RECORDS[table])[name])
+    return least, most - (column in COUNTERS)
+
+
+def bounds_of_type(kind: str) -> tuple[int, int]:
+    """Return the smallest and the largest number of a type of whole numbers."""
+    largest = (1 << _BITS[kind]) - 1
+    return -largest - 1, largest
 
 
 def most_of(column: str) -> int:

@@ -43,6 +43,8 @@ Flag = Annotated[bool, "bool"]
 Time = Annotated[datetime, "timestamptz"]
 """An instant: aware, UTC, microseconds."""
 Uuid = Annotated[UUID, "uuid"]
+Double = Annotated[float, "float8"]
+Bytes = Annotated[bytes, "bytea"]
 Jsonb = Annotated[bytes, "jsonb"]
 """JSON text in UTF-8 as ``values.jsonb.encode`` writes it (keys sorted, no white space)."""
 
@@ -51,7 +53,7 @@ EMPTY: bytes = b"{}"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of ``table`` in the schema ``scheduler``."""
+    """A row of ``table`` in the schema ``scheduler``, or of a native target: then ``table`` is ``target/table``."""
 
     table: ClassVar[str]
     kept_by_the_store: ClassVar[tuple[str, ...]] = ()

@@ -13,7 +13,15 @@ from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
-from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings, settings_tree
+from migrator.config import (
+    CopySettings,
+    MongoSettings,
+    PostgresSettings,
+    Settings,
+    SourceSettings,
+    TargetSettings,
+    settings_tree,
+)
 from migrator.records import ALL
 from tests import preloaded
 from tests.consent import consenting
@@ -52,11 +60,18 @@ def run_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
 
 
 def settings_for(
-    database: Database[Any], dsn: str, *, profile: str = "stellaops", workers: int = 1, chunk: int = 20_000
+    database: Database[Any],
+    dsn: str,
+    *,
+    profile: str = "stellaops",
+    workers: int = 1,
+    chunk: int = 20_000,
+    target: TargetSettings = TargetSettings(),  # noqa: B008 - it is frozen
 ) -> Settings:
     """Return settings for copying one database into another."""
     return Settings(
         source=SourceSettings(profile=profile, default_tenant=TENANT),
+        target=target,
         mongo=MongoSettings(uri=uri_of(database), database=database.name),
         postgres=PostgresSettings(dsn=dsn),
         copy=CopySettings(workers=workers, chunk_documents=chunk),
@@ -73,7 +88,7 @@ def uri_of(database: Database[Any]) -> str:
 def write_config(folder: Path, settings: Settings) -> Path:
     """Write the settings as a configuration file."""
     lines, sections = [], settings_tree(settings)
-    for section in ("source", "mongo", "postgres", "copy", "tail", "report"):
+    for section in ("source", "target", "mongo", "postgres", "copy", "tail", "report"):
         lines.append(f"[{section}]")
         for key, value in sections[section].items():
             if value is not None and value != {}:

@@ -38,6 +38,7 @@ COMMANDS = {
     "source": ("source", "List the known sources, draft a mapping for a source of your own, and try it on a sample."),
     "status": ("migration", "Show the state of the copy and of the tail."),
     "tail": ("migration", "Follow the change stream of the source after the copy, and update rows."),
+    "target": ("target", "List the known targets, show one, or prepare the tables of a library."),
     "verify": ("verification", "Run every check and write the report."),
 }
 """Command → the module of this package that defines it, and its short help."""

@@ -47,7 +47,7 @@ def check_command(config: str | None, *, as_json: bool) -> None:
     The first mistake ends the command with status 2 and one sentence. migrator doctor also connects to the servers.
     """
     settings = load(config)
-    profile = profile_of(settings.source)
+    profile = profile_of(settings.source, settings.target)
     check_intervals(settings.scheduler)
     hooks.require_programs(settings)
     told = {"configuration": config or DEFAULT_PATH, "source": f"{profile.name}, version {profile.version}"}

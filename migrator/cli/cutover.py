@@ -155,7 +155,7 @@ def parallel_command(
         raise UsageError("--end, --waive and --withdraw-waiver are three decisions: call the command for each")
     by = named_approval(who, reason, "a parallel run")
     settings = load(config)
-    profile = profile_of(settings.source)
+    profile = profile_of(settings.source, settings.target)
     standing: tuple[Waiver, ...] = ()
     verb = "would be recorded" if dry_run else "recorded"
     lines = [f"{verb}: the parallel run is over"]

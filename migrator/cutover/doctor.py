@@ -79,7 +79,7 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     yield evaluate("replica set", lambda: server_gates.replica_set(source))
     yield evaluate("history", lambda: server_gates.oplog(oplog_history(source)))
     yield evaluate("writers of the source", lambda: server_gates.writers(source, settings))
-    yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
+    yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source, settings.target)))
 
 
 def _table_findings(settings: Settings) -> Iterator[Gate]:

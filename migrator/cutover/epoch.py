@@ -67,7 +67,7 @@ def undo_target(sessions: Sessions, number: int) -> None:
 
 def store_reads_source(settings: Settings) -> bool:
     """Return whether our store reads the source's documents as they are, so that its application may be ours."""
-    return profile_of(settings.source).kept_by_store
+    return profile_of(settings.source, settings.target).kept_by_store
 
 
 def _write_source(sessions: Sessions, epoch: Epoch) -> None:

@@ -177,7 +177,7 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     if not count or (not why and oldest_s <= settings.cutover.max_lag.total_seconds()):
         return None
     words = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
-    leads_on = (TAIL,) if not write_back(profile_of(settings.source)).faults else ()
+    leads_on = (TAIL,) if not write_back(profile_of(settings.source, settings.target)).faults else ()
     return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
 
 

@@ -37,6 +37,8 @@ from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources.profile import Collection, Measure, Profile
+from migrator.store.postgres.rows import table_name
+from migrator.targets.model import SEPARATOR
 from migrator.values.identity import id_filter
 
 LARGEST_EXCLUSION: Final = 8 * 1024 * 1024
@@ -324,11 +326,12 @@ def _from_postgres(
         else:
             first, last = (one.reading.format(f"{outermost}({one.sql})") for outermost in ("min", "max"))
             sums += [f"{first} AS a{index}", f"{last} AS z{index}"]
-    text = "SELECT {columns} FROM scheduler.{table}{where} GROUP BY {keys}"
+    text = "SELECT {columns} FROM {table} AS {alias}{where} GROUP BY {keys}"
     has_source = "source" in owner.__struct_fields__
     query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
         columns=sql.SQL(", ").join(sql.SQL(one) for one in (*words, *sums)),
-        table=sql.Identifier(owner.table),
+        table=table_name(owner.table),
+        alias=sql.Identifier(owner.table.rpartition(SEPARATOR)[2]),
         where=sql.SQL(" WHERE source = %s" if has_source else ""),
         keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 1)),
     )

@@ -22,17 +22,11 @@ from migrator.parity.model import AggregateResult, CollectionComparison
 from migrator.pipeline.tail.lookups import has_source_column
 from migrator.records import ExecutionLog, Handler, Lock, Record, Run, Schedule, Trigger, WorkerRecord
 from migrator.sources.profile import Collection
-from migrator.store.postgres import epoch
 from migrator.store.postgres.rows import table_name
 from migrator.values import identity
 
 ACTIVE: Final = "PostgreSQL is active since the cutover and goes on alone: what it adds up is not compared with MongoDB"
 
-_OPENED: Final = """
-SELECT coalesce(s.ended_at, s.began_at) FROM migration.cutover_steps AS s
-JOIN migration.cutovers AS c ON c.id = s.cutover_id
-WHERE s.step = 'outbox' AND s.state <> 'undone' ORDER BY c.began_at DESC LIMIT 1
-"""
 _SCHEDULES: Final = """
 SELECT id, tenant_id FROM scheduler.schedules WHERE updated_at >= %(since)s OR deleted_at >= %(since)s
 UNION SELECT schedule_id, tenant_id FROM scheduler.runs
@@ -58,15 +52,6 @@ _DELETED: Final = (Run, ExecutionLog, Trigger, Handler, *_OF_PROCESSES)
 """Records whose rows the scheduler deletes."""
 
 
-def active_since(target: Connection) -> datetime | None:
-    """Return since when PostgreSQL is written to and MongoDB is not; None: it is a copy, or there was a rollback."""
-    found = epoch.read(target)
-    if found is None or found.backend != epoch.OWN_BACKEND:
-        return None
-    row = target.execute(_OPENED).fetchone()
-    return None if row is None else row[0]
-
-
 def created_rows(target: Connection) -> dict[str, int]:
     """Return table → rows that were created on PostgreSQL: no document of the copy is theirs."""
     return {table: count for table, count in target.execute(_CREATED).fetchall() if count}
@@ -84,9 +69,9 @@ class ComparedRow(msgspec.Struct, frozen=True):
 class Changes:
     """What changed since PostgreSQL is active, asked for when it is first needed."""
 
-    def __init__(self, target: Connection) -> None:
-        self._target = target
-        self.since = active_since(target)
+    def __init__(self, target: Connection, since: datetime | None) -> None:
+        """``since``: when PostgreSQL became active; None: it is not."""
+        self._target, self.since = target, since
         self._schedules: set[tuple[UUID, str]] | None = None
         self._made: dict[str, Container[str]] = {}
 

@@ -20,7 +20,7 @@ from migrator.parity.aggregates import (
     split_columns,
     with_column_measures,
 )
-from migrator.parity.changes import active_since, aggregates_while_active, created_rows, derived_while_active
+from migrator.parity.changes import aggregates_while_active, created_rows, derived_while_active
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import (
@@ -78,7 +78,7 @@ def check_parity(
         aggregates, columns = split_columns(check.aggregates(compared, computed))
         derived = tuple(check.derived())
         silent = [] if scope.tenants else find_silent_schedules(sessions, check.context, check.names)
-        since = active_since(sessions.target)
+        since = sessions.target_tables.active_since(sessions.target)
         return ParityOutcome(
             profile=f"{sessions.profile.name}/{sessions.profile.version}",
             collections=(*check.in_order(compared), *derived),
@@ -180,7 +180,7 @@ class _Check:
             if column.column == "id"
         }
         result = dict(comparisons)
-        since = active_since(sessions.target)
+        since = sessions.target_tables.active_since(sessions.target)
         # then the counts are of two moments, and may agree by chance
         tailed = since is None and self._is_tailed()
         rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
@@ -231,7 +231,7 @@ class _Check:
             only=self.names,
             computed=computed,
         )
-        if active_since(sessions.target) is not None:
+        if sessions.target_tables.active_since(sessions.target) is not None:
             return aggregates_while_active(results)
         return aggregates_during_tail(results, tailed=self._is_tailed())
 
@@ -242,7 +242,7 @@ class _Check:
             return
         for closing in sessions.profile.closing:
             compare = partial(compare_derived, sessions, closing, listed=self.listed)
-            if active_since(sessions.target) is not None:
+            if sessions.target_tables.active_since(sessions.target) is not None:
                 yield derived_while_active(compare())
             else:
                 yield derived_during_tail(sessions, compare, tailed=self._tailed)

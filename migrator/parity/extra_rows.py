@@ -17,6 +17,7 @@ from migrator.records import Record
 from migrator.result import Finding
 from migrator.sources.profile import Context
 from migrator.store.postgres.rows import table_name
+from migrator.targets import native_table
 from migrator.values.copy_format import codec
 
 EXPECTED_KEYS = sql.Identifier("pg_temp", "expected_ids")
@@ -144,7 +145,7 @@ def _unchanged(record: type[Record], since: datetime) -> sql.Composed:
     found = sql.Composed([])
     if any(name in columns for name in CHANGED):
         found += sql.SQL(" coalesce(greatest({}) < {}, true) AND").format(times, sql.Literal(since))
-    if "schedule_id" in columns:
+    if "schedule_id" in columns and native_table(record.table) is None:
         found += sql.SQL(
             " NOT EXISTS (SELECT FROM scheduler.schedules AS s WHERE s.id = stored.schedule_id"
             " AND s.tenant_id = stored.tenant_id AND greatest(s.updated_at, s.deleted_at) >= {}) AND"

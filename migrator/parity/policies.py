@@ -21,6 +21,10 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     "clamped": SourcePolicy(
         "a number outside the bounds of its column", "the nearest bound is stored; the remainder keeps the original"
     ),
+    "rounded": SourcePolicy(
+        "a number with more digits than its column keeps",
+        "the nearest number is stored; the remainder keeps the original",
+    ),
     "clamped-priority": SourcePolicy(
         "a priority outside 0 to 100", "the nearest bound is stored; the remainder keeps the original"
     ),

@@ -27,7 +27,6 @@ from migrator.pipeline.tail.lookups import ensure_indexes, has_source_column
 from migrator.pipeline.tail.loop import BACKLOG_DOCUMENTS
 from migrator.schema import decisions
 from migrator.schema.decisions import UNNAMED, Approval
-from migrator.store.postgres.epoch import require_forward
 
 ALL_DIFFERENCES = 10_000_000
 """Differences listed one by one: a repair needs all of them."""
@@ -110,7 +109,7 @@ def _plan(sessions: Sessions) -> Plan:
     if plan is None or plan.state != "complete":
         raise RefusedError(f"nothing can be repaired yet: {UNFINISHED if plan else 'nothing was copied'}")
     require_same_conditions(sessions, plan)
-    require_forward(sessions.target)
+    sessions.target_tables.require_forward(sessions.target)
     return plan
 
 

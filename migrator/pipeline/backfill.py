@@ -36,7 +36,6 @@ from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 from migrator.sources.profile import Profile
-from migrator.store.postgres.epoch import mark_copy, require_forward
 
 
 class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,8 +192,8 @@ def _start(
     if not found:
         raise RefusedError(no_collection_message(sessions.reader.database, profile, unknown))
     plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
-    require_forward(target)
-    plans.guard_foreign(target, profile)
+    sessions.target_tables.require_forward(target)
+    sessions.target_tables.guard_foreign(target, profile)
     chosen = scope.chosen(found)
     _require_parents(target, profile, scope, {one.collection.name for one in found})
     require_executor(settings.copy)
@@ -207,7 +206,7 @@ def _start(
         chunks = [
             chunk
             for one in chosen
-            for chunk in plans.cut(sessions.reader, one, settings, plans.load_mode(target, one.collection))
+            for chunk in plans.cut(sessions.reader, one, settings, plans.load_mode(sessions, one.collection))
         ]
         if not dry_run:
             before_writing()
@@ -247,7 +246,7 @@ def _store(sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], c
     keep_backfill_lock(sessions)
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
-        mark_copy(sessions.target, plan.profile)
+        sessions.target_tables.mark_copy(sessions.target, plan.profile)
         _defer(sessions, plan, chosen, chunks)
     fault_points.reach(fault_points.AFTER_PLAN_STORED)
 
@@ -263,7 +262,7 @@ def _defer(sessions: Sessions, plan: Plan, found: Sequence[SourceCollection], ch
                 kept.add(record.table)
     tables = [name for name, count in documents.items() if name not in kept and count >= deferred_ddl.MIN_DOCUMENTS]
     if tables:
-        deferred_ddl.defer(sessions.target, plan.id, tables)
+        sessions.target_tables.defer(sessions.target, plan.id, tables)
 
 
 def levels(profile: Profile) -> dict[str, int]:

@@ -17,11 +17,11 @@ from migrator.pipeline.ledger import Plan
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, duplicate_key, upsert
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SerializedRow, SourceDocument, decode_document, serialize_rows
+from migrator.records import Record
 from migrator.sources.profile import Closing, Collection, Context, Rejected, Skipped
 from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.copy_format import codec
 
 STATISTICS_TARGET = 30
 """Entries of a column's statistics that a copy collects, unless the server is set to fewer. The usual 100 cost an
@@ -72,11 +72,10 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
                 " WHERE name = 'default_statistics_target'",
                 (STATISTICS_TARGET,),
             )
-            target.execute(
-                sql.SQL("ANALYZE {} ({})").format(
-                    table_name(record.table), sql.SQL(", ").join(map(sql.Identifier, codec(record).plain))
+            for table, columns in sessions.target_tables.analyzed(record):
+                target.execute(
+                    sql.SQL("ANALYZE {} ({})").format(table, sql.SQL(", ").join(map(sql.Identifier, columns)))
                 )
-            )
 
 
 class _Holder(NamedTuple):
@@ -176,18 +175,19 @@ class _ContestedKeys:
                 (*(getattr(owner, name) for name in key), owner.source),
             ).fetchone()
             if row is not None and row[0] != owner.source_id:
-                found.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(owner.table, key)))
+                found.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(type(owner), key)))
         return found if len(found) > 1 else {one: holder._replace(reason=None) for one, holder in found.items()}
 
-    def _why(self, table: str, key: tuple[str, ...]) -> Rejected | None:
+    def _why(self, record: type[Record], key: tuple[str, ...]) -> Rejected | None:
         """Return why the copy would have quarantined a document that lost a key."""
         if key == _PRIMARY_KEY:
             return duplicate_id()
         row = self._sessions.target.execute(
-            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass"
-            " AND indisunique AND %s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute"
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid"
+            " WHERE indrelid = ANY(%s::regclass[]) AND indisunique"
+            " AND %s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute"
             " WHERE attrelid = indexrelid) ORDER BY indnatts, relname LIMIT 1",
-            (f"scheduler.{table}", list(key)),
+            (list(self._sessions.target_tables.relations(record)), list(key)),
         ).fetchone()
         return None if row is None else duplicate_key(row[0])
 

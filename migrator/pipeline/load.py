@@ -18,6 +18,7 @@ from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import global_schedule, table_name
+from migrator.targets import native_table
 from migrator.values.copy_format import HEADER, TRAILER, RowCodec, codec
 
 DUPLICATE_ID = "duplicate-id"
@@ -229,6 +230,8 @@ def upsert(
     )
     connection.execute(sql.SQL("TRUNCATE {}").format(stage))
     copy_in(connection, stage, record, rows)
+    if native_table(table) is not None:
+        return _upsert_through_view(connection, kind, table_name(table), stage, whoever=whoever, different=different)
     computed = {"global_schedule": global_schedule("new")} if table == "runs" else {}
     return connection.execute(
         sql.SQL(
@@ -240,7 +243,7 @@ def upsert(
             values=sql.SQL(", ").join([columns(kind), *map(sql.SQL, computed.values())]),
             stage=stage,
             changes=sql.SQL(", ").join(
-                sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
                 for name in (*kind.columns, *computed)
                 if name not in ("id", "tenant_id")
             ),
@@ -250,19 +253,54 @@ def upsert(
     ).rowcount
 
 
+def _upsert_through_view(
+    connection: Connection,
+    kind: RowCodec,
+    view: sql.Identifier,
+    stage: sql.Identifier,
+    *,
+    whoever: bool,
+    different: bool,
+) -> int:
+    """Write the rows of ``stage`` through the view of a native target, which takes no ON CONFLICT; as ``upsert``."""
+    same_row = sql.SQL("stored.id = excluded.id AND stored.tenant_id = excluded.tenant_id")
+    columns_of = sql.SQL(", ").join(sql.Identifier("excluded", name) for name in kind.columns)
+    updated = connection.execute(
+        sql.SQL(
+            "UPDATE {view} AS stored SET ({names}) = ROW({values}) FROM {stage} AS excluded"
+            " WHERE {same_row} AND {same} AND {different}"
+        ).format(
+            view=view,
+            names=columns(kind),
+            values=columns_of,
+            stage=stage,
+            same_row=same_row,
+            same=sql.SQL("true") if whoever else _same_origin(kind),
+            different=_different(kind) if different else sql.SQL("true"),
+        )
+    ).rowcount
+    inserted = connection.execute(
+        sql.SQL(
+            "INSERT INTO {view} ({names}) SELECT {values} FROM {stage} AS excluded"
+            " WHERE NOT EXISTS (SELECT FROM {view} AS stored WHERE {same_row})"
+        ).format(view=view, names=columns(kind), values=columns_of, stage=stage, same_row=same_row)
+    ).rowcount
+    return updated + inserted
+
+
 def _same_origin(kind: RowCodec) -> sql.SQL:
     if "source" in kind.plain:
         return sql.SQL(
-            "stored.source IS NOT DISTINCT FROM EXCLUDED.source "
-            "AND stored.source_id IS NOT DISTINCT FROM EXCLUDED.source_id"
+            "stored.source IS NOT DISTINCT FROM excluded.source "
+            "AND stored.source_id IS NOT DISTINCT FROM excluded.source_id"
         )
-    return sql.SQL("stored.payload -> '_id' IS NOT DISTINCT FROM EXCLUDED.payload -> '_id'")
+    return sql.SQL("stored.payload -> '_id' IS NOT DISTINCT FROM excluded.payload -> '_id'")
 
 
 def _different(kind: RowCodec) -> sql.Composed:
     """Compare rows by their bytes: two equal numbers in jsonb may be spelled differently (5 and 5.0)."""
     stored, new = (
         sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in kind.columns)
-        for side in ("stored", "EXCLUDED")
+        for side in ("stored", "excluded")
     )
     return sql.SQL("ROW({})::record *<> ROW({})::record").format(stored, new)

@@ -9,7 +9,6 @@ import msgspec
 from migrator import __version__
 from migrator.config import Settings
 from migrator.connections.mongo import require_replica_set
-from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline.executors import workers
@@ -18,11 +17,8 @@ from migrator.pipeline.ledger import Chunk, LoadMode, Plan
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail.positions import OplogHistory, oplog_history
-from migrator.records import Lock
 from migrator.sources import context_of
 from migrator.sources.profile import Collection, Context, Profile
-from migrator.store import epoch
-from migrator.store.postgres import parallel_run
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +81,8 @@ def new_plan(
 def config_digest(settings: Settings, scope: Scope) -> str:
     """Return the SHA-256 of everything in the configuration that decides which rows a document becomes."""
     source = msgspec.structs.replace(settings.source, uri=None, uri_env=None, uri_file=None)  # where, not what
-    return hashlib.sha256(msgspec.json.encode([source, scope], order="sorted")).hexdigest()
+    deciding = [source, scope, *([settings.target] if settings.target.is_native else [])]
+    return hashlib.sha256(msgspec.json.encode(deciding, order="sorted")).hexdigest()
 
 
 def plan_context(plan: Plan) -> Context:
@@ -151,35 +148,10 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
     return max(1, min(limits))
 
 
-def load_mode(target: Connection, collection: Collection) -> LoadMode:
+def load_mode(sessions: Sessions, collection: Collection) -> LoadMode:
     """Return ``direct`` when every table that a collection feeds is empty, else ``merge``."""
-    for record in collection.tables:
-        if target.execute(f"SELECT EXISTS (SELECT FROM scheduler.{record.table})").fetchone() != (False,):  # noqa: S608 - a record's table name
-            return "merge"
-    return "direct"
-
-
-def guard_foreign(target: Connection, profile: Profile) -> None:
-    """Raise ``RefusedError`` if a table holds rows that this profile did not load."""
-    for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
-        if "source" in record.__struct_fields__:
-            foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
-            foreign += (
-                f" AND key NOT IN ('{epoch.KEY}', '{parallel_run.KEY}')" if record is Lock else ""
-            )  # the tool's own
-        else:  # the rows of such a table do not name their source, but the ledger shows that they are not ours
-            foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
-        feeding = [one.name for one in profile.collections if record in one.tables]
-        row = target.execute(
-            f"SELECT count(*) FROM (SELECT FROM scheduler.{record.table} WHERE {foreign} LIMIT 1001) AS rows",  # noqa: S608 - a record's table name
-            {"prefix": f"{profile.name}/", "feeding": feeding},
-        ).fetchone()
-        if row and row[0]:
-            count = "more than 1000" if row[0] > 1000 else str(row[0])  # noqa: PLR2004 - where counting stops
-            raise RefusedError(
-                f"table scheduler.{record.table} holds rows that did not come from profile {profile.name} ({count}); "
-                "copy into an empty schema, or remove them"
-            )
+    empty = (sessions.target_tables.is_empty(sessions.target, record) for record in collection.tables)
+    return "direct" if all(empty) else "merge"
 
 
 DOCUMENTS_PER_SECOND = 15_000
@@ -248,7 +220,7 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
 
 
 def _planned_collection(sessions: Sessions, one: SourceCollection) -> PlannedCollection:
-    mode = load_mode(sessions.target, one.collection)
+    mode = load_mode(sessions, one.collection)
     return PlannedCollection(
         collection=one.collection.name,
         tables=tuple(record.table for record in one.collection.tables),
@@ -287,7 +259,7 @@ def _risks(sessions: Sessions, chosen: list[SourceCollection], unknown: tuple[st
     except MigratorError as error:
         risks.append(str(error))
     try:
-        guard_foreign(sessions.target, sessions.profile)
+        sessions.target_tables.guard_foreign(sessions.target, sessions.profile)
     except MigratorError as error:
         risks.append(str(error))
     return risks

@@ -99,7 +99,7 @@ def entries(
     if reason is not None and reason not in REASONS:
         raise UsageError(f"unknown code {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
-        plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
+        plans.check_scope(profile_of(settings.source, settings.target), Scope(only=(collection,)))
     with target_connection(settings) as target:
         return fetch_structs(
             target,

@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres, table_locks
 from migrator.connections.mongo import MongoDatabase, committed, leave_monitors, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
+from migrator.connections.postgres import Connection, open_login, translate_errors
 from migrator.connections.retries import retry
 from migrator.connections.table_locks import holders_named
 from migrator.errors import LockedError, MigratorError, RefusedError, UnreachableError
@@ -21,7 +21,7 @@ from migrator.pipeline import ledger
 from migrator.pipeline.extract import MongoReader, SourceCollection, SourceReader
 from migrator.pipeline.references import TargetResolver
 from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
-from migrator.schema.revisions import require_known
+from migrator.pipeline.target import target_tables
 from migrator.sources import profile_of
 from migrator.sources.profile import Profile
 
@@ -40,7 +40,7 @@ class SourceSessions:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.profile = profile_of(settings.source)
+        self.profile = profile_of(settings.source, settings.target)
         self.reader: SourceReader = _reader(settings, self.profile)
 
     @property
@@ -75,17 +75,19 @@ class Sessions(SourceSessions):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self.target_tables = target_tables(settings)
+        """What is special to the target."""
         try:
             self.open_target()
             with translate_errors("the target"), holders_named(self.target):
-                require_known(self.target)
+                self.target_tables.require_ready(self.target)
         except BaseException:
             self.reader.close()
             raise
 
     def open_target(self) -> None:
         """Connect to the target, and forget what was known of its rows."""
-        self.target: Connection = open_target(self.settings, autocommit=True)
+        self.target: Connection = self.target_tables.open(self.settings)
         self.quarantined = ledger.QuarantinedIds()
         self.forget()
 

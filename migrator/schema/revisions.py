@@ -31,7 +31,9 @@ if TYPE_CHECKING:  # Alembic and SQLAlchemy take half of the time of a command t
     from alembic.config import Config
     from sqlalchemy import Connection as AlchemyConnection
 
-BRANCHES = ("scheduler", "migration")
+TOOL = "migration"
+"""The branch of the tool's own tables, which every target needs."""
+BRANCHES = ("scheduler", TOOL)
 """Each branch of the revisions fills the schema of its name and has its version table there."""
 
 VERSION_TABLE = "schema_revision"

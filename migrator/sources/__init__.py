@@ -7,9 +7,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from migrator import cron
-from migrator.config import SourceSettings, nearest
+from migrator.config import SourceSettings, TargetSettings, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
+from migrator.targets import load_target, mapping_path, sources_of
+from migrator.targets.model import SCHEDULER
 
 _MAPPINGS = Path(__file__).parent / "mappings"
 """Mapping files that are shipped, each named after its source."""
@@ -46,9 +48,20 @@ def load_profile(name: str) -> Profile:
     return found
 
 
-def _of_file(path: Path, taken: Sequence[str] = ()) -> Profile:
+def _configured(settings: SourceSettings, target: TargetSettings) -> Profile:
+    if settings.mapping is None:
+        return native_profile(settings.profile, target.name) if target.is_native else load_profile(settings.profile)
+    profile = _of_file(Path(settings.mapping), NAMES, target.name)
+    if profile.target != target.name:
+        raise ConfigurationError(
+            f"the mapping {settings.mapping} feeds the tables of the target {profile.target}: set target.name to it"
+        )
+    return profile
+
+
+def _of_file(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> Profile:
     """Return the profile of a mapping file; what reads one is imported only now."""
-    profile: Profile = import_module(f"{__name__}.mapping.file").load_mapping(path, taken)
+    profile: Profile = import_module(f"{__name__}.mapping.file").load_mapping(path, taken, target)
     return profile
 
 
@@ -76,15 +89,30 @@ def described_profile(source: str) -> Profile:
     return _of_file(Path(source), NAMES) if source.endswith(".toml") else load_profile(source)
 
 
-def profile_of(settings: SourceSettings) -> Profile:
-    """Return the configured profile, or that of the configured mapping file.
+def native_profile(source: str, target: str) -> Profile:
+    """Return the profile that moves a shipped source to a native target.
+
+    Raises ``ConfigurationError`` for an unknown target, and for one that takes no documents of the source.
+    """
+    described = load_target(target)
+    path = mapping_path(described.name, source)
+    if not path.is_file():
+        known = ", ".join(sources_of(described.name)) or "no shipped source"
+        raise ConfigurationError(
+            f"the target {target} takes documents of {known}, and none of {source}: write a mapping file for its tables"
+        )
+    return _of_file(path, target=described.name)
+
+
+def profile_of(settings: SourceSettings, target: TargetSettings | None = None) -> Profile:
+    """Return the configured profile, or that of the configured mapping file, for the configured target.
 
     Raises ``ConfigurationError`` for an unknown profile or zone, and for names in ``source.collections`` that the
     profile does not have, that MongoDB does not take, or that two collections share.
     """
     if settings.zone is not None:
         _zone_of(settings.zone)
-    profile = load_profile(settings.profile) if settings.mapping is None else _of_file(Path(settings.mapping), NAMES)
+    profile = _configured(settings, target or TargetSettings())
     server = POSTGRESQL if settings.in_postgres else MONGODB
     if server not in profile.servers:
         remedy = "remove source.uri" if settings.in_postgres else "set source.uri, uri_env or uri_file"

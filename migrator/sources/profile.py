@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records import Record, attach_extra, attach_payload, remainder_of, remainder_of_payload
+from migrator.targets.model import SCHEDULER
 from migrator.values import identity
 
 Document: TypeAlias = dict[str, Any]
@@ -265,6 +266,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     documents"."""
     left_out: Mapping[str, str] = MappingProxyType({})
     """Collection of the database that is not copied, on purpose, to the reason."""
+    target: str = SCHEDULER
+    """The target whose tables its collections feed."""
     kept_by_store: bool = False
     """Our own store for MongoDB keeps its rows in these collections, so that each row has a document there
     (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""

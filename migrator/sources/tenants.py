@@ -7,6 +7,8 @@ from migrator.constraints import LONGEST_TENANT
 from migrator.sources.profile import Context, Note, Rejected
 from migrator.sources.shapes import indexed, plain
 
+NO_TENANT: Final = "default"
+"""The tenant of all rows of a native target: a library's tables have none."""
 BLANK: Final = " \t\n\r\v\f"
 """White space that MongoDB's ``$trim`` is told to take too, so that both sides agree which tenant is none."""
 

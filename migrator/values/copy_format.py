@@ -30,6 +30,8 @@ _unpack_length = Struct("!i").unpack_from
 _small = Struct("!ih").pack
 _int = Struct("!ii").pack
 _big = Struct("!iq").pack
+_double = Struct("!id").pack
+_unpack_double = Struct("!d").unpack
 _fields = Struct("!h").pack
 _array = Struct("!iiiii").pack
 
@@ -52,6 +54,10 @@ def _text(value: str) -> bytes:
     if len(value) <= _SHORT_LENGTH and len(_short_texts) < _MAX_SHORT_TEXTS:
         _short_texts[value] = cell
     return cell
+
+
+def _bytes(value: bytes) -> bytes:
+    return _length(len(value)) + value
 
 
 def _flag(value: bool) -> bytes:  # noqa: FBT001 - the packer of one value
@@ -79,6 +85,8 @@ _PACKED = {
     "int2": "SMALL(2, {0})",
     "int4": "INT(4, {0})",
     "int8": "BIG(8, {0})",
+    "float8": "DOUBLE(8, {0})",
+    "bytea": "BYTES({0})",
     "timestamptz": "TIME({0})",
     "jsonb": "JSON_HEAD(len({0}) + 1, 1) + {0}",
 }
@@ -94,6 +102,8 @@ _NAMESPACE = {
     "SMALL": _small,
     "INT": _int,
     "BIG": _big,
+    "DOUBLE": _double,
+    "BYTES": _bytes,
     "TIME": _time,
     "JSON_HEAD": Struct("!ib").pack,
     "JOIN": b"".join,
@@ -135,6 +145,8 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     "int2": lambda cell: int.from_bytes(cell, "big", signed=True),
     "int4": lambda cell: int.from_bytes(cell, "big", signed=True),
     "int8": lambda cell: int.from_bytes(cell, "big", signed=True),
+    "float8": lambda cell: _unpack_double(cell)[0],
+    "bytea": bytes,
     "timestamptz": lambda cell: EPOCH + timedelta(microseconds=int.from_bytes(cell, "big", signed=True)),
     "jsonb": lambda cell: jsonb.encode(jsonb.decode(cell[1:])),
 }

@@ -23,7 +23,7 @@ NOT_ASKED = "not asked: fresh start"
 
 def basis(context: Context) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
-    profile = profile_of(context.settings.source)
+    profile = profile_of(context.settings.source, context.settings.target)
     named = context.settings.cutover.environment
     found = {
         **({"environment": named} if named else {}),

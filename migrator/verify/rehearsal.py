@@ -124,7 +124,7 @@ def rehearse_reverse_sync(
 
     ``carry`` replaces the reverse sync: how a fault is injected.
     """
-    profile = profile_of(settings.source)
+    profile = profile_of(settings.source, settings.target)
     schedules = {one.name for one in write_back.homes(profile, Schedule)}
     with ExitStack() as closing:
         sessions = Sessions(settings)

@@ -311,7 +311,7 @@ def test_a_database_without_a_collection_of_the_source_is_refused(settings: Sett
 
 
 def test_a_cutover_of_a_mapped_source_is_refused_if_a_state_has_no_word(settings: Settings, tmp_path: Path) -> None:
-    assert server_gates.reverse_sync(profile_of(settings.source))[0]
+    assert server_gates.reverse_sync(profile_of(settings.source, settings.target))[0]
     other = tmp_path / "acme.toml"
     other.write_text(MAPPING.read_text(encoding="utf-8").replace('cancelled = "done" }', "}").replace(", }", " }"))
     may, why = server_gates.reverse_sync(profile_of(SourceSettings(mapping=str(other))))

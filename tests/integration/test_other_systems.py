@@ -527,7 +527,7 @@ def test_a_tail_and_a_cutover_are_refused_in_words(source: Connection, postgres_
     backfill(settings, Scope())
     with pytest.raises(RefusedError, match="there is no change stream that a tail could follow"):
         Tail(settings).run()
-    may, why = server_gates.reverse_sync(profile_of(settings.source))
+    may, why = server_gates.reverse_sync(profile_of(settings.source, settings.target))
     assert (may, "nothing is written back into tables" in why) == (False, True)
 
 

@@ -115,7 +115,7 @@ def stored_by_document(target: Connection, profile: Profile, collection: Collect
 
 def restored(dsn: str, source: Connection, settings: Settings, system: str) -> None:
     """Make the system's tables once more, in the schema ``restored``, and fill them from the target alone."""
-    profile = profile_of(settings.source)
+    profile = profile_of(settings.source, settings.target)
     source.execute("CREATE SCHEMA restored")
     source.execute("SET search_path = restored")
     make(source, system)
@@ -152,7 +152,7 @@ def test_the_tables_can_be_restored_from_the_target_and_copied_again(
     fill(source)
     first, second = new_scheduler_dsn(), new_scheduler_dsn()
     settings = settings_for(postgres_dsn, first, system)
-    names = [one.name for one in profile_of(settings.source).collections]
+    names = [one.name for one in profile_of(settings.source, settings.target).collections]
     before = [digest(source, "public", name) for name in names]
     backfill(settings, Scope())
     restored(first, source, settings, system)

@@ -29,7 +29,6 @@ from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.positions import NO_POSITION, PositionLostError, tail_state
 from migrator.pipeline.tail.stream import BATCH_EVENTS, BATCH_S, ChangeStream, EventBatch
-from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import waiting
 
 UNFINISHED = "the copy is unfinished; changes are recorded until it is complete"
@@ -223,7 +222,7 @@ def pending_changes(settings: Settings) -> PendingChanges:
     """
     with open_sessions(settings) as sessions:
         target, profile = sessions.target, sessions.profile.name
-        require_forward(target)
+        sessions.target_tables.require_forward(target)
         begin = positions.next_position(target, profile, sessions.reader.identity())
         if begin is None:
             raise PositionLostError(NO_POSITION)

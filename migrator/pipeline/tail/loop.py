@@ -48,7 +48,6 @@ from migrator.pipeline.tail.positions import (
 )
 from migrator.pipeline.tail.stream import ChangeStream, EventBatch, PrefetchedEvents
 from migrator.pipeline.tail.workers import PlainTask, Workers
-from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import say, waiting
 
 BACKLOG_DOCUMENTS = 1_000
@@ -238,7 +237,7 @@ class TailSession:
 
         Raises ``BackendMovedError`` after a cutover, because the application writes the rows then.
         """
-        require_forward(self._target)
+        self.sessions.target_tables.require_forward(self._target)
         answer = write_permission(self._target, self._plan)
         self.reason = answer.reason
         if answer.plan is None or answer.plan is self._plan:

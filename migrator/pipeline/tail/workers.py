@@ -31,7 +31,6 @@ from migrator.pipeline.locks import TAIL_KEY
 from migrator.pipeline.sessions import Sessions, reason_of
 from migrator.pipeline.tail.backlog import write_permission
 from migrator.pipeline.tail.plain import PlainApplier, PlainResult
-from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import say, shield_streams
 
 LEAST_DOCUMENTS = 100
@@ -206,7 +205,7 @@ class _Service:
 
     def _applied(self, sessions: Sessions, task: PlainTask) -> PlainResult:
         with sessions.target.transaction():
-            require_forward(sessions.target)
+            sessions.target_tables.require_forward(sessions.target)
             known = None if self._applier is None else self._applier.plan
             answer = write_permission(sessions.target, known, shared=True)
             allowed = (

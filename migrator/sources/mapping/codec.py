@@ -42,7 +42,8 @@ from migrator.sources.profile import (
     Skipped,
 )
 from migrator.sources.shapes import Shape, paths_of_type, read
-from migrator.sources.tenants import BLANK, first_said, tenant_of
+from migrator.sources.tenants import BLANK, NO_TENANT, first_said, tenant_of
+from migrator.targets.model import SCHEDULER
 from migrator.values import document as documents
 from migrator.values import identity, jsonb, times
 
@@ -59,6 +60,7 @@ def profile_of_mapping(
         version=version,
         documents=mapping.documents,
         left_out=mapping.left_out,
+        target=mapping.target,
         servers=servers,
         collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),
         slots="runs" if MONGODB in servers and any(map(_says_when_run, mapping.collections)) else "",
@@ -232,7 +234,7 @@ class _Writer:
             *parents, name = field.path.split(".")
             entries.append(((table, column), name, tuple(parents), write, is_null))
         self._getters = tuple(
-            (constraints.RECORDS[table], _values(names), len(names)) for table, names in columns.items() if names
+            (tables.record_of(table), _values(names), len(names)) for table, names in columns.items() if names
         )
         self._objects = tuple((*tables.split(place), members) for place, members in objects.items())
         """Table and jsonb column of an object, and its members that are written."""
@@ -296,7 +298,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
     none = NULL if field.nulls else none_of(field)
     if not is_local and none is None:
         return None
-    record = constraints.RECORDS[table]
+    record = tables.record_of(table)
 
     def written(rows: Rows) -> Any:  # noqa: ANN401 - the value of a field
         row: Any = next((row for row in rows if type(row) is record), None)
@@ -349,9 +351,8 @@ class _Table:
 
     def __init__(self, mapping: SourceMapping, mapped: Mapped, name: str) -> None:
         fields = [field for field in mapped.every if any(tables.split(one)[0] == name for one in field.columns)]
-        types = tables.types_of(name)
         self.name = name
-        self.record = constraints.RECORDS[name]
+        self.record = tables.record_of(name)
         self.keeps_uuid = _keeps_uuids(mapping, mapped, name)
         self.constants = {tables.split(one)[1]: value for one, value in mapped.constants.items() if _is_of(one, name)}
         self.given = self.constants | {
@@ -364,8 +365,8 @@ class _Table:
         """Constants and defaults."""
         self.parents = tuple(
             (column, parent)
-            for column, parent in tables.TARGETS.items()
-            if parent in mapped.tables and parent != name and types.get(column) == "uuid"
+            for column, parent in tables.references_of(name).items()
+            if parent in mapped.tables and parent != name
         )
         self.needed = tuple(
             (column, *_missing(fields, f"{name}.{column}")) for column in sorted(tables.needed_columns(name))
@@ -479,7 +480,7 @@ class Codec:
 
     def reader(self, field: Field, column: str) -> Reader | None:
         """Return the function that reads a field for a column; the value as it is if there is none."""
-        table = tables.TARGETS.get(tables.split(column)[1], "")
+        table = tables.referred_table(column)
         keeps_uuid = field.collection != "" and self.keeps_uuids(table, field.collection)
         return converters.reader(field, column, keeps_uuid=keeps_uuid)
 
@@ -519,6 +520,8 @@ class Codec:
     def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         field = self._tenant
         if field is None or self._read_tenant is None:
+            if self._mapping.target != SCHEDULER:
+                return NO_TENANT
             given = self.mapped.tenant
             return tenant_of(None, context, [], path="") if given is None else given(document, context)
         value = self._read_tenant(found)
@@ -672,6 +675,7 @@ def _applies(when: When, document: Document) -> bool:
 def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
     """Return a collection of a mapping as the pipeline takes it."""
     codec = _Kinds(mapping, mapped) if mapped.kinds else Codec(mapping, mapped)
+    is_native = mapping.target != SCHEDULER
     shapes = mapped.shapes()
     fed = tuple(dict.fromkeys(table for shape in shapes for table in shape.tables))
     fields = [field for shape in shapes for field in shape.every]
@@ -680,17 +684,17 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         measures = () if mapped.kinds else tuple(measures_of(mapped))
     return Collection(
         name=mapped.name,
-        tables=tuple(constraints.RECORDS[table] for table in fed),
+        tables=tuple(map(tables.record_of, fed)),
         decode=codec.decode,
         encode=codec.encode,
         references=(*_references(fields), *mapped.references),
         after=tuple(sorted(_referred(mapped))),
-        tenant_expression=_tenant_expression(fields),
+        tenant_expression=_tenant_expression(fields) or ({"$literal": NO_TENANT} if is_native else None),
         measures=measures,
-        tenant_sql=mapped.tenant_sql or tenant_sql(fields),
+        tenant_sql=mapped.tenant_sql or tenant_sql(fields) or (f"'{NO_TENANT}'" if is_native else ""),
         key=mapped.key,
         inherited=mapped.inherited,
-        unique=tables.UNIQUE.get(fed[0], ()),
+        unique=tables.unique_of(fed[0]),
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
         known=frozenset(
             path
@@ -700,7 +704,9 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         ),
         derived=mapped.transient,
         object_ids=mapped.object_ids,
-        native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
+        native=None
+        if isinstance(codec, _Kinds) or is_native
+        else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
 
 
@@ -713,9 +719,9 @@ def _references(fields: Sequence[Field]) -> Iterator[Reference]:
     for (place, collection), same in found.items():
         table, column = tables.split(place)
         yield Reference(
-            record=constraints.RECORDS[table],
+            record=tables.record_of(table),
             column=column,
-            target=constraints.RECORDS[tables.TARGETS[column]],
+            target=tables.record_of(tables.referred_table(place)),
             required=column in tables.needed_columns(table),
             collection=collection,
             named=None if same[0].by else partial(_named, fields=tuple(same)),

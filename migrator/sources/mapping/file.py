@@ -21,6 +21,7 @@ from migrator.files import UnreadableError, read_text
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.converters import CONVERTERS, weekdays
+from migrator.sources.mapping.full_names import FullNames
 from migrator.sources.mapping.language import (
     WEEKDAYS,
     BsonType,
@@ -37,6 +38,9 @@ from migrator.sources.mapping.language import (
     When,
 )
 from migrator.sources.profile import Profile
+from migrator.targets import load_target, register
+from migrator.targets.model import SCHEDULER, SEPARATOR
+from migrator.targets.reading import read_target
 
 Key = tuple[str, ...]
 
@@ -110,18 +114,18 @@ _TOO_DEEP: Final = re.compile(rf"""(?:\.\s*+(?:"[^"]*+"|'[^']*+'|[A-Za-z0-9_-]++
 _PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
 
 
-def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
+def load_mapping(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> Profile:
     """Return the profile that a mapping file describes; ``taken``: names of sources that it may not have.
 
-    Its version is a number made from its content, so that a copy is not resumed under another mapping. Raises as
-    ``read_mapping``.
+    ``target``: the target whose tables it feeds, unless it describes one itself. Its version is a number made from its
+    content, so that a copy is not resumed under another mapping. Raises as ``read_mapping``.
     """
-    mapping = read_mapping(path, taken)
+    mapping = read_mapping(path, taken, target)
     return profile_of_mapping(mapping, _version(mapping))
 
 
-def read_mapping(path: Path, taken: Sequence[str] = ()) -> SourceMapping:
-    """Return the mapping in a file; ``taken``: names of sources that it may not have.
+def read_mapping(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> SourceMapping:
+    """Return the mapping in a file; ``taken`` and ``target``: as for ``load_mapping``.
 
     Raises ``ConfigurationError`` with every mistake of the file, each with its line.
     """
@@ -139,7 +143,7 @@ def read_mapping(path: Path, taken: Sequence[str] = ()) -> SourceMapping:
         tree = parse_toml(text)
     except ValueError as error:
         raise ConfigurationError(f"the mapping {path} is not TOML: {error}") from None
-    reading = _Reading(tree, taken)
+    reading = _Reading(tree, taken, target)
     mapping = reading.mapping()
     if mapping is None:
         lines = _lines(text)
@@ -195,8 +199,9 @@ def _check_size(tree: Mapping[str, Any], wrong: Callable[[Key, str], None]) -> N
 class _Reading:
     """Reads a tree of TOML into a mapping, and collects what is wrong with it."""
 
-    def __init__(self, tree: Mapping[str, Any], taken: Sequence[str]) -> None:
+    def __init__(self, tree: Mapping[str, Any], taken: Sequence[str], target: str) -> None:
         self._tree, self._taken = tree, taken
+        self._target = None if target == SCHEDULER or "target" in tree else load_target(target)
         self.mistakes: list[tuple[Key, str]] = []
 
     def mapping(self) -> SourceMapping | None:
@@ -209,7 +214,13 @@ class _Reading:
         return None if self.mistakes else mapping
 
     def _mapping(self) -> SourceMapping:
-        self._known_keys((), self._tree, ("source", "collections"))
+        self._known_keys((), self._tree, ("source", "target", "collections"))
+        if "target" in self._tree:
+            self._target = read_target(self._tree, self._wrong)
+            if not self.mistakes:
+                register(self._target)
+        if self.mistakes:
+            return SourceMapping(name="", collections=())
         source = self._table(("source",), self._tree.get("source"))
         name, documents = self._name(source), source.get("documents", "")
         if not isinstance(documents, str):
@@ -218,12 +229,15 @@ class _Reading:
         if not found:
             self._wrong(("collections",), "expected at least one section [collections.NAME]")
         sections = {one: self._table(("collections", one), held) for one, held in found.items()}
+        if self._target is not None:
+            sections = {one: FullNames(self._target).collection(held) for one, held in sections.items()}
         left_out = {one: self._reason(one, held) for one, held in sections.items() if "left_out" in held}
         collections = tuple(self._collection(one, held) for one, held in sections.items() if one not in left_out)
         if left_out and not collections:
             self._wrong(("collections",), "expected at least one collection that is not left out")
         self._check_references(collections, left_out)
-        return SourceMapping(name=name, documents=documents, collections=collections, left_out=left_out)
+        target = SCHEDULER if self._target is None else self._target.name
+        return SourceMapping(name=name, documents=documents, collections=collections, left_out=left_out, target=target)
 
     def _reason(self, name: str, held: Mapping[str, Any]) -> str:
         """Return why a collection is left out."""
@@ -234,7 +248,15 @@ class _Reading:
             self._wrong((*key, "left_out"), f"{where}left_out: expected the reason, in a line")
         return str(reason)
 
+    @property
+    def _tables_fed(self) -> Sequence[str]:
+        """The tables that the documents may feed."""
+        return tables.TABLES if self._target is None else [table.full_name for table in self._target.tables]
+
     def _wrong(self, key: Key, message: str) -> None:
+        if self._target is not None:  # as the file names the tables
+            prefix = f"{self._target.name}{SEPARATOR}"
+            key, message = tuple(name.removeprefix(prefix) for name in key), message.replace(prefix, "")
         self.mistakes.append((key, message))
         if len(self.mistakes) == MOST_MISTAKES:
             raise _EnoughMistakesError
@@ -373,12 +395,13 @@ class _Reading:
             self._wrong(place, f"{where}a table stands twice")
         known: list[str] = []
         for one in dict.fromkeys(value):
-            if one not in tables.TABLES:
-                self._wrong(place, f"{where}unknown table {one}{nearest(one, list(tables.TABLES))}")
+            if one not in self._tables_fed:
+                self._wrong(place, f"{where}unknown table {one}{nearest(one, list(self._tables_fed))}")
             # the columns are checked against the table that is meant, so that their own mistakes are reported too
-            known += [one] if one in tables.TABLES else difflib.get_close_matches(one, list(tables.TABLES), n=1)
+            near = difflib.get_close_matches(one, list(self._tables_fed), n=1)
+            known += [one] if one in self._tables_fed else near
         for one in known[1:]:
-            if one not in tables.FURTHER and one in value:
+            if self._target is None and one not in tables.FURTHER and one in value:
                 self._wrong(place, f"{where}{one} can only stand first")
         return tuple(dict.fromkeys(known))
 
@@ -451,7 +474,7 @@ class _Reading:
                 continue
             if tables.type_of(column) not in CONVERTERS[named].column_types:
                 self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
-            elif column in constraints.WORDS and named != "words":
+            elif tables.words_of(column) and named != "words":
                 self._wrong(key, f"{where}{column} holds one word of a list: expected the converter words")
 
     def _columns(self, value: object, fed: Sequence[str], key: Key, where: str) -> tuple[str, ...]:
@@ -536,7 +559,7 @@ class _Reading:
             least, most = tables.bounds_of(columns[0])
             self._wrong(key, f"{where}default: expected a number from {least} to {most}")
         elif isinstance(default, str) and not _fits(columns[0], default):
-            listed = ", ".join(constraints.WORDS.get(columns[0], ("a text",)))
+            listed = ", ".join(tables.words_of(columns[0]) or ("a text",))
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {listed}")
         elif not all(_fits(column, default) for column in columns):
             self._wrong(key, f"{where}default: expected a value of {', '.join(columns)}")
@@ -609,7 +632,7 @@ class _Reading:
         self._check_numbers(given, options, key, where)
         left_open = [word for word, ours in given.items() if ours == OPEN]
         if left_open:
-            listed = constraints.WORDS.get(column) or (f"values of {column} ({tables.type_of(column)})",)
+            listed = tables.words_of(column) or (f"values of {column} ({tables.type_of(column)})",)
             self._wrong(key, f"{where}words: say what is meant by {', '.join(left_open)}; known: {', '.join(listed)}")
 
     def _check_numbers(self, given: Mapping[str, Any], options: Mapping[str, Any], key: Key, where: str) -> None:
@@ -626,7 +649,7 @@ class _Reading:
             return self._weekdays(options, key, where)
         if named != "words":
             return {}
-        known = constraints.WORDS.get(columns[0])
+        known = tables.words_of(columns[0])
         given = options.get("words", {word: word for word in known or ()})
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
@@ -642,8 +665,8 @@ class _Reading:
         for word in _distinct(given):
             if word == OPEN or _fits(column, word):
                 continue
-            listed = constraints.WORDS.get(column)
-            if listed is None:
+            listed = tables.words_of(column)
+            if not listed:
                 self._wrong(key, f"{where}words: expected values of {column} ({tables.type_of(column)})")
                 break
             self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
@@ -655,10 +678,10 @@ class _Reading:
         if not isinstance(given, dict) or not all(isinstance(word, str) for word in given.values()):
             self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}, numbers in quotes too')
             return {}
-        listed = constraints.WORDS.get(columns[0]) if columns else None
+        listed = tables.words_of(columns[0]) if columns else ()
         worded = {value for value in words.values() if isinstance(value, str)}
         for value, word in given.items():
-            if listed is not None and value not in listed:
+            if listed and value not in listed:
                 self._wrong(key, f"{where}write_as: {columns[0]} has no word {value}{nearest(value, listed)}")
             elif value in worded:
                 self._wrong(key, f"{where}write_as: {value} has a word already")
@@ -727,7 +750,7 @@ class _Reading:
         if equals is not None and (not field or type(equals) not in (str, int, float, bool)):
             self._wrong(key, f"{where}equals: expected a text, a number or a bool, beside if")
         if not _fits(column, value):
-            expected = constraints.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+            expected = tables.words_of(column) or (f"a value of type {tables.type_of(column)}",)
             self._wrong(key, f"{where}value: expected {', '.join(expected)}")
         return Case(field=str(field), equals=equals, value=value)
 
@@ -745,7 +768,7 @@ class _Reading:
             if column.removeprefix("triggers.") in constraints.CAUSES:
                 self._wrong(key, f"{where}what makes a trigger fire comes from a field")
             elif not _fits(column, value):
-                expected = constraints.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+                expected = tables.words_of(column) or (f"a value of type {tables.type_of(column)}",)
                 opened = f' in place of "{OPEN}"' if value == OPEN else ""
                 self._wrong(key, f"{where}expected {', '.join(expected)}{opened}")
             found[column] = value
@@ -784,7 +807,7 @@ class _Reading:
             self._wrong(key, f"collection {collection}: local: triggers.timezone is filled already")
         for table in fed:
             for column in sorted(tables.needed_columns(table)):
-                implied = tables.TARGETS.get(column) in fed
+                implied = tables.referred_table(f"{table}.{column}") in fed
                 if f"{table}.{column}" not in filled and not implied:
                     self._wrong(key, f"collection {collection}: {table}.{column} may not be null, and nothing fills it")
             if table == "triggers" and not {f"triggers.{one}" for one in constraints.CAUSES} & filled:
@@ -819,7 +842,7 @@ class _Reading:
         key: Key = (*section, "fields", field.path)
         where = f"field {field.path} of {_label(section)}: by: "
         every = [(one.name, shape) for one in collections for shape in one.shapes()]
-        target = tables.TARGETS.get(tables.split(field.columns[0])[1])
+        target = tables.referred_table(field.columns[0])
         if field.by and field.id_type is not None:
             self._wrong(key, f"{where}id_type says how an _id is written")
         feeding = [
@@ -839,9 +862,9 @@ class _Reading:
         self, section: Key, field: Field, feeds: Mapping[str, Sequence[str]], left_out: Mapping[str, str]
     ) -> None:
         key: Key = (*section, "fields", field.path)
-        target = tables.TARGETS.get(tables.split(field.columns[0])[1])
+        target = tables.referred_table(field.columns[0])
         where = f"field {field.path} of {_label(section)}: "
-        if target is None:
+        if not target:
             self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
         elif field.collection in left_out:
             self._wrong(key, f"{where}the collection {field.collection} is left out")
@@ -908,13 +931,13 @@ def _outer(path: str) -> Iterator[str]:
 
 
 def _takes_any_text(column: str) -> bool:
-    return column not in constraints.WORDS and tables.type_of(column) == "text"
+    return not tables.words_of(column) and tables.type_of(column) == "text"
 
 
 def _converter_of(column: str, options: Mapping[str, Any]) -> str:
     """Return the converter of a field for which the mapping names none."""
     table, name = tables.split(column)
-    if column in constraints.WORDS or "words" in options:
+    if tables.words_of(column) or "words" in options:
         return "words"
     if table == "triggers" and name in ("cron_expression", "timezone"):
         return "cron" if name == "cron_expression" else "zone"
@@ -934,8 +957,8 @@ def _fits(column: str, value: object) -> bool:
     """Tell whether a constant can stand in a column; ``OPEN`` stands for what a draft left open."""
     if value == OPEN:
         return False
-    if column in constraints.WORDS:
-        return value in constraints.WORDS[column]
+    if listed := tables.words_of(column):
+        return value in listed
     kind = tables.type_of(column)
     if kind.startswith("int"):
         least, most = tables.bounds_of(column)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from migrator.sources.profile import Context, Document, Measure, Note, Reference, Rows
+from migrator.targets.model import SCHEDULER
 
 Encoding: TypeAlias = Literal[
     "date", "iso", "iso-z", "seconds", "milliseconds", "microseconds", "milliseconds-text", "timestamptz", "timestamp"
@@ -274,6 +275,8 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
     """As ``Profile.documents``."""
     left_out: Mapping[str, str] = {}
     """As ``Profile.left_out``."""
+    target: str = SCHEDULER
+    """The target whose tables it feeds."""
 
     def named_by(self, collection: str) -> str:
         """Return the field by which references name the documents of a collection; empty: the ``_id``."""

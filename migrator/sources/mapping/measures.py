@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from migrator import constraints
 from migrator.sources.mapping import sql, tables
 from migrator.sources.mapping.converters import CONVERTERS
 from migrator.sources.mapping.language import Case, Field, Mapped
@@ -95,7 +94,7 @@ def _holds(case: Case) -> Any:  # noqa: ANN401 - a MongoDB expression
 
 def _default_of(table: str, column: str) -> Any:  # noqa: ANN401 - a value of the column
     """Return what a column holds if nothing is given for it."""
-    field = next(one for one in msgspec.structs.fields(constraints.RECORDS[table]) if one.name == column)
+    field = next(one for one in msgspec.structs.fields(tables.record_of(table)) if one.name == column)
     return None if field.required or field.default is msgspec.NODEFAULT else field.default
 
 
@@ -103,8 +102,9 @@ def _sql(expression: str, table: str, owner: str) -> str:
     """Return SQL over the row of the first table, for a column of any table of the document."""
     if table == owner:
         return expression
+    alias = tables.alias(owner)
     return (
-        f"(SELECT {expression} FROM scheduler.{table} further"  # noqa: S608 - names of the schema
-        f" WHERE further.source = {owner}.source AND further.source_id = {owner}.source_id"
-        f" AND further.tenant_id = {owner}.tenant_id)"
+        f"(SELECT {expression} FROM {tables.sql_name(table)} further"  # noqa: S608 - names of tables
+        f" WHERE further.source = {alias}.source AND further.source_id = {alias}.source_id"
+        f" AND further.tenant_id = {alias}.tenant_id)"
     )

@@ -381,7 +381,7 @@ class _Planner:
                 raise Unplannable("words in several columns")
             return {"learn": self._codec.learner(field, self._context)}
         if step.operation == "reference":
-            target = tables.TARGETS[tables.split(field.columns[0])[1]]
+            target = tables.referred_table(field.columns[0])
             if not self._codec.keeps_uuids(target, field.collection):
                 raise Unplannable("a reference whose id is not kept")
             return {"reference": -1 if field.loose else self._codec.reference_index(field)}

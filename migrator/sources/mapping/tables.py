@@ -12,7 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from migrator import constraints
+from migrator.constraints import LONGEST_KEY
+from migrator.records import Record
 from migrator.sources.profile import Rejected
+from migrator.sources.shapes import plain
+from migrator.targets import native_table
+from migrator.targets.model import Column, tool_schema
 from migrator.values import copy_format
 
 TABLES: Final = (
@@ -89,10 +94,88 @@ def member_of(column: str) -> str:
     return split(split(column)[1])[1]
 
 
+def record_of(table: str) -> type[Record]:
+    """Return the record of a table, which a native target names ``target/table``."""
+    native = native_table(table)
+    return constraints.RECORDS[table] if native is None else native.record
+
+
 @cache
 def types_of(table: str) -> Mapping[str, str]:
     """Return column to PostgreSQL type of a table that a mapping may feed."""
-    return copy_format.column_types(constraints.RECORDS[table])
+    return copy_format.column_types(record_of(table))
+
+
+def native_column(column: str) -> Column | None:
+    """Return ``table.column`` of a native target; None for any other."""
+    table, name = split(column)
+    native = native_table(table)
+    return None if native is None else native.column(split(name)[0])
+
+
+def words_of(column: str) -> tuple[str, ...]:
+    """Return the closed list of words of ``table.column``; empty: it has none."""
+    native = native_column(column)
+    return constraints.WORDS.get(column, ()) if native is None else native.words
+
+
+def unique_of(table: str) -> tuple[tuple[str, ...], ...]:
+    """Return the columns, besides the primary key of its record, that a table keeps unique."""
+    native = native_table(table)
+    if native is None:
+        return UNIQUE.get(table, ())
+    key = () if native.made else (native.key,)
+    return tuple(tuple(map(native.member_of, columns)) for columns in (*key, *native.unique))
+
+
+def referred_table(column: str) -> str:
+    """Return the table that ``table.column`` refers to; empty: it is no reference."""
+    table, name = split(column)
+    native = native_table(table)
+    if native is None:
+        return TARGETS.get(name, "")
+    return next(
+        (
+            f"{native.target}/{referred}"
+            for place, referred in native.references.items()
+            if native.member_of(place) == name
+        ),
+        "",
+    )
+
+
+def references_of(table: str) -> Mapping[str, str]:
+    """Return the columns of a table that refer to rows, each with the table that it refers to."""
+    types = types_of(table).items()
+    return {name: other for name, kind in types if kind == "uuid" and (other := referred_table(f"{table}.{name}"))}
+
+
+def longest_of(column: str) -> int:
+    """Return how long a text of ``table.column`` may be: bytes that an index holds, characters of a type; 0: any."""
+    native = native_column(column)
+    if native is None:
+        return LONGEST_KEY if column in INDEXED else 0
+    return native.longest
+
+
+def checked_text(column: str, value: str, path: str) -> str:
+    """Return a text that ``table.column`` of a native target can hold; raises ``Rejected`` for another one."""
+    longest = longest_of(column)
+    if longest and len(value) > longest:
+        raise Rejected("too-long", path, f"at most {longest} characters")
+    return plain(value, path)
+
+
+def sql_name(table: str) -> str:
+    """Return the name of a table, or of a native target's view, in SQL."""
+    native = native_table(table)
+    return f"scheduler.{table}" if native is None else f'{tool_schema(native.target)}."{native.name}"'
+
+
+def alias(table: str) -> str:
+    """Return how SQL over the rows of a table calls them."""
+    native = native_table(table)
+    return table if native is None else f'"{native.name}"'
 
 
 def type_of(column: str) -> str:
@@ -104,6 +187,9 @@ def type_of(column: str) -> str:
 def bounds_of(column: str) -> tuple[int, int]:
     """Return the smallest and the largest number that a mapping may give ``table.column``."""
     table, name = split(column)
+    native = native_column(column)
+    if native is not None:
+        return constraints.bounds_of_type(types_of(table)[split(name)[0]])
     least, most = constraints.bounds_of(f"{table}.{split(name)[0]}")
     return (max(least, 0) if column in _NOT_NEGATIVE else least), most
 
@@ -114,7 +200,7 @@ def needed_columns(table: str) -> frozenset[str]:
 
     The kind of a trigger follows from its cause.
     """
-    fields = msgspec.structs.fields(constraints.RECORDS[table])
+    fields = msgspec.structs.fields(record_of(table))
     return frozenset(field.name for field in fields if field.required) - FILLED_BY_THE_TOOL - {"kind"} | (
         {"kind"} if table == "workers" else set()
     )

@@ -63,7 +63,7 @@ class RollbackWindow:
     @cached_property
     def _profile(self) -> Any:  # noqa: ANN401 - a Profile, or the error for which there is none
         try:
-            return import_module("migrator.sources").profile_of(self._settings.source)
+            return import_module("migrator.sources").profile_of(self._settings.source, self._settings.target)
         except MigratorError as error:
             return error
 

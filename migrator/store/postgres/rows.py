@@ -12,6 +12,7 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 
 from migrator.records import EMPTY, Record
+from migrator.targets.model import SEPARATOR, tool_schema
 from migrator.values.copy_format import column_types
 from migrator.values.jsonb import canonicalise
 
@@ -33,8 +34,9 @@ def interval(milliseconds: str) -> str:
 
 
 def table_name(table: str) -> sql.Identifier:
-    """Return the quoted name of a table of the target."""
-    return sql.Identifier(SCHEMA, table)
+    """Return the quoted name of a table of the target; of a native target, that of its view."""
+    target, separator, name = table.rpartition(SEPARATOR)
+    return sql.Identifier(tool_schema(target), name) if separator else sql.Identifier(SCHEMA, table)
 
 
 def global_schedule(row: LiteralString) -> LiteralString:

@@ -126,7 +126,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
 
 def reverse_sync_rehearsed(context: Context) -> CheckResult:
     """Write into a scratch copy with an open outbox, run the reverse sync, and compare every document."""
-    profile = profile_of(context.settings.source)
+    profile = profile_of(context.settings.source, context.settings.target)
     if write_back(profile).faults:
         return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
     if not context.request.scratch_on_source:

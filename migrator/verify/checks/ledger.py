@@ -27,7 +27,10 @@ LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
 
 def ledger_sound(context: Context) -> CheckResult:
     """Compute the ledger's checksums and sums again, and look for dangling references that are not recorded."""
-    owners = {one.name: one.tables[0].table for one in profile_of(context.settings.source).collections}
+    owners = {
+        one.name: one.tables[0].table
+        for one in profile_of(context.settings.source, context.settings.target).collections
+    }
     with context.target() as target:
         looked = checksums.verify_checksums(target)
         rate = copy_rate(target)

@@ -114,7 +114,7 @@ def _lent(
     """
     collections = tuple(
         one.name
-        for one in profile_of(settings.source).collections
+        for one in profile_of(settings.source, settings.target).collections
         if {record.table for record in one.tables}.intersection(tables)
     )
     with closing(open_target(settings, autocommit=True)) as target:

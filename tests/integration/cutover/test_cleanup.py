@@ -242,7 +242,7 @@ def test_a_trigger_with_a_document_of_its_own_that_became_a_cron_line_is_listed(
     call(made, "migrator rollback run")  # now the trigger with an interval has a document of its own
     words = "would not fire for a cron line whose trigger has a document of its own"
     with open_target(made.settings, autocommit=True) as target:
-        profile = profile_of(made.settings.source)
+        profile = profile_of(made.settings.source, made.settings.target)
         assert not any(
             words in line for line in gap_lines(gaps_of(unstated_schedules(target, profile, SourceSettings())))
         )

@@ -194,7 +194,7 @@ class Expected(msgspec.Struct):
 def expected(scene: Scene) -> dict[str, Expected]:
     """Return ``_id`` of the document → the schedule, without those that were deleted."""
     found = {}
-    home = write_back.homes(profile_of(scene.settings.source), Schedule)[0]
+    home = write_back.homes(profile_of(scene.settings.source, scene.settings.target), Schedule)[0]
     with psycopg.connect(scene.dsn, row_factory=dict_row) as connection:
         schedules = connection.execute("SELECT * FROM scheduler.schedules WHERE deleted_at IS NULL").fetchall()
         triggers = connection.execute("SELECT * FROM scheduler.triggers").fetchall()

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from migrator.sources.mapping.converters.base import Converter, Reader, Target, Writer
+from migrator.sources.mapping.converters.binaries import Binary, TextBytes
 from migrator.sources.mapping.converters.documents import Column, Json, JsonText
 from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Tenant
-from migrator.sources.mapping.converters.numbers import Duration, Flag, Number, Period
+from migrator.sources.mapping.converters.numbers import Double, Duration, Flag, Number, Period
 from migrator.sources.mapping.converters.texts import Cron, CronFields, Text, Texts, Uuid, Version, Words, Zone
 from migrator.sources.mapping.converters.times import IdTime, Time
 from migrator.sources.mapping.converters.weekdays import Weekdays, WeekdayTime
@@ -37,6 +38,9 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         Version(),
         Weekdays(),
         WeekdayTime(),
+        Double(),
+        Binary(),
+        TextBytes(),
         Column(),
     )
 }

@@ -5,6 +5,7 @@ A class without one of the members of ``Converter`` cannot be instantiated, and 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
@@ -38,6 +39,8 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def checked(self) -> Callable[[str, str], str]:
         """From a text and its path to the text that the column holds."""
+        if tables.native_column(self.column) is not None:
+            return partial(tables.checked_text, self.column)
         return indexed if self.column in tables.INDEXED else plain
 
 
@@ -186,4 +189,5 @@ def written_words(words: Mapping[str, Any]) -> dict[Any, str]:
 
 def column_name(field: Field) -> str:
     """Return the name of the first column of a field, without its table."""
-    return tables.split(field.columns[0])[1]
+    name = tables.split(field.columns[0])[1]
+    return name if tables.native_column(field.columns[0]) is None else f'"{name}"'

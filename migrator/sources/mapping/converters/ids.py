@@ -42,7 +42,7 @@ class Reference(Uncounted):
     def reader(self, target: Target, /) -> Reader | None:
         """Return the function from a reference to the id of the row that is referred to."""
         field, keep_uuid = target.field, target.keeps_uuid and not target.field.by
-        table, path = tables.TARGETS[tables.split(target.column)[1]], field.path
+        table, path = tables.referred_table(target.column), field.path
         collection = named_by(field.collection, field.by)
 
         @lru_cache(maxsize=16_384)

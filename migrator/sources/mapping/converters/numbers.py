@@ -1,6 +1,7 @@
 """Converters of numbers, of lengths of time, and of flags."""
 
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,13 @@ from migrator.sources.mapping.converters.base import (
     Reader,
     Same,
     Target,
+    Uncounted,
     Unplannable,
     Writer,
     always,
     column_name,
     memo,
+    no_operation,
     written_words,
 )
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
@@ -42,6 +45,7 @@ NUMBER_TYPES: Final = {"int": 0x10, "long": 0x12, "double": 0x01}
 _WIDTHS: Final = {"int2": 2, "int4": 4, "int8": 8}
 _SIZED: Final[tuple[tuple[Any, int], ...]] = ((Int16, 15), (Int32, 31), (Long, 63))
 _EXACT: Final = 2**53
+_real: Final = Struct("!f")
 
 
 def none_of(field: Field) -> Any:
@@ -123,6 +127,40 @@ class Number(Converter):
         step = number_step(field, least, most, sized=field.shape is not None)
         options = frozenset({"type", "clamp", "none" if field.shape is None else "shape"})
         return Operation(name="number", options=options, step=step)
+
+
+class Double(Uncounted):
+    """A number with a fraction."""
+
+    name = "double"
+    column_types = frozenset({"float8"})
+    options = ("also", "type", "none", "nulls")
+    shape = always(NUMBER)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path, none = target.field.path, target.field.none
+        column = tables.native_column(target.column)
+        is_real = column is not None and column.is_real
+
+        def read(value: float, reading: Reading) -> float | None:
+            if none is not None and value == none:
+                return None
+            number = float(value)
+            if not is_real:
+                return number
+            try:
+                stored: float = _real.unpack(_real.pack(number))[0]
+            except OverflowError:
+                raise Rejected("out-of-range", path, "a number of 32 bits") from None
+            if stored != number and number == number:  # noqa: PLR0124 - only NaN is not itself
+                reading.notes.append(Note("rounded", path))
+            return stored
+
+        return read
+
+    def writer(self, field: Field, /) -> Writer | None:
+        return NUMBERS[field.type or "double"]
 
 
 class Duration(Converter):

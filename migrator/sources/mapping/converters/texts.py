@@ -8,8 +8,6 @@ from uuid import UUID
 import msgspec
 from bson.binary import UUID_SUBTYPE, Binary
 
-from migrator import constraints
-from migrator.constraints import LONGEST_KEY
 from migrator.cron import ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources import aggregates
@@ -43,7 +41,7 @@ _whole = re.compile(r"0|-?[1-9][0-9]{0,18}").fullmatch
 
 def longest_of(field: Field) -> int:
     """Return the bytes that a text may have in the columns of a field; 0: any number."""
-    return LONGEST_KEY if any(column in tables.INDEXED for column in field.columns) else 0
+    return min(filter(None, map(tables.longest_of, field.columns)), default=0)
 
 
 class Text(Uncounted):
@@ -154,7 +152,7 @@ class Words(Converter):
         if field.type is not None:
             number = NUMBERS[field.type]
             written = {value: number(int(word)) for value, word in written.items()}
-        listed = constraints.WORDS.get(field.columns[0], ())
+        listed = tables.words_of(field.columns[0])
         writes_all = field.keep or (bool(listed) and written.keys() >= {*listed})
         if writes_all and all(value == word for value, word in written.items()):
             return None

@@ -1,0 +1,228 @@
+"""What differs between targets: the schema ``scheduler``, and the tables of libraries.
+
+Rows are read and written by the same statements, over a table of the schema ``scheduler`` or over the view of a native
+target. Here is what is not the same: how to connect, what must be there before a row is written, what marks the
+database as a copy, and what the tables are called in the catalogue.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from psycopg import sql
+
+from migrator.config import Settings, TargetSettings
+from migrator.connections.postgres import Connection, fetch_value, open_login, open_target
+from migrator.errors import RefusedError
+from migrator.pipeline import deferred_ddl
+from migrator.records import Lock, Record
+from migrator.schema import native_target
+from migrator.schema.revisions import require_known
+from migrator.sources.profile import Profile
+from migrator.store import epoch
+from migrator.store.postgres import parallel_run
+from migrator.store.postgres.epoch import OWN_BACKEND, mark_copy, read, require_forward
+from migrator.store.postgres.rows import table_name
+from migrator.targets import load_target, native_table
+from migrator.targets.model import Table, Target
+from migrator.values.copy_format import codec
+
+MOST_COUNTED = 1_000
+"""Rows of others that are counted; more are "more than"."""
+
+
+_OPENED: Final = """
+SELECT coalesce(s.ended_at, s.began_at) FROM migration.cutover_steps AS s
+JOIN migration.cutovers AS c ON c.id = s.cutover_id
+WHERE s.step = 'outbox' AND s.state <> 'undone' ORDER BY c.began_at DESC LIMIT 1
+"""
+
+
+class TargetTables(ABC):
+    """The tables of a target, for the pipeline."""
+
+    @abstractmethod
+    def open(self, settings: Settings) -> Connection:
+        """Connect in autocommit; raises as ``connections.postgres.open_target``."""
+
+    @abstractmethod
+    def require_ready(self, connection: Connection) -> None:
+        """Raise ``RefusedError`` if rows cannot be written or compared."""
+
+    @abstractmethod
+    def require_forward(self, connection: Connection) -> None:
+        """Raise ``RefusedError`` once the target holds the data: documents would overwrite newer rows."""
+
+    @abstractmethod
+    def active_since(self, connection: Connection) -> datetime | None:
+        """Return since when the target is written to and the source is not; None: it is a copy, or was rolled back."""
+
+    @abstractmethod
+    def mark_copy(self, connection: Connection, profile: str) -> None:
+        """Record that the database is a copy."""
+
+    @abstractmethod
+    def is_empty(self, connection: Connection, record: type[Record]) -> bool:
+        """Tell whether a table has no row, of whomever."""
+
+    @abstractmethod
+    def guard_foreign(self, connection: Connection, profile: Profile) -> None:
+        """Raise ``RefusedError`` if a table holds rows that this profile did not load."""
+
+    @abstractmethod
+    def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
+        """Drop what a first load builds afterwards."""
+
+    @abstractmethod
+    def analyzed(self, record: type[Record]) -> Sequence[tuple[sql.Composable, Sequence[str]]]:
+        """Return the tables that hold the rows of a record, each with the columns of which statistics are useful."""
+
+    @abstractmethod
+    def relations(self, record: type[Record]) -> Sequence[str]:
+        """Return the quoted names of the tables whose unique indexes hold for the rows of a record."""
+
+
+class SchedulerTables(TargetTables):
+    """The schema ``scheduler``: a migration role, tenants, a persistence epoch, indexes that are built afterwards."""
+
+    def open(self, settings: Settings) -> Connection:
+        return open_target(settings, autocommit=True)
+
+    def require_ready(self, connection: Connection) -> None:
+        require_known(connection)
+
+    def require_forward(self, connection: Connection) -> None:
+        require_forward(connection)
+
+    def active_since(self, connection: Connection) -> datetime | None:
+        found = read(connection)
+        if found is None or found.backend != OWN_BACKEND:
+            return None
+        opened: datetime | None = fetch_value(connection, _OPENED)
+        return opened
+
+    def mark_copy(self, connection: Connection, profile: str) -> None:
+        mark_copy(connection, profile)
+
+    def is_empty(self, connection: Connection, record: type[Record]) -> bool:
+        return not fetch_value(connection, sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table_name(record.table)))
+
+    def guard_foreign(self, connection: Connection, profile: Profile) -> None:
+        for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
+            if "source" in record.__struct_fields__:
+                foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
+                foreign += (
+                    f" AND key NOT IN ('{epoch.KEY}', '{parallel_run.KEY}')" if record is Lock else ""
+                )  # the tool's own
+            else:  # the rows of such a table do not name their source, but the ledger shows that they are not ours
+                foreign = (
+                    "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
+                )
+            feeding = [collection.name for collection in profile.collections if record in collection.tables]
+            row = connection.execute(
+                f"SELECT count(*) FROM (SELECT FROM scheduler.{record.table} WHERE {foreign}"  # noqa: S608 - a record's table name
+                f" LIMIT {MOST_COUNTED + 1}) AS rows",
+                {"prefix": f"{profile.name}/", "feeding": feeding},
+            ).fetchone()
+            if row and row[0]:
+                raise RefusedError(
+                    f"table scheduler.{record.table} holds rows that did not come from profile {profile.name}"
+                    f" ({_counted(row[0])}); copy into an empty schema, or remove them"
+                )
+
+    def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
+        deferred_ddl.defer(connection, plan, tables)
+
+    def analyzed(self, record: type[Record]) -> Sequence[tuple[sql.Composable, Sequence[str]]]:
+        return [(table_name(record.table), codec(record).plain)]
+
+    def relations(self, record: type[Record]) -> Sequence[str]:
+        return [f"scheduler.{record.table}"]
+
+
+class NativeTables(TargetTables):
+    """Tables that a library has made: its own indexes stay as they are, and no role of the tool's is needed."""
+
+    def __init__(self, target: Target, settings: TargetSettings) -> None:
+        self._target, self._settings = target, settings
+
+    def open(self, settings: Settings) -> Connection:
+        return open_login(settings)
+
+    def require_ready(self, connection: Connection) -> None:
+        require_known(connection)
+        if not native_target.is_prepared(connection, self._target):
+            raise RefusedError(f"the target {self._target.name} is not prepared: {native_target.PREPARE}")
+
+    def require_forward(self, connection: Connection) -> None:
+        """Nothing says yet that the library's tables hold the data."""
+
+    def active_since(self, connection: Connection) -> datetime | None:  # noqa: ARG002 - the protocol's
+        """Return None: nothing says yet that the library's tables hold the data."""
+        return None
+
+    def mark_copy(self, connection: Connection, profile: str) -> None:
+        """Do nothing: the library knows of no copy."""
+
+    def is_empty(self, connection: Connection, record: type[Record]) -> bool:
+        table = self._library(record)
+        return not fetch_value(connection, sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table))
+
+    def guard_foreign(self, connection: Connection, profile: Profile) -> None:
+        for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
+            table, library = self._table(record), self._library(record)
+            beside = native_target.origins(table, self._target)
+            count = fetch_value(
+                connection,
+                sql.SQL(
+                    "SELECT count(*) FROM (SELECT FROM {library} AS stored WHERE NOT EXISTS (SELECT FROM {origins} AS"
+                    " origin WHERE {same} AND starts_with(origin.source, {prefix})) LIMIT {most}) AS rows"
+                ).format(
+                    library=library,
+                    origins=beside,
+                    same=native_target.same_key(table, "stored", "origin"),
+                    prefix=sql.Literal(f"{profile.name}/"),
+                    most=MOST_COUNTED + 1,
+                ),
+            )
+            if count:
+                raise RefusedError(
+                    f"table {library.as_string(None)} holds rows that did not come from profile {profile.name}"
+                    f" ({_counted(count)}); copy into an empty table, or remove them"
+                )
+
+    def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
+        """Do nothing: the indexes are the library's."""
+
+    def analyzed(self, record: type[Record]) -> Sequence[tuple[sql.Composable, Sequence[str]]]:
+        table = self._table(record)
+        columns = [column.name for column in table.columns]
+        return [(self._library(record), columns), (native_target.origins(table, self._target), ("id", "source_id"))]
+
+    def relations(self, record: type[Record]) -> Sequence[str]:
+        beside = native_target.origins(self._table(record), self._target)
+        return [self._library(record).as_string(None), beside.as_string(None)]
+
+    def _table(self, record: type[Record]) -> Table:
+        table = native_table(record.table)
+        assert table is not None  # noqa: S101 - every collection of the profile feeds tables of this target
+        return table
+
+    def _library(self, record: type[Record]) -> sql.Identifier:
+        return native_target.library_name(self._table(record), self._target, self._settings)
+
+
+def _counted(count: int) -> str:
+    return f"more than {MOST_COUNTED}" if count > MOST_COUNTED else str(count)
+
+
+def target_tables(settings: Settings) -> TargetTables:
+    """Return the configured target; raises ``ConfigurationError`` if there is none of the name.
+
+    The profile is read before: a mapping file may describe the target.
+    """
+    if not settings.target.is_native:
+        return SchedulerTables()
+    return NativeTables(load_target(settings.target.name), settings.target)

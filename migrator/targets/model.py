@@ -1,0 +1,214 @@
+"""What a native target is: tables that a library, or a user, has made, described as data.
+
+A description says, for each table, its columns with the types that ``format_type`` prints, its primary key, and how a
+new key is made. From it follow the record of a row, with which the pipeline works as with a record of the schema
+``scheduler``, and the view through which rows are read and written (``schema.target_views``).
+
+The pipeline knows a row by five columns of its own: ``id``, ``tenant_id``, ``source``, ``source_id`` and ``extra``. The
+tables of a library have none of them, so they are kept beside, in the tool's own schema, by the key of the row.
+"""
+
+import keyword
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from migrator import records
+from migrator.records import Record, SourcedRecord
+
+SCHEDULER: Final = "scheduler"
+"""The target that is the tool's own schema; all others are native targets."""
+
+SEPARATOR: Final = "/"
+"""Between target and table in the name that a record has: tables of two targets may have the same name."""
+
+RESERVED: Final = frozenset({"id", "tenant_id", "source", "source_id", "extra", "table"})
+"""Names of the tool's own columns in the view; a column of the library with such a name has ``_`` behind it there."""
+
+MadeKey = Literal["", "row", "sequence"]
+"""Who makes the key of a row. Empty: fields of the document. ``row``: it is the id that the tool computes for the row.
+``sequence``: the next number of the table's sequence."""
+
+
+class ColumnType(msgspec.Struct, frozen=True):
+    """How values of one type of PostgreSQL stand in a record."""
+
+    annotation: Any
+    """Annotation of the record's member, which names the type of the view's column."""
+    read: str = "{}"
+    """SQL from a value of the table to one of the view."""
+    write: str = "{}"
+    """SQL from a value of the view to one of the table."""
+
+
+_TYPES: Final[Mapping[str, ColumnType]] = MappingProxyType(
+    {
+        "text": ColumnType(records.Text),
+        "character varying": ColumnType(records.Text, "{}::text", "{}::character varying"),
+        "text[]": ColumnType(records.TextList),
+        "uuid": ColumnType(records.Uuid),
+        "boolean": ColumnType(records.Flag),
+        "smallint": ColumnType(records.Small),
+        "integer": ColumnType(records.Int),
+        "bigint": ColumnType(records.Big),
+        "double precision": ColumnType(records.Double),
+        "real": ColumnType(records.Double, "{}::double precision", "{}::real"),
+        "bytea": ColumnType(records.Bytes),
+        "jsonb": ColumnType(records.Jsonb),
+        "json": ColumnType(records.Jsonb, "{}::jsonb", "{}::json"),
+        "timestamp with time zone": ColumnType(records.Time),
+        "timestamp without time zone": ColumnType(records.Time, "{} AT TIME ZONE 'UTC'", "{} AT TIME ZONE 'UTC'"),
+        "interval": ColumnType(
+            records.Big, "(extract(epoch FROM {}) * 1000000)::bigint", "({} * interval '1 microsecond')"
+        ),
+    }
+)
+"""Type as ``format_type`` prints it, without a length or a precision, to what a record holds. Times without a zone are
+in UTC, intervals are whole microseconds."""
+
+_LENGTH: Final = re.compile(r"character varying\((\d+)\)")
+_PRECISION: Final = re.compile(r"\(\d+\)")
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table of a native target."""
+
+    name: str
+    type: str
+    """As ``format_type`` prints it. An enum type has ``words``."""
+    needed: bool = False
+    """It cannot be null."""
+    words: tuple[str, ...] = ()
+    """The closed list of its values: those of its enum type, or of its CHECK constraint."""
+    default: Any = None
+    """What the row holds where the mapping gives nothing; None: null."""
+
+    @property
+    def longest(self) -> int:
+        """Return the number of characters that it holds; 0: any number."""
+        length = _LENGTH.fullmatch(self.type)
+        return int(length[1]) if length else 0
+
+    @property
+    def is_real(self) -> bool:
+        """Tell whether it holds numbers of 32 bits with a fraction."""
+        return self.type == "real"
+
+    @property
+    def kind(self) -> ColumnType:
+        """Return how its values stand in a record; raises ``KeyError`` for a type that the tool does not write."""
+        plain = _TYPES.get(_PRECISION.sub("", self.type))
+        if plain is None and self.words:
+            return ColumnType(records.Text, "{}::text", "{}::text::" + self.type)
+        return _TYPES[_PRECISION.sub("", self.type)] if plain is None else plain
+
+    @property
+    def member(self) -> str:
+        """Return its name in the record and in the view."""
+        return member_name(self.name)
+
+
+def member_name(column: str) -> str:
+    """Return the name that a column of a table has in its record and in the view."""
+    return f"{column}_" if column in RESERVED or keyword.iskeyword(column) else column
+
+
+def is_known_type(column: Column) -> bool:
+    """Tell whether the tool writes values of the type of a column."""
+    return _PRECISION.sub("", column.type) in _TYPES or bool(column.words)
+
+
+class Table(msgspec.Struct, frozen=True, dict=True):
+    """A table of a native target."""
+
+    target: str
+    name: str
+    columns: tuple[Column, ...]
+    """Those that a mapping may fill, in the order of the table; the others keep their defaults."""
+    key: tuple[str, ...]
+    """The columns of its primary key."""
+    made: MadeKey = ""
+    sequence: str = ""
+    """With ``made = "sequence"``: the sequence; empty: the one that the key's column owns."""
+    unique: tuple[tuple[str, ...], ...] = ()
+    """Its unique constraints besides the primary key."""
+    references: Mapping[str, str] = {}
+    """Column that holds the key of a row of another table, whose key is made, to that table. In the record it holds the
+    ``id`` of that row."""
+
+    @property
+    def full_name(self) -> str:
+        """Return the name of its record: ``target/table``."""
+        return f"{self.target}{SEPARATOR}{self.name}"
+
+    @property
+    def filled(self) -> tuple[Column, ...]:
+        """Return the columns that the record has: a key that is made is none of them."""
+        return tuple(column for column in self.columns if not (self.made and column.name in self.key))
+
+    @staticmethod
+    def member_of(column: str) -> str:
+        """Return the name that a column has in the record and in the view."""
+        return member_name(column)
+
+    def column(self, member: str) -> Column | None:
+        """Return the column of a member of the record; None for one of the tool's own."""
+        return self._by_member.get(member)
+
+    @cached_property
+    def _by_member(self) -> Mapping[str, Column]:
+        return {column.member: column for column in self.filled}
+
+    @cached_property
+    def record(self) -> type[Record]:
+        """Return the record of a row: the tool's own columns, with those of the table between them."""
+        members: list[Any] = []
+        for column in self.filled:
+            annotation = records.Uuid if column.name in self.references else column.kind.annotation
+            if column.needed and column.default is None:
+                members.append((column.member, annotation))
+            else:
+                members.append((column.member, annotation | None, column.default))
+        members.append(("extra", records.Jsonb, records.EMPTY))
+        made = msgspec.defstruct(
+            re.sub(r"\W", "_", self.full_name),
+            members,
+            bases=(SourcedRecord,),
+            namespace={"table": self.full_name},
+            module=__name__,
+            frozen=True,
+            kw_only=True,
+        )
+        return cast("type[Record]", made)
+
+
+class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
+    """A native target: the tables of one library, or of a user's own mapping file."""
+
+    name: str
+    title: str = ""
+    """Library and class, for lists and pages."""
+    versions: str = ""
+    """The versions of the library whose tables these are."""
+    schema: str = "public"
+    """Where the tables are unless the settings say otherwise."""
+    tables: tuple[Table, ...] = ()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Table]:
+        """Return the tables by name."""
+        return {table.name: table for table in self.tables}
+
+    @property
+    def tool_schema(self) -> str:
+        """Return the schema in which the tool keeps its views and what the library's tables have no columns for."""
+        return tool_schema(self.name)
+
+
+def tool_schema(target: str) -> str:
+    """Return the name of the schema that the tool keeps for a native target."""
+    return "migration_" + target.replace("-", "_")

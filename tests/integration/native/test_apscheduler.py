@@ -1,0 +1,49 @@
+"""APScheduler's jobs, moved into the table of its own job store for PostgreSQL."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from pymongo.database import Database
+
+from migrator.config import Settings, TargetSettings
+from migrator.parity.check import check_parity
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.schema import native_target, revisions
+from migrator.targets import load_target
+from tests.apscheduler_documents import real
+from tests.copying import settings_for
+
+
+@pytest.fixture
+def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
+    """A database with the jobs of one version, and one in which the library has made its table."""
+    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    url = postgres_dsn
+    store = SQLAlchemyJobStore(url=url.replace("postgresql://", "postgresql+psycopg://"))
+    store.start(None, "default")
+    store.shutdown()
+    made = settings_for(mongo_database, postgres_dsn, profile="apscheduler", target=TargetSettings(name="apscheduler"))
+    revisions.upgrade(postgres_dsn, branches=("migration",))
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        native_target.prepare(connection, load_target("apscheduler"), made.target)
+    return made
+
+
+def stored(dsn: str) -> dict[str, tuple[float | None, bytes]]:
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT id, next_run_time, job_state FROM apscheduler_jobs").fetchall()
+    return {key: (due, bytes(state)) for key, due, state in rows}
+
+
+def test_every_job_arrives_byte_for_byte(settings: Settings, mongo_database: Database[Any]) -> None:
+    result = backfill(settings, Scope())
+    assert (result.complete, result.quarantined) == (True, 0)
+    assert settings.postgres.dsn is not None
+    documents = {job["_id"]: (job["next_run_time"], bytes(job["job_state"])) for job in mongo_database["jobs"].find()}
+    assert stored(settings.postgres.dsn) == documents
+    found = check_parity(settings, Scope())
+    assert (found.differs, found.unverified, found.unproven) == (False, False, ""), found
+    assert backfill(settings, Scope()).written == 0
