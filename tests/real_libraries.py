@@ -48,7 +48,7 @@ def load(library: str, uri: str, database: str, collection: str, instants: Seque
             pytest.skip("not run: celerybeat-mongo is not installed, call make")
     else:
         address = uri.replace("/?", f"/{database}?")
-        command = ["node", str(LOCKS / "load-agenda.js"), str(_packages(library)), address, collection]
+        command = ["node", str(LOCKS / "load-agenda.js"), str(packages(library)), address, collection]
         zone = "UTC"
     done = subprocess.run(
         command,
@@ -64,7 +64,7 @@ def load(library: str, uri: str, database: str, collection: str, instants: Seque
     return msgspec.json.decode(done.stdout, type=dict[str, Loaded])
 
 
-def _packages(library: str) -> Path:
+def packages(library: str) -> Path:
     """Return the folder with the packages of a lock file, installed if they are not yet."""
     for program, package in (("node", "nodejs"), ("npm", "npm")):
         if shutil.which(program) is None:
