@@ -48,14 +48,14 @@ def main() -> None:
     except click.exceptions.Exit as end:
         status = end.exit_code
     except click.ClickException as error:
-        words = _one_line(error.format_message())
+        message = _one_line(error.format_message())
         if writes_json():
-            write_line(f"migrator: {words}", level="error")
+            write_line(f"migrator: {message}", level="error")
         else:
             shown = io.StringIO()
             error.show(shown)
-            _print_error(shown.getvalue().removesuffix("\n").replace(error.format_message(), words))
-        status = _as_json(type(error).__name__, words, USAGE)
+            _print_error(shown.getvalue().removesuffix("\n").replace(error.format_message(), message))
+        status = _as_json(type(error).__name__, message, USAGE)
     except (click.Abort, KeyboardInterrupt):
         status = _failed("Interrupted", "interrupted", UNVERIFIED)  # an interrupted run left something so
     except UnexpectedError as error:

@@ -397,7 +397,7 @@ def effective_settings(
     settings = load_settings(source, environment)
     file = Path(source or DEFAULT_PATH)
     tree = _read(file, required=source is not None)
-    found, values = [], settings_tree(settings)
+    effective, values = [], settings_tree(settings)
     replaced = {
         (section, name) for section, key in _ADDRESSES if _replaced(section, key, environment) for name in _said(key)
     }
@@ -406,8 +406,8 @@ def effective_settings(
             variable = _variable(section, key)
             stated = key in tree.get(section, {}) and (section, key) not in replaced
             origin = variable if variable in environment else str(file) if stated else "default"
-            found.append(EffectiveSetting(f"{section}.{key}", shown_value(key, values[section][key]), origin))
-    return found
+            effective.append(EffectiveSetting(f"{section}.{key}", shown_value(key, values[section][key]), origin))
+    return effective
 
 
 def settings_tree(settings: Settings) -> dict[str, dict[str, Any]]:

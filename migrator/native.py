@@ -29,19 +29,20 @@ def module() -> ModuleType | None:
     if wanted == PYTHON:
         return None
     try:
-        found = import_module("migrator_speedups")
+        speedups = import_module("migrator_speedups")
     except ImportError:
         if wanted == NATIVE:
             raise UsageError(
                 f"{VARIABLE} demands the native codec, which is not installed: {install_extra('speedups')}"
             ) from None
         return None
-    if found.__version__ != __version__:
+    if speedups.__version__ != __version__:
         raise UsageError(
-            f"migrator_speedups is of version {found.__version__}, migrator of {__version__}: install the same version,"
+            f"migrator_speedups is of version {speedups.__version__}, migrator of {__version__}: install the"
+            " same version,"
             f" or set {VARIABLE}={PYTHON}"
         )
-    return found
+    return speedups
 
 
 def name() -> Literal["native", "python"]:

@@ -593,11 +593,11 @@ def decode(text: bytes) -> Result:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the name {max(names, key=names.count)} occurs twice in one object")
-    return found
+    return members
 
 
 class _Versioned(msgspec.Struct):

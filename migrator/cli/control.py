@@ -170,17 +170,17 @@ def _assignment(name: str, value: float | None) -> str:
 
 def _show(settings: Settings, *, as_json: bool) -> None:
     with target_connection(settings) as target:
-        found = control.read(target)
-    limits = found.limits(settings.copy)
-    told = {"pause": found.pause, "postpone_cutover": found.postponed}
-    origins = {name: {"value": getattr(limits, name), "set": found.entries.get(name)} for name in LIMITS}
-    show(told | {"limits": origins}, _lines(found, limits), as_json=as_json)
+        control_state = control.read(target)
+    limits = control_state.limits(settings.copy)
+    told = {"pause": control_state.pause, "postpone_cutover": control_state.postponed}
+    origins = {name: {"value": getattr(limits, name), "set": control_state.entries.get(name)} for name in LIMITS}
+    show(told | {"limits": origins}, _lines(control_state, limits), as_json=as_json)
 
 
-def _lines(found: Control, limits: Limits) -> Iterator[str]:
-    yield f"paused {found.pause.words}" if found.pause else "not paused"
+def _lines(state: Control, limits: Limits) -> Iterator[str]:
+    yield f"paused {state.pause.words}" if state.pause else "not paused"
     for name in LIMITS:
         what = limit_words(name, getattr(limits, name))
-        entry = found.entries.get(name)
+        entry = state.entries.get(name)
         yield f"{name}: {what}, {f'set {entry.words}' if entry else 'of the configuration'}"
-    yield f"cutover postponed {found.postponed.words}" if found.postponed else "cutover not postponed"
+    yield f"cutover postponed {state.postponed.words}" if state.postponed else "cutover not postponed"

@@ -79,13 +79,13 @@ def doctor_command(config: str | None, *, as_json: bool) -> None:
 
     Exit status: 1 something prevents a migration, 4 something could not be determined, 16 a server was not reached.
     """
-    found = examine(load(config))
-    show(found, gate_lines(found.findings), as_json=as_json)
+    probes = examine(load(config))
+    show(probes, gate_lines(probes.findings), as_json=as_json)
     finish(
         mask(
-            different=any(one.passed is False for one in found.findings),
-            unverified=any(one.passed is None for one in found.findings),
-            tool_failed=found.unreachable,
+            different=any(one.passed is False for one in probes.findings),
+            unverified=any(one.passed is None for one in probes.findings),
+            tool_failed=probes.unreachable,
         )
     )
 
@@ -260,10 +260,10 @@ def status_command(config: str | None, wait: timedelta | None, *, as_json: bool)
     stopped. The last lines then name the command to call. Exit status 1 if others than the reverse sync wrote in
     MongoDB since the cutover.
     """
-    found = cutover_status(load(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
-    show(found, _status_lines(found), as_json=as_json)
-    missing = wait is not None and not (found.arrivals and found.arrivals.complete)
-    finish(mask(different=unmet(list(found.source)), unverified=missing or found.attention))
+    state = cutover_status(load(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
+    show(state, _status_lines(state), as_json=as_json)
+    missing = wait is not None and not (state.arrivals and state.arrivals.complete)
+    finish(mask(different=unmet(list(state.source)), unverified=missing or state.attention))
 
 
 @cutover_group.command("report", short_help="Write the report of the last cutover, to be signed.")
@@ -417,13 +417,13 @@ def release_source_command(
     show(done, [said, *_release_lines(done)], as_json=as_json)
 
 
-def _release_lines(found: completion.ReleaseResult) -> Iterator[str]:
+def _release_lines(released: completion.ReleaseResult) -> Iterator[str]:
     """Yield who can write in MongoDB without the fence, and what becomes of it."""
-    yield f"who can write there then: {', '.join(found.writers) or 'nobody but the tool'}"
-    if found.connected is None:
+    yield f"who can write there then: {', '.join(released.writers) or 'nobody but the tool'}"
+    if released.connected is None:
         yield "who of them is connected now: not known: the tool's user may not see connections (inprog)"
     else:
-        yield f"who of them is connected now: {', '.join(found.connected) or 'nobody'}"
+        yield f"who of them is connected now: {', '.join(released.connected) or 'nobody'}"
     yield "what they write goes nowhere: nothing carries it to PostgreSQL, and no rollback reads it"
 
 
@@ -476,30 +476,30 @@ def _run_lines(done: CutoverResult, settings: Settings) -> Iterator[str]:
     yield f"overdue triggers: {done.overdue:,}"
     yield from first_fires.lines(done.first_fires)
     yield f"the old configuration is kept in {done.cutover.backup_path}"
-    found = processes.arrivals(settings)
-    if found is not None:
-        yield from processes.lines(found)
-        if not found.complete:
+    arrived = processes.arrivals(settings)
+    if arrived is not None:
+        yield from processes.lines(arrived)
+        if not arrived.complete:
             yield "migrator cutover status --wait 5m waits for these processes"
     yield "keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB"
     if stopped := done.cutover.detail.get(REVERSE_STOPPED):
         yield f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call"
 
 
-def _plan_lines(found: CutoverPlan) -> Iterator[str]:
-    yield f"environment {found.environment}, configuration {found.config}"
-    for number, (step, words) in enumerate(found.steps.items(), 1):
+def _plan_lines(plan: CutoverPlan) -> Iterator[str]:
+    yield f"environment {plan.environment}, configuration {plan.config}"
+    for number, (step, words) in enumerate(plan.steps.items(), 1):
         yield f"{number:>2}. {step}: {words}"
     yield "gates:"
-    yield from gate_lines(list(found.gates))
-    changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
-    pause = "not known yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
-    yield f"expected write pause: {pause}; limit {found.pause_limit_s:g} s"
-    yield found.overdue_words
-    yield from first_fires.lines(found.first_fires)
-    yield from _loss_lines(found.rollback_words)
-    in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
-    yield "ready: migrator cutover run" if found.ready else f"not ready, because of {in_the_way}; nothing was changed"
+    yield from gate_lines(list(plan.gates))
+    changed = "everything" if plan.changed is None else f"documents that changed: {plan.changed:,}"
+    pause = "not known yet" if plan.pause_s is None else f"about {plan.pause_s:.1f} s (to compare: {changed})"
+    yield f"expected write pause: {pause}; limit {plan.pause_limit_s:g} s"
+    yield plan.overdue_words
+    yield from first_fires.lines(plan.first_fires)
+    yield from _loss_lines(plan.rollback_words)
+    in_the_way = ", ".join(one.name for one in plan.gates if one.passed is False)
+    yield "ready: migrator cutover run" if plan.ready else f"not ready, because of {in_the_way}; nothing was changed"
 
 
 WIDTH: Final = 120
@@ -515,32 +515,32 @@ def _loss_lines(words: str) -> Iterator[str]:
         )
 
 
-def _status_lines(found: CutoverStatus) -> Iterator[str]:
-    one = found.cutover
-    if found.parallel_since is not None:
-        yield f"parallel run since {found.parallel_since:%Y-%m-%d %H:%M:%S} UTC: only idempotent handlers run here"
-    if one is None:
+def _status_lines(shown: CutoverStatus) -> Iterator[str]:
+    current = shown.cutover
+    if shown.parallel_since is not None:
+        yield f"parallel run since {shown.parallel_since:%Y-%m-%d %H:%M:%S} UTC: only idempotent handlers run here"
+    if current is None:
         yield "there was no cutover"
         return
-    yield f"cutover {one.id} of {one.environment}, {one.began_at:%Y-%m-%d %H:%M:%S} UTC: {one.state}"
-    for step in found.steps:
+    yield f"cutover {current.id} of {current.environment}, {current.began_at:%Y-%m-%d %H:%M:%S} UTC: {current.state}"
+    for step in shown.steps:
         took = "" if step.ended_at is None else f", {(step.ended_at - step.began_at).total_seconds():.2f} s"
         why = f" (failed: {step.detail['failed']})" if "failed" in step.detail else ""
         yield f"  {step.step}: {step.state}{took}{why}"
-    if "pause_s" in one.detail:
-        yield f"write pause: {one.detail['pause_s']:.2f} s"
-    if one.state == "cut-over":
-        yield f"to be written to MongoDB: {found.waiting:,} outbox entries, the oldest {found.oldest_s:,.0f} s old"
-        for place, count in one.detail.get("lost", {}).items():
+    if "pause_s" in current.detail:
+        yield f"write pause: {current.detail['pause_s']:.2f} s"
+    if current.state == "cut-over":
+        yield f"to be written to MongoDB: {shown.waiting:,} outbox entries, the oldest {shown.oldest_s:,.0f} s old"
+        for place, count in current.detail.get("lost", {}).items():
             yield f"not in any document: {place}, {count:,} values"
-    if found.open_until is not None:
-        yield f"a rollback is possible until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, then until cutover finish"
-    if found.arrivals is not None:
-        yield from processes.lines(found.arrivals)
-    yield from _source_lines(found)
-    yield from metrics.lines(found.metrics)
-    if found.attention is not None:
-        yield from status.attention_lines(found.attention)
+    if shown.open_until is not None:
+        yield f"a rollback is possible until {shown.open_until:%Y-%m-%d %H:%M:%S} UTC, then until cutover finish"
+    if shown.arrivals is not None:
+        yield from processes.lines(shown.arrivals)
+    yield from _source_lines(shown)
+    yield from metrics.lines(shown.metrics)
+    if shown.attention is not None:
+        yield from status.attention_lines(shown.attention)
 
 
 def _source_lines(found: CutoverStatus) -> Iterator[str]:
@@ -573,10 +573,10 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
 
 
 def _rollback_plan(settings: Settings, file: Path, level: int, *, as_json: bool) -> NoReturn:
-    found, steps = rollback.gates(settings, file, cast("Level", level)), ROLLBACK_STEPS[level]
+    gates, steps = rollback.gates(settings, file, cast("Level", level)), ROLLBACK_STEPS[level]
     numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
-    show({"steps": steps, "gates": found}, [*numbered, *gate_lines(found)], as_json=as_json)
-    finish(mask(unverified=unmet(found)))
+    show({"steps": steps, "gates": gates}, [*numbered, *gate_lines(gates)], as_json=as_json)
+    finish(mask(unverified=unmet(gates)))
 
 
 @rollback_group.command("run", short_help="Roll back, or finish an interrupted rollback.")

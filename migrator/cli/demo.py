@@ -52,10 +52,10 @@ _SYSTEM_DATABASES = ("admin", "config", "local")
 
 def _database_in(uri: str) -> str | None:
     try:
-        found: str | None = parse_uri(uri)["database"]
+        database: str | None = parse_uri(uri)["database"]
     except (PyMongoError, ValueError):
         return None  # open_source says what is wrong with it
-    return found
+    return database
 
 
 def seeded_lines(
@@ -132,13 +132,13 @@ def run_demo(
         result, folder = verify_into(settings, request, directory=report_dir, say=print_progress)
         items = faulty_documents(number)
         write_private(folder / MANIFEST, manifest(items).encode())
-        found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
-        surprises = list(unexpected_outcomes(items, found))
+        reasons = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
+        surprises = list(unexpected_outcomes(items, reasons))
         if as_json:
             click.echo(results.encode(result).decode(), nl=False)
         else:
             _print_title("done")
-            print_lines(summary_lines(done, result, folder, items, found))
+            print_lines(summary_lines(done, result, folder, items, reasons))
         for line in surprises:
             click.echo(f"not planned: {line}", err=True)
         if keep:
@@ -178,16 +178,16 @@ def _seed(settings: Settings, size: str, number: int) -> None:
     )
 
 
-def unexpected_outcomes(items: tuple[FaultyDocument, ...], found: Mapping[Place, str]) -> Iterator[str]:
+def unexpected_outcomes(items: tuple[FaultyDocument, ...], reasons: Mapping[Place, str]) -> Iterator[str]:
     """Yield what is in quarantine and was not planted there, and what was planted and is not."""
     wanted = {(i.collection, identity.source_id(i.id)): i.reason for i in items if i.outcome == "quarantined"}
-    for place in sorted(wanted.keys() | found.keys()):
+    for place in sorted(wanted.keys() | reasons.keys()):
         if place not in wanted:
-            yield f"{place[0]} {place[1]} was quarantined: {found[place]}"
-        elif place not in found:
+            yield f"{place[0]} {place[1]} was quarantined: {reasons[place]}"
+        elif place not in reasons:
             yield f"{place[0]} {place[1]} was not quarantined, as expected: {wanted[place]}"
-        elif wanted[place] != found[place]:
-            yield f"{place[0]} {place[1]} was quarantined for {found[place]}, not for {wanted[place]}"
+        elif wanted[place] != reasons[place]:
+            yield f"{place[0]} {place[1]} was quarantined for {reasons[place]}, not for {wanted[place]}"
 
 
 def summary_lines(
@@ -195,16 +195,16 @@ def summary_lines(
     result: results.Result,
     folder: Path,
     items: tuple[FaultyDocument, ...],
-    found: Mapping[Place, str],
+    reasons: Mapping[Place, str],
 ) -> Iterator[str]:
     """Yield the number of copied documents, the quarantine by reason, the verdict, and the path of the report."""
     tables = {table for one in done.by_collection.values() for table, count in one.rows.items() if count}
     copied = done.documents - done.quarantined - done.skipped
     yield f"copied      {copied:,} documents into {done.rows:,} rows of {len(tables)} tables"
     kinds = {(item.collection, identity.source_id(item.id)): item.kind for item in items}
-    yield f"quarantined {len(found):,} documents, with their bytes; correct them and call migrator quarantine retry:"
-    for reason, count in sorted(Counter(found.values()).items()):
-        why = sorted({kinds.get(place, "not planted") for place, given in found.items() if given == reason})
+    yield f"quarantined {len(reasons):,} documents, with their bytes; correct them and call migrator quarantine retry:"
+    for reason, count in sorted(Counter(reasons.values()).items()):
+        why = sorted({kinds.get(place, "not planted") for place, given in reasons.items() if given == reason})
         yield f"              {count:>3} x {reason:<16} {', '.join(why)}"
     skips = sum((Counter(one.skipped) for one in done.by_collection.values()), Counter[str]())
     skipped = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(skips.items()))
@@ -340,7 +340,7 @@ def seed_command(
         | {"source_id": identity.source_id(item.id)}
         for item in items
     ]
-    found = {
+    existing = {
         "database": chosen,
         "would_write" if dry_run else "documents": written,
         "planted": planted,
@@ -350,4 +350,4 @@ def seed_command(
     lines = [*seeded_lines(f"{chosen}, seed {number}", written, items, dry_run=dry_run)]
     if dry_run:
         lines += [f"database {chosen} would be dropped first"] * drop + ["nothing was written"]
-    show(found, lines, as_json=as_json)
+    show(existing, lines, as_json=as_json)

@@ -39,15 +39,15 @@ def _trigger_view(trigger: Trigger) -> View:
     return {name: getattr(trigger, name) for name in _TRIGGER} | {"timing": _timing(trigger)}
 
 
-def _job_view(found: ListedJob) -> View:
-    schedule = found.job.schedule
+def _job_view(listed: ListedJob) -> View:
+    schedule = listed.job.schedule
     return {name: getattr(schedule, name) for name in _JOB} | {
         "tenant": schedule.tenant_id,
         "state": schedule.status,
         "handler": handler_of(schedule),
         "tags": schedule.tags or (),
-        "next_fire_at": found.job.next_fire_at,
-        "last_run": None if found.last_run is None else _run_view(found.last_run),
+        "next_fire_at": listed.job.next_fire_at,
+        "last_run": None if listed.last_run is None else _run_view(listed.last_run),
     }
 
 
@@ -56,18 +56,18 @@ def list_view(found: JobList) -> View:
     return msgspec.structs.asdict(found) | {"jobs": [_job_view(one) for one in found.jobs]}
 
 
-def details_view(found: JobDetails, *, payload: bool) -> View:
+def details_view(details: JobDetails, *, payload: bool) -> View:
     """Return a job as JSON; ``payload``: with its payload."""
-    schedule, stats = found.job.schedule, found.stats
+    schedule, stats = details.job.schedule, details.stats
     return {
-        **_job_view(found),
+        **_job_view(details),
         **{name: getattr(schedule, name) for name in _DETAILS},
-        "triggers": [_trigger_view(one) for one in found.job.triggers],
-        "runs": [_run_view(one) for one in found.runs],
+        "triggers": [_trigger_view(one) for one in details.job.triggers],
+        "runs": [_run_view(one) for one in details.runs],
         "run_counts": stats.by_state,
         "success_rate": stats.success_rate,
         "avg_duration_ms": stats.avg_duration_ms,
-        "next_fires": found.next_fires,
+        "next_fires": details.next_fires,
         "payload": msgspec.Raw(schedule.payload) if payload and schedule.payload is not None else None,
     }
 
@@ -77,9 +77,9 @@ def history_view(found: JobHistory) -> View:
     return msgspec.structs.asdict(found) | {"runs": [_run_view(one) for one in found.runs]}
 
 
-def list_lines(found: JobList) -> Iterator[str]:
+def list_lines(listed: JobList) -> Iterator[str]:
     """Yield a page of jobs as a table."""
-    if found.jobs:
+    if listed.jobs:
         rows = [
             (
                 str(one.job.id),
@@ -89,23 +89,23 @@ def list_lines(found: JobList) -> Iterator[str]:
                 time_text(one.job.next_fire_at),
                 "-" if one.last_run is None else f"{one.last_run.state} {time_text(one.last_run.finished_at)}",
             )
-            for one in found.jobs
+            for one in listed.jobs
         ]
         yield from table_lines(("id", "tenant", "name", "state", "next fire", "last outcome"), rows)
-    last = found.offset + len(found.jobs)
-    place = f"{found.offset + 1:,} to {last:,} of " if found.jobs else ""
-    rest = f"; next page: --offset {last}" if found.jobs and last < found.total else ""
-    yield f"{place}{count_words(found.total, 'job')} in {DATABASES[found.backend]}{rest}"
+    last = listed.offset + len(listed.jobs)
+    place = f"{listed.offset + 1:,} to {last:,} of " if listed.jobs else ""
+    rest = f"; next page: --offset {last}" if listed.jobs and last < listed.total else ""
+    yield f"{place}{count_words(listed.total, 'job')} in {DATABASES[listed.backend]}{rest}"
 
 
-def details_lines(found: JobDetails, *, payload: bool) -> Iterator[str]:
+def details_lines(details: JobDetails, *, payload: bool) -> Iterator[str]:
     """Yield a job for a terminal; ``payload``: with its payload."""
-    schedule, stats = found.job.schedule, found.stats
+    schedule, stats = details.job.schedule, details.stats
     yield f"{schedule.tenant_id}/{schedule.name}"
     facts = {
         "id": schedule.id,
         "id in the source": schedule.source_id,
-        "state": _state(found),
+        "state": _state(details),
         "description": schedule.description,
         "handler": handler_of(schedule),
         "queue": schedule.queue,
@@ -118,7 +118,7 @@ def details_lines(found: JobDetails, *, payload: bool) -> Iterator[str]:
         "updated by": schedule.updated_by,
     }
     yield from (f"  {name}: {value}" for name, value in facts.items() if value is not None)
-    for trigger in found.job.triggers:
+    for trigger in details.job.triggers:
         off = "" if trigger.enabled else ", disabled"
         most = f" of {trigger.max_fires:,}" if trigger.max_fires is not None else ""
         yield (
@@ -129,8 +129,8 @@ def details_lines(found: JobDetails, *, payload: bool) -> Iterator[str]:
     rate = "" if stats.success_rate is None else f"; success rate {stats.success_rate:g} %"
     mean = "" if stats.avg_duration_ms is None else f", {stats.avg_duration_ms:,.0f} ms on average"
     yield f"runs: {sum(stats.by_state.values()):,} ({counts or 'none'}){rate}{mean}"
-    yield from (f"  {line}" for line in (run_lines(found.runs) if found.runs else ()))
-    yield f"next fires: {', '.join(map(time_text, found.next_fires)) or 'none'}"
+    yield from (f"  {line}" for line in (run_lines(details.runs) if details.runs else ()))
+    yield f"next fires: {', '.join(map(time_text, details.next_fires)) or 'none'}"
     if payload and schedule.payload is not None:
         yield f"payload: {schedule.payload.decode()}"
 

@@ -62,13 +62,13 @@ class _Instant(click.ParamType[datetime]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """Return the time."""
         try:
-            found = datetime.fromisoformat(str(value))
-            found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+            instant = datetime.fromisoformat(str(value))
+            instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
         except (ValueError, OverflowError):
             self.fail(f"{value} is no time; expected for example 2026-03-01 or 2026-03-01T14:30:00+01:00", param, ctx)
-        if found.year < FIRST_YEAR:
+        if instant.year < FIRST_YEAR:
             self.fail(f"{value} is before every run; expected a time of the year {FIRST_YEAR} or later", param, ctx)
-        return found
+        return instant
 
 
 _backend_option = click.option(
@@ -148,10 +148,10 @@ def list_command(
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
         chosen = JobFilter(tenants=tenant, name=name, tags=tag, states=state, handlers=handler)
-        found = jobs.page(chosen, limit=limit, offset=offset)
-        if not found.total and jobs.foreign_words is not None:
+        page = jobs.page(chosen, limit=limit, offset=offset)
+        if not page.total and jobs.foreign_words is not None:
             say(jobs.foreign_words, level="warning")
-    show(list_view(found), list_lines(found), as_json=as_json)
+    show(list_view(page), list_lines(page), as_json=as_json)
 
 
 @jobs_group.command("show")
@@ -316,16 +316,16 @@ def _followed(
     action: Action, results: Iterator[OperationResult], count: int, *, as_json: bool
 ) -> list[OperationResult]:
     """Return the results; for people, print each at once, so that an interruption leaves nobody in doubt."""
-    found: list[OperationResult] = []
+    followed: list[OperationResult] = []
     try:
-        for one in results:
-            found.append(one)
+        for result in results:
+            followed.append(result)
             if not as_json:
-                print_lines([_result_line(action, one)])
+                print_lines([_result_line(action, result)])
     except KeyboardInterrupt:
-        say(f"interrupted after {len(found):,} of {count_words(count, 'job')}: call it again", level="warning")
+        say(f"interrupted after {len(followed):,} of {count_words(count, 'job')}: call it again", level="warning")
         raise
-    return found
+    return followed
 
 
 def _say_standing(settings: Settings, jobs: Jobs) -> None:
@@ -347,8 +347,8 @@ def _operation_line(done: OperationReport) -> str:
     return ", ".join([f"{verb} {carried}", *(f"{outcome} {count:,}" for outcome, count in counts.items())])
 
 
-def _result_line(action: Action, one: OperationResult) -> str:
-    word = {"done": VERBS[action], "allowed": f"would {action}"}.get(one.outcome, one.outcome)
-    run = f", run {one.run}" if one.run is not None else ""
-    why = f": {one.message}" if one.message is not None else ""
-    return f"{word}: {one.tenant}/{one.name} ({one.id}){run}{why}"
+def _result_line(action: Action, result: OperationResult) -> str:
+    word = {"done": VERBS[action], "allowed": f"would {action}"}.get(result.outcome, result.outcome)
+    run = f", run {result.run}" if result.run is not None else ""
+    why = f": {result.message}" if result.message is not None else ""
+    return f"{word}: {result.tenant}/{result.name} ({result.id}){run}{why}"

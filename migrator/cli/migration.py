@@ -102,20 +102,20 @@ def tail_command(
     finish(mask(unverified=unfinished, quarantine=beyond(done.quarantined, allow_quarantined)))
 
 
-def _pending_lines(found: PendingChanges | PendingWriteBack | None) -> Iterator[str]:
+def _pending_lines(changes: PendingChanges | PendingWriteBack | None) -> Iterator[str]:
     """Yield what the tail would do."""
-    if found is None:
+    if changes is None:
         yield FINISHED
-    elif isinstance(found, PendingWriteBack):
-        yield f"would write the documents of {found.rows:,} changed rows to MongoDB"
+    elif isinstance(changes, PendingWriteBack):
+        yield f"would write the documents of {changes.rows:,} changed rows to MongoDB"
     else:
-        yield f"would apply {found.events:,} changes since {found.position_at:%Y-%m-%d %H:%M:%S} UTC"
-        yield from (f"{name}: {count:,} documents would be read again" for name, count in found.documents.items())
-        yield from (f"{name}: every document would be read again: it was dropped or renamed" for name in found.whole)
-        if found.owed:
-            yield f"{found.owed:,} documents of earlier changes would be read again"
-        if found.reason:
-            yield f"rows would not be updated yet: {found.reason}"
+        yield f"would apply {changes.events:,} changes since {changes.position_at:%Y-%m-%d %H:%M:%S} UTC"
+        yield from (f"{name}: {count:,} documents would be read again" for name, count in changes.documents.items())
+        yield from (f"{name}: every document would be read again: it was dropped or renamed" for name in changes.whole)
+        if changes.owed:
+            yield f"{changes.owed:,} documents of earlier changes would be read again"
+        if changes.reason:
+            yield f"rows would not be updated yet: {changes.reason}"
     yield "nothing was written"
 
 
@@ -125,12 +125,12 @@ def _pending_lines(found: PendingChanges | PendingWriteBack | None) -> Iterator[
 def status_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Show the state of the copy and of the tail: chunks, documents, quarantine, and what remains to be done."""
     settings = load(config)
-    found, waits = copy_status(settings), status.attention(settings, config)
-    lines = [*status_lines(found), *(status.attention_lines(waits) if waits else ())]
-    show(msgspec.to_builtins(found) | {"attention": waits}, lines, as_json=as_json)
-    unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
-    alarmed = found.tail is not None and found.tail.alarm is not None
-    quarantined = beyond(found.quarantined, allow_quarantined)
+    copy, waits = copy_status(settings), status.attention(settings, config)
+    lines = [*status_lines(copy), *(status.attention_lines(waits) if waits else ())]
+    show(msgspec.to_builtins(copy) | {"attention": waits}, lines, as_json=as_json)
+    unfinished = copy.plan is not None and (copy.plan.state == "open" or copy.owed)
+    alarmed = copy.tail is not None and copy.tail.alarm is not None
+    quarantined = beyond(copy.quarantined, allow_quarantined)
     finish(mask(unverified=unfinished or alarmed or waits, quarantine=quarantined))
 
 
@@ -161,12 +161,12 @@ def list_command(
     as_json: bool,
 ) -> None:
     """List the documents in quarantine, with their collection and the reason."""
-    found = entries(load(config), collection, code, dropped=dropped)
+    listed = entries(load(config), collection, code, dropped=dropped)
     where = "dropped from quarantine" if dropped else "in quarantine"
-    show(found, [*map(_entry_line, found), f"{len(found):,} documents {where}"], as_json=as_json)
+    show(listed, [*map(_entry_line, listed), f"{len(listed):,} documents {where}"], as_json=as_json)
     if dropped:
         finish(mask())
-    finish(mask(quarantine=beyond(len(found), allow_quarantined)))
+    finish(mask(quarantine=beyond(len(listed), allow_quarantined)))
 
 
 @quarantine_group.command()

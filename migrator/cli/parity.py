@@ -110,23 +110,24 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
         f" {'quarantined':>11} {'skipped':>8}"
     )
-    for one in outcome.collections:
-        if one.unverified:
-            yield f"{one.collection:<20} not compared: {one.unverified}"
+    for collection in outcome.collections:
+        if collection.unverified:
+            yield f"{collection.collection:<20} not compared: {collection.unverified}"
             continue
         yield (
-            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.without_remainder:>10,}"
-            f" {one.differing:>9,} {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,}"
-            f" {sum(one.skipped.values()):>8,}"
+            f"{collection.collection:<20} {collection.documents:>10,} {collection.matched:>10,}"
+            f" {collection.without_remainder:>10,}"
+            f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,} {collection.quarantined:>11,}"
+            f" {sum(collection.skipped.values()):>8,}"
         )
     told: set[str] = set()
-    for one in outcome.collections:
-        for side, tally in one.tallied():
-            yield f"{one.collection}: {tally.count:,} x {side} {_place(tally.table, tally.path)}: {tally.cause}"
+    for collection in outcome.collections:
+        for side, tally in collection.tallied():
+            yield f"{collection.collection}: {tally.count:,} x {side} {_place(tally.table, tally.path)}: {tally.cause}"
             if tally.fix and tally.cause not in told:
                 told.add(tally.cause)
                 yield f"  likely fix: {tally.fix}"
-        for finding in one.findings[:5]:
+        for finding in collection.findings[:5]:
             place = f"{finding.side} {_place(finding.table, finding.path)} of {finding.key}"
             yield f"  {place}: {'; '.join(finding.details) or finding.cause}"
     yield from _silent_lines(outcome)

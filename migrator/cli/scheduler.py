@@ -128,7 +128,7 @@ def retention_command(
                 raise RefusedError(f"no run is removed: {stays}")
             say(f"no run can be removed: {stays}", level="warning")
         removed = apply_all(store, rule, tenants=tenants, dry_run=not allowed, archive=folder)
-    found = [
+    planned = [
         {
             "tenant": one.tenant,
             "removed": one.total,
@@ -142,7 +142,7 @@ def retention_command(
     lines = [f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules" for one in removed]
     refused = not allowed and not dry_run and any(one.total for one in removed)
     if not (refused and as_json):  # the error is the one document then
-        show(found, [*lines, f"{verb} {sum(one.total for one in removed):,} runs in total"], as_json=as_json)
+        show(planned, [*lines, f"{verb} {sum(one.total for one in removed):,} runs in total"], as_json=as_json)
     if refused:
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)

@@ -126,23 +126,23 @@ def check(config: str | None, *, as_json: bool) -> None:
     dsn = postgres_dsn(settings)
     revisions.require_group_roles(dsn, _roles(settings))
     places = revisions.current(dsn, _roles(settings))
-    found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
+    differences = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
     revoked = 0
-    if found:
+    if differences:
         with target_connection(settings) as target:
-            found, revoked = split_revoked(target, settings.postgres, found)
-    found, additions = catalogue.split_harmless(found)
+            differences, revoked = split_revoked(target, settings.postgres, differences)
+    differences, additions = catalogue.split_harmless(differences)
     behind = [place for place in places if place.pending]
     if as_json:
-        told = {"schemas": places, "differences": found, "additions": additions, "revoked_by_the_fence": revoked}
+        told = {"schemas": places, "differences": differences, "additions": additions, "revoked_by_the_fence": revoked}
         print_json(told)
     else:
         for place in behind:
             click.echo(f"{place.branch}: to apply: {', '.join(place.pending)}; call migrator schema upgrade")
-        for one in found:
-            print_lines([f"{one.object}: {one.kind}"])
-            click.echo(f"  expected: {one.expected or 'nothing'}")  # a definition may have several lines
-            click.echo(f"  found:    {one.found or 'nothing'}")
+        for difference in differences:
+            print_lines([f"{difference.object}: {difference.kind}"])
+            click.echo(f"  expected: {difference.expected or 'nothing'}")  # a definition may have several lines
+            click.echo(f"  found:    {difference.found or 'nothing'}")
         print_lines([f"{one.object}: added, and harms nothing ({one.found})" for one in additions])
         if revoked:
             click.echo(
@@ -150,8 +150,10 @@ def check(config: str | None, *, as_json: bool) -> None:
             )
             click.echo("since the last rollback; the next cutover grants them, do not grant them by hand")
         same = "the live catalogue is equal to the declared one"
-        click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
-    finish(mask(different=found or behind))
+        click.echo(
+            _counted(differences, "difference") if differences else same if not behind else "not at the newest revision"
+        )
+    finish(mask(different=differences or behind))
 
 
 def _print_sql(settings: Settings, given: Sequence[str], *, as_json: bool) -> None:

@@ -101,16 +101,16 @@ def status_command(config: str | None, directory: str, *, as_json: bool) -> None
     """Show whether both servers run, and print the variables that name them."""
     load(config)
     place = Path(directory).resolve()
-    found = daemon.read_state(place)
-    if found is None:
+    running = daemon.read_state(place)
+    if running is None:
         show({"directory": str(place), "state": "none"}, [f"no servers in {place}"], as_json=as_json)
-    elif found.ready:
-        say(f"servers: {', '.join(_servers(found))}")
-        show(_fields(place, found), _exports(place), as_json=as_json)
+    elif running.ready:
+        say(f"servers: {', '.join(_servers(running))}")
+        show(_fields(place, running), _exports(place), as_json=as_json)
     else:
-        state = "starting or stopping" if found.running else "stopped"
+        state = "starting or stopping" if running.running else "stopped"
         lines = [f"the servers in {place} are {state}; their log is {place / daemon.LOG}"]
-        show({"auth": found.auth, "directory": str(place), "state": state}, lines, as_json=as_json)
+        show({"auth": running.auth, "directory": str(place), "state": state}, lines, as_json=as_json)
 
 
 def _variables(place: Path) -> dict[str, str]:
@@ -130,13 +130,13 @@ def _servers(found: State) -> Iterator[str]:
     yield f"PostgreSQL on 127.0.0.1:{found.postgres_port}"
 
 
-def _fields(place: Path, found: State) -> dict[str, object]:
+def _fields(place: Path, state: State) -> dict[str, object]:
     return {
-        "auth": found.auth,
+        "auth": state.auth,
         "directory": str(place),
         "environment": _variables(place),
-        "mongo_port": found.mongo_port,
-        "pid": found.pid,
-        "postgres_port": found.postgres_port,
+        "mongo_port": state.mongo_port,
+        "pid": state.pid,
+        "postgres_port": state.postgres_port,
         "state": "running",
     }

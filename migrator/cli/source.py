@@ -29,7 +29,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
     rollback), and in which versions its documents were seen.
     """
     load(config)
-    found = list(installed_sources())
+    sources = list(installed_sources())
     fields = [
         {
             "name": name,
@@ -41,9 +41,9 @@ def list_command(config: str | None, *, as_json: bool) -> None:
             "parallel_run": bool(profile.slots),
             "collections": [one.name for one in profile.collections],
         }
-        for name, profile in found
+        for name, profile in sources
     ]
-    show(fields, _list_lines(found), as_json=as_json)
+    show(fields, _list_lines(sources), as_json=as_json)
 
 
 def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
@@ -71,13 +71,18 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
         {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
         for one in profile.collections
     ]
-    found = write_back(profile)
-    fields = {"collections": collections, "cutover": not found.faults, "faults": found.faults, "losses": found.losses}
+    ability = write_back(profile)
+    fields = {
+        "collections": collections,
+        "cutover": not ability.faults,
+        "faults": ability.faults,
+        "losses": ability.losses,
+    }
     mapping = shipped_mapping(source)
     if mapping.is_file():
-        lines = [*mapping.read_text(encoding="utf-8").splitlines(), *(f"# {one}" for one in _cutover_lines(found))]
+        lines = [*mapping.read_text(encoding="utf-8").splitlines(), *(f"# {one}" for one in _cutover_lines(ability))]
     else:
-        lines = [*_profile_lines(profile), *_cutover_lines(found)]
+        lines = [*_profile_lines(profile), *_cutover_lines(ability)]
     show(fields, lines, as_json=as_json)
 
 
@@ -166,19 +171,19 @@ def _chosen(settings: SourceSettings, source: str) -> SourceSettings:
 
 def _profile_lines(profile: Profile) -> Iterator[str]:
     yield f"{profile.name}, version {profile.version}"
-    for one in profile.collections:
-        tables = ", ".join(record.table for record in one.tables)
-        yield f"{one.name} -> {tables}"
-        yield from (f"  {path}" for path in sorted(one.known))
+    for collection in profile.collections:
+        tables = ", ".join(record.table for record in collection.tables)
+        yield f"{collection.name} -> {tables}"
+        yield from (f"  {path}" for path in sorted(collection.known))
     yield from (f"{name} is left out: {reason}" for name, reason in profile.left_out.items())
 
 
-def _cutover_lines(found: WriteBack) -> Iterator[str]:
-    if found.faults:
+def _cutover_lines(ability: WriteBack) -> Iterator[str]:
+    if ability.faults:
         yield "a cutover is refused, because it could not be rolled back:"
-        yield from (f"  {one}" for one in found.faults)
+        yield from (f"  {one}" for one in ability.faults)
         return
     yield "a cutover can be rolled back"
-    if found.losses:
+    if ability.losses:
         yield "these have no place in MongoDB, and are exported by a rollback:"
-        yield from (f"  {one}" for one in found.losses)
+        yield from (f"  {one}" for one in ability.losses)

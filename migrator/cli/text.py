@@ -20,10 +20,10 @@ NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
     """Yield the summary of a copy."""
     yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'quarantined':>11} {'skipped':>8}"
-    for name, one in done.by_collection.items():
+    for name, counts in done.by_collection.items():
         yield (
-            f"{name:<20} {one.documents:>11,} {sum(one.rows.values()):>11,} {sum(one.written.values()):>11,}"
-            f" {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
+            f"{name:<20} {counts.documents:>11,} {sum(counts.rows.values()):>11,} {sum(counts.written.values()):>11,}"
+            f" {counts.quarantined:>11,} {sum(counts.skipped.values()):>8,}"
         )
     verb = "would write" if dry_run else "wrote"
     resumed = " (resumed)" if done.resumed else ""
@@ -44,45 +44,52 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
     yield NOTHING_COMPARED
 
 
-def sample_lines(found: "SourceSample") -> Iterator[str]:
+def sample_lines(sample: "SourceSample") -> Iterator[str]:
     """Yield what a source makes of a sample: counts first, then reasons, then the examples."""
     yield f"{'collection':<20} {'sample':>11} {'clean':>8} {'quarantined':>11} {'skipped':>8}"
-    for one in found.collections:
-        share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
-        quarantined = sum(reason.documents for reason in one.quarantine)
+    for collection in sample.collections:
+        share = f"{100 * collection.clean / collection.documents:.1f} %" if collection.documents else "-"
+        quarantined = sum(reason.documents for reason in collection.quarantine)
         yield (
-            f"{one.collection:<20} {one.documents:>11,} {share:>8} {quarantined:>11,} {sum(one.skipped.values()):>8,}"
+            f"{collection.collection:<20} {collection.documents:>11,} {share:>8} {quarantined:>11,}"
+            f" {sum(collection.skipped.values()):>8,}"
         )
-    for one in found.collections:
+    for collection in sample.collections:
         for verb, reasons in (
-            ("would be quarantined", one.quarantine),
-            ("finding", one.findings),
-            ("kept in the remainder", one.remainder),
+            ("would be quarantined", collection.quarantine),
+            ("finding", collection.findings),
+            ("kept in the remainder", collection.remainder),
         ):
             for reason in reasons:
                 where = f" at {reason.path}" if reason.path else ""
-                yield f"{one.collection}: {verb}: {reason.kind}{where}: {_documents(reason.documents)}"
-        yield from (_reference_line(one.collection, reference) for reference in one.references)
-        yield from (f"{one.collection}: skipped: {why}: {_documents(count)}" for why, count in one.skipped.items())
-        for word in one.words:
+                yield f"{collection.collection}: {verb}: {reason.kind}{where}: {_documents(reason.documents)}"
+        yield from (_reference_line(collection.collection, reference) for reference in collection.references)
+        yield from (
+            f"{collection.collection}: skipped: {why}: {_documents(count)}" for why, count in collection.skipped.items()
+        )
+        for word in collection.words:
             what = f"the word {word.word!r}" if word.word else "words (--show-values lists them)"
-            yield f"{one.collection}: no mapping for {what} at {word.path}: {_documents(word.documents)}"
-        for number, example in enumerate(one.examples, 1):
-            yield from _example_lines(one.collection, number, example)
-    if found.missing:
-        yield f"not in database {found.database}: {', '.join(found.missing)}"
-    if found.unknown:
-        yield f"not read by {found.profile}: {', '.join(found.unknown)}"
+            yield f"{collection.collection}: no mapping for {what} at {word.path}: {_documents(word.documents)}"
+        for number, example in enumerate(collection.examples, 1):
+            yield from _example_lines(collection.collection, number, example)
+    if sample.missing:
+        yield f"not in database {sample.database}: {', '.join(sample.missing)}"
+    if sample.unknown:
+        yield f"not read by {sample.profile}: {', '.join(sample.unknown)}"
 
 
-def _reference_line(collection: str, found: "BrokenReference") -> str:
-    words = (
-        f"{collection}: reference {found.path} to {found.collection}: {found.dangling:,} of {found.documents:,}"
-        f" documents name no _id of {found.collection}"
+def _reference_line(collection: str, reference: "BrokenReference") -> str:
+    state = (
+        f"{collection}: reference {reference.path} to {reference.collection}: {reference.dangling:,} of"
+        f" {reference.documents:,}"
+        f" documents name no _id of {reference.collection}"
     )
-    if found.field:
-        return f'{words}, and its field {found.field} has such values: by = "{found.field}" says that it names them'
-    return f"{words}: they are loaded without the reference"
+    if reference.field:
+        return (
+            f'{state}, and its field {reference.field} has such values: by = "{reference.field}" says that it names'
+            " them"
+        )
+    return f"{state}: they are loaded without the reference"
 
 
 def _documents(count: int) -> str:
@@ -98,41 +105,43 @@ def _example_lines(collection: str, number: int, example: "Example") -> Iterator
         yield f"  remainder: {', '.join(example.remainder)}"
 
 
-def census_lines(found: "Census") -> Iterator[str]:
+def census_lines(counted: "Census") -> Iterator[str]:
     """Yield a census: sizes first, then what a person should read."""
     yield f"{'collection':<20} {'documents':>11} {'bytes':>10} {'largest':>9} {'clean':>8} {'fields':>7} {'unknown':>8}"
-    for one in found.collections:
-        share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
+    for collection in counted.collections:
+        share = f"{100 * collection.clean / collection.documents:.1f} %" if collection.documents else "-"
         yield (
-            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.bytes):>10} {bytes_text(one.largest):>9}"
-            f" {share:>8} {len(one.fields):>7,} {len(one.unknown):>8,}"
+            f"{collection.collection:<20} {collection.documents:>11,} {bytes_text(collection.bytes):>10}"
+            f" {bytes_text(collection.largest):>9}"
+            f" {share:>8} {len(collection.fields):>7,} {len(collection.unknown):>8,}"
         )
-    for one in found.collections:
-        for field in one.unknown:
+    for collection in counted.collections:
+        for field in collection.unknown:
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in field.types.items())
-            yield f"{one.collection}: no column for {field.path} ({kinds}); the remainder keeps it"
+            yield f"{collection.collection}: no column for {field.path} ({kinds}); the remainder keeps it"
         for verb, reasons in (
-            ("would be quarantined", one.quarantine),
-            ("finding", one.findings),
-            ("kept in the remainder", one.remainder),
+            ("would be quarantined", collection.quarantine),
+            ("finding", collection.findings),
+            ("kept in the remainder", collection.remainder),
         ):
             for reason in reasons:
                 place = reason.path or "the document"
-                yield f"{one.collection}: {verb}: {reason.documents:,} x {reason.kind} at {place}"
-        for reason_text, count in one.skipped.items():
-            yield f"{one.collection}: skipped by rule: {count:,} x {reason_text}"
-    if found.unknown_collections:
-        yield f"not read, unknown to the profile: {', '.join(found.unknown_collections)}"
+                yield f"{collection.collection}: {verb}: {reason.documents:,} x {reason.kind} at {place}"
+        for reason_text, count in collection.skipped.items():
+            yield f"{collection.collection}: skipped by rule: {count:,} x {reason_text}"
+    if counted.unknown_collections:
+        yield f"not read, unknown to the profile: {', '.join(counted.unknown_collections)}"
     yield "nothing written, nothing compared"
 
 
 def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
     """Yield a plan."""
     yield f"{'collection':<20} {'documents':>11} {'average':>9} {'chunks':>7}  mode    tables"
-    for one in plan.collections:
+    for collection in plan.collections:
         yield (
-            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.average_bytes):>9} {len(one.chunks):>7,}"
-            f"  {one.mode:<7} {', '.join(one.tables)}"
+            f"{collection.collection:<20} {collection.documents:>11,} {bytes_text(collection.average_bytes):>9}"
+            f" {len(collection.chunks):>7,}"
+            f"  {collection.mode:<7} {', '.join(collection.tables)}"
         )
     if plan.resumes:
         yield "the ledger has an unfinished copy: backfill continues it"
@@ -152,10 +161,11 @@ def status_lines(status: "CopyStatus") -> Iterator[str]:
     profile = f"{plan.profile}/{plan.profile_version}"
     yield f"plan {plan.id} of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC, profile {profile}: {plan.state}"
     yield f"{'collection':<20} {'chunks':>13} {'documents':>11} {'quarantined':>11} {'skipped':>8}"
-    for one in status.collections:
+    for collection in status.collections:
         yield (
-            f"{one.collection:<20} {one.done:>6,}/{one.chunks:<6,} {one.documents:>11,} {one.quarantined:>11,}"
-            f" {one.skipped:>8,}"
+            f"{collection.collection:<20} {collection.done:>6,}/{collection.chunks:<6,}"
+            f" {collection.documents:>11,} {collection.quarantined:>11,}"
+            f" {collection.skipped:>8,}"
         )
     if status.owed:
         yield f"indexes and foreign keys still to be created: {status.owed}; backfill creates them"

@@ -49,7 +49,7 @@ def system_identifier(connection: Connection) -> str:
 def replica_set_id(source: MongoDatabase) -> str:
     """Return the id that MongoDB gave the replica set when it was initiated; empty if the user may not read it."""
     try:
-        found = source.client.admin.command("replSetGetConfig")["config"]["settings"].get("replicaSetId")
+        set_id = source.client.admin.command("replSetGetConfig")["config"]["settings"].get("replicaSetId")
     except (PyMongoError, KeyError):
         return ""
-    return str(found) if isinstance(found, bson.ObjectId) else ""
+    return str(set_id) if isinstance(set_id, bson.ObjectId) else ""

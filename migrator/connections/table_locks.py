@@ -74,10 +74,10 @@ def lock_holders(connection: Connection, *, weak: bool) -> list[LockHolder]:
 def describe_holders(connection: Connection, *, weak: bool = False) -> str:
     """Return the sentence for a lock that was not obtained; it names the holder, if that is visible."""
     try:
-        found = lock_holders(connection, weak=weak) or lock_holders(connection, weak=True)
+        holders = lock_holders(connection, weak=weak) or lock_holders(connection, weak=True)
     except psycopg.Error:
-        found = []
-    named = "; ".join(one.words() for one in found) or "its holder has gone, or holds a row or a lock of the tool"
+        holders = []
+    named = "; ".join(one.words() for one in holders) or "its holder has gone, or holds a row or a lock of the tool"
     return f"the target: a lock on a table was not granted in time: {named}"
 
 

@@ -80,23 +80,23 @@ def interval_ms(text: str | float) -> int | None:
     if isinstance(text, bool):
         return None
     try:
-        found = _parsed(text) if isinstance(text, str) else float(text)
+        seconds = _parsed(text) if isinstance(text, str) else float(text)
     except OverflowError:
         return None
-    if not math.isfinite(found) or abs(found) > _LARGEST:
+    if not math.isfinite(seconds) or abs(seconds) > _LARGEST:
         return None
-    return math.trunc(found)
+    return math.trunc(seconds)
 
 
 @lru_cache(maxsize=4_096)
 def _parsed(text: str) -> float:
     rest = _NOISE.sub(" ", text)
-    found = math.nan
+    parsed = math.nan
     while match := _UNIT.search(rest):
         number = _quantity(rest[: match.start()].strip())
-        found = (0.0 if math.isnan(found) else found) + number * _UNITS[match.group(1)]
+        parsed = (0.0 if math.isnan(parsed) else parsed) + number * _UNITS[match.group(1)]
         rest = rest[match.end() :]
-    return found
+    return parsed
 
 
 def _quantity(text: str) -> float:
@@ -108,13 +108,13 @@ def _quantity(text: str) -> float:
 
 def _spelled(text: str) -> float:
     """Read number words the way the library does, from the right, with its results for odd orders."""
-    words = [_WORDS.get(word) for word in re.split(r"[^A-Za-z0-9_]+", text)]
-    sign = -1 if "-" in words else 1
+    numbers = [_WORDS.get(word) for word in re.split(r"[^A-Za-z0-9_]+", text)]
+    sign = -1 if "-" in numbers else 1
     total: float = 0
     largest = 0
     zeros = 0
     pending: list[int] = []
-    for word in reversed([word for word in words if word is not None and word != "-"]):
+    for word in reversed([word for word in numbers if word is not None and word != "-"]):
         if not isinstance(word, str) and _digits(word) < _digits(largest):
             pending.append(word)
             if len(pending) == 1:
@@ -221,12 +221,12 @@ def _clock(text: str) -> tuple[int, int]:
     named = _NAMED_TIMES.get(text.lower().removeprefix("at "))
     if named is not None:
         return named, 0
-    found = _AT.fullmatch(text)
-    if found is None:
+    match = _AT.fullmatch(text)
+    if match is None:
         raise _AT_ERROR
-    hour, minute = int(found.group(1)), int(found.group(2) or 0)
-    half = found.group(3)
-    if half is None and found.group(2) is not None:
+    hour, minute = int(match.group(1)), int(match.group(2) or 0)
+    half = match.group(3)
+    if half is None and match.group(2) is not None:
         return hour, minute
     if half is None or not 1 <= hour <= _HALF_DAY:
         raise _AT_ERROR
@@ -240,13 +240,13 @@ def _exists(day: Term, months: set[int]) -> bool:
 def _month_days(text: str) -> frozenset[Term] | None:
     if text in ("*", "?"):
         return None
-    found: set[Term] = set()
+    terms: set[Term] = set()
     for item in text.split(","):
         if item == "L":
-            found.add(Last())
+            terms.add(Last())
         else:
-            found.update(_item(item, MONTH_DAY))
-    return frozenset(found)
+            terms.update(_item(item, MONTH_DAY))
+    return frozenset(terms)
 
 
 def _weekdays(text: str) -> frozenset[Weekday] | None:
@@ -258,13 +258,13 @@ def _weekdays(text: str) -> frozenset[Weekday] | None:
         if re.search("[,/L-]", base) or number is None or not 1 <= number <= _MOST_NTH:
             raise WEEKDAY.error("one weekday and an occurrence from 1 to 5")
         return frozenset(Weekday(day % 7, number) for day in _item(base, WEEKDAY))
-    found: set[Weekday] = set()
+    weekdays: set[Weekday] = set()
     for item in text.split(","):
         if item.endswith("L"):
-            found.add(Weekday(WEEKDAY.value(item[:-1]) % 7, -1))
+            weekdays.add(Weekday(WEEKDAY.value(item[:-1]) % 7, -1))
         else:
-            found.update(Weekday(day % 7) for day in _item(item, WEEKDAY))
-    return frozenset(found)
+            weekdays.update(Weekday(day % 7) for day in _item(item, WEEKDAY))
+    return frozenset(weekdays)
 
 
 def _values(text: str, field: Field) -> set[int]:

@@ -55,10 +55,10 @@ class Line:
 
     def _next(self, place: tzinfo, instant: int) -> int | None:
         try:
-            found = self._search(place, datetime.fromtimestamp(instant + 1, place))
+            fire = self._search(place, datetime.fromtimestamp(instant + 1, place))
         except (ValueError, OverflowError):
             return None  # outside of the years that a date can have
-        return None if found is None else int(found.timestamp())
+        return None if fire is None else int(fire.timestamp())
 
 
 def _read(text: str) -> Mapping[str, Any]:
@@ -67,39 +67,39 @@ def _read(text: str) -> Mapping[str, Any]:
     if not text.lstrip().startswith("{"):
         return dict(zip(_CRONTAB, split(text, (5,)), strict=True))
     try:
-        found = json.loads(text)
+        trigger = json.loads(text)
     except (ValueError, RecursionError):
         raise CronError("cron line: expected a JSON object of keywords") from None
-    if not isinstance(found, dict):
+    if not isinstance(trigger, dict):
         raise CronError("cron line: expected only the keywords " + ", ".join(_KEYWORDS))
-    return found
+    return trigger
 
 
-def _search_of(found: Mapping[str, Any], deepest: int, *, inside: bool) -> Search:
+def _search_of(trigger: Mapping[str, Any], deepest: int, *, inside: bool) -> Search:
     for word, combine in (("and", _agreed), ("or", _earliest)):
-        if word in found:
-            members = found[word]
-            if len(found) > 1 or not isinstance(members, list) or not members or not deepest:
+        if word in trigger:
+            members = trigger[word]
+            if len(trigger) > 1 or not isinstance(members, list) or not members or not deepest:
                 raise CronError(f"cron line: expected {word} alone, with a list of triggers")
             if not all(isinstance(member, dict) for member in members):
                 raise CronError(f"cron line: expected {word} with a list of JSON objects")
             return partial(combine, tuple(_search_of(member, deepest - 1, inside=True) for member in members))
     allowed = {*_KEYWORDS, "timezone", *_BOUNDS} if inside else {*_KEYWORDS}
-    if not found.keys() <= allowed:
+    if not trigger.keys() <= allowed:
         raise CronError("cron line: expected only the keywords " + ", ".join(_KEYWORDS))
-    return _Fields(found).first
+    return _Fields(trigger).first
 
 
 def _agreed(members: tuple[Search, ...], place: tzinfo, start: datetime) -> datetime | None:
     """Return the first instant at which all members fire."""
     end = start + _SEARCHED
     for _ in range(_ROUNDS):
-        found = [fire for fire in (member(place, start) for member in members) if fire is not None]
-        if len(found) < len(members) or max(found) > end:
+        fires = [fire for fire in (member(place, start) for member in members) if fire is not None]
+        if len(fires) < len(members) or max(fires) > end:
             return None
-        if min(found) == max(found):
-            return found[0]
-        start = max(found)
+        if min(fires) == max(fires):
+            return fires[0]
+        start = max(fires)
     return None
 
 
@@ -111,9 +111,9 @@ def _earliest(members: tuple[Search, ...], place: tzinfo, start: datetime) -> da
 class _Fields:
     """The fields of one cron trigger."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, trigger: Mapping[str, Any]) -> None:
         self._keywords = {
-            name: str(found[name]).strip() for name in _KEYWORDS if name in found and found[name] is not None
+            name: str(trigger[name]).strip() for name in _KEYWORDS if name in trigger and trigger[name] is not None
         }
         if not self._keywords:
             raise CronError("cron line: expected at least one keyword")
@@ -122,8 +122,8 @@ class _Fields:
                 CronTrigger(**{name: value}, timezone=UTC)
             except Exception:  # noqa: BLE001 - whatever the library raises for a field is that it does not take it
                 raise CronError(f"{name}: expected what APScheduler accepts") from None
-        self._zone = None if found.get("timezone") is None else _zone(found["timezone"])
-        self._start, self._end = (_bound(found.get(name), name) for name in _BOUNDS)
+        self._zone = None if trigger.get("timezone") is None else _zone(trigger["timezone"])
+        self._start, self._end = (_bound(trigger.get(name), name) for name in _BOUNDS)
         self._triggers: dict[tzinfo, Any] = {}
 
     def first(self, place: tzinfo, start: datetime) -> datetime | None:

@@ -85,19 +85,19 @@ def _once(text: str) -> Expression:
 def _month_days(text: str) -> set[Term]:
     if text == "LW":
         return {Nearest(None)}
-    found: set[Term] = set()
+    terms: set[Term] = set()
     for item in text.split(","):
         if item == "L":
-            found.add(Last())
+            terms.add(Last())
         elif item.endswith("W"):
-            found.add(Nearest(MONTH_DAY.value(item[:-1])))
+            terms.add(Nearest(MONTH_DAY.value(item[:-1])))
         else:
-            found.update(_item(item, MONTH_DAY))
-    return found
+            terms.update(_item(item, MONTH_DAY))
+    return terms
 
 
 def _weekdays(text: str) -> set[Weekday]:
-    found: set[Weekday] = set()
+    weekdays: set[Weekday] = set()
     # croner replaces names in the text; "-sun" becomes "-7" so that a range may end with it
     numbered = re.sub(r"-sun", "-7", text, flags=re.IGNORECASE)
     for item in numbered.split(","):
@@ -110,8 +110,8 @@ def _weekdays(text: str) -> set[Weekday]:
             base, which = base[:-1], -1
         else:
             which = 0
-        found.update(Weekday(value % 7, which) for value in _item(base, WEEKDAY))
-    return found
+        weekdays.update(Weekday(value % 7, which) for value in _item(base, WEEKDAY))
+    return weekdays
 
 
 def _values(text: str, field: Field) -> set[int]:

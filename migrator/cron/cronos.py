@@ -93,17 +93,17 @@ def _values(text: str, field: Field) -> set[int]:
         return set(field.all)
     if text[:2] in ("*/", "?/"):
         return set(field.all[:: field.step(text[2:], field.high)])
-    found: set[int] = set()
+    values: set[int] = set()
     for item in text.split(","):
         base, slash, step = item.partition("/")
         by = field.step(step, field.high) if slash else 1
         if "-" in base:
             low, high = field.span(base)
-            found.update(_range(_value(low, field), _value(high, field), by, field))
+            values.update(_range(_value(low, field), _value(high, field), by, field))
         else:
             low_value = _value(base, field)
-            found.update(range(low_value, field.high + 1, by) if slash else (low_value,))
-    return found
+            values.update(range(low_value, field.high + 1, by) if slash else (low_value,))
+    return values
 
 
 def _range(low: int, high: int, step: int, field: Field) -> list[int]:

@@ -220,13 +220,13 @@ def last_of_month(text: str) -> Last | Nearest | None:
 
     Raises ``CronError`` for more than 30 days before the last.
     """
-    found = _LAST_OF_MONTH.fullmatch(text)
-    if found is None:
+    match = _LAST_OF_MONTH.fullmatch(text)
+    if match is None:
         return None
-    before = int(found.group(1) or 0)
+    before = int(match.group(1) or 0)
     if before > _MOST_BEFORE:
         raise MONTH_DAY.error(f"at most {_MOST_BEFORE} days before the last")
-    return Nearest(None, before) if found.group(2) else Last(before)
+    return Nearest(None, before) if match.group(2) else Last(before)
 
 
 Term = int | Last | Nearest | Weekday
@@ -256,11 +256,11 @@ class Days:
         if month not in self.months or (self.years is not None and year not in self.years):
             return ()
         shape = _shape(year, month)
-        found = self._joined(shape)
+        days = self._joined(shape)
         if self.spills and month == _MARCH and _FEBRUARY in self.months:
             start = self._spilt(_shape(year, _FEBRUARY))
-            found = {day for day in found if day >= start}
-        return tuple(sorted(day for day in found if 1 <= day <= shape.length))
+            days = {day for day in days if day >= start}
+        return tuple(sorted(day for day in days if 1 <= day <= shape.length))
 
     def _joined(self, shape: Month) -> set[int]:
         if self.month_days is None or self.week_days is None:
@@ -287,13 +287,13 @@ def _shape(year: int, month: int) -> Month:
 
 
 def _union(terms: Iterable[Term], shape: Month) -> set[int]:
-    found: set[int] = set()
+    union: set[int] = set()
     for term in terms:
         if isinstance(term, int):
-            found.add(term)
+            union.add(term)
         else:
-            found.update(term.days(shape))
-    return found
+            union.update(term.days(shape))
+    return union
 
 
 _DAY = 86400

@@ -78,17 +78,17 @@ def _weekday(value: int, nth: int = 0) -> Weekday:
 
 
 def _values(text: str, field: Field) -> set[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for item in text.split(","):
         base, slash, step = item.partition("/")
         by = field.step(step, field.high) if slash else 1
         if base == "*" or (slash and not base):
-            found.update(field.all[::by])
+            values.update(field.all[::by])
         elif "-" in base:
             first, last = map(field.value, field.span(base))
             around = last if first <= last else last + len(field.all)
-            found.update((value - field.low) % len(field.all) + field.low for value in range(first, around + 1, by))
+            values.update((value - field.low) % len(field.all) + field.low for value in range(first, around + 1, by))
         else:
             value = field.value(base)
-            found.update(range(value, field.high + 1, by) if slash else (value,))
-    return found
+            values.update(range(value, field.high + 1, by) if slash else (value,))
+    return values

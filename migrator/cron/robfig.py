@@ -53,7 +53,7 @@ def parse(text: str) -> Expression:
 
 
 def _values(text: str, field: Field) -> tuple[set[int], bool]:
-    found: set[int] = set()
+    values: set[int] = set()
     star = False
     for item in filter(None, text.split(",")):
         base, slash, step_text = item.partition("/")
@@ -67,7 +67,7 @@ def _values(text: str, field: Field) -> tuple[set[int], bool]:
             last = field.value(high) if dash else field.high if slash else first
         if first > last:
             raise field.error("a range that ascends")
-        found.update(range(first, last + 1, step))
-    if not found:
+        values.update(range(first, last + 1, step))
+    if not values:
         raise CronError(f"{field.name}: expected a value")
-    return found, star
+    return values, star

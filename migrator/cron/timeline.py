@@ -54,12 +54,12 @@ def stretches(name: str, year: int) -> tuple[Stretch, ...]:
     start, end = _first_instant(year), _first_instant(year + 1)
     place, _ = zone(name)
     edges = [(start, _offset(place, start)), *_transitions(place, start, end), (end, _offset(place, end))]
-    found = []
+    spans = []
     before = _offset(place, start - 1)
     for (instant, offset), (until, following) in pairwise(edges):
-        found.append(Stretch(instant, until, offset, before, following))
+        spans.append(Stretch(instant, until, offset, before, following))
         before = offset
-    return tuple(found)
+    return tuple(spans)
 
 
 def _transitions(place: ZoneInfo, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -34,10 +34,10 @@ def database_version() -> str:
 def resolve(name: str) -> str:
     """Return the IANA name for a zone name in any case, or for a Windows name; raises ``ZoneError``."""
     names = _names()
-    found = names.get(name.strip().casefold()) or _windows().get(name.strip().casefold())
-    if found is None:
+    iana_name = names.get(name.strip().casefold()) or _windows().get(name.strip().casefold())
+    if iana_name is None:
         raise ZoneError("time zone: expected a name of the IANA database or a Windows zone name")
-    return found
+    return iana_name
 
 
 @cache

@@ -109,10 +109,10 @@ def verified_manifest(folder: Path) -> Manifest:
         raise RefusedError(f"{folder} holds no backup that can be read") from None
     for part in manifest.parts:
         try:
-            found = _fingerprint(_file_documents(folder, part))
+            read_back = _fingerprint(_file_documents(folder, part))
         except (OSError, bson.errors.InvalidBSON):
             raise RefusedError(f"the backup of {part.collection} in {folder} cannot be read") from None
-        if found != (part.documents, part.sha256):
+        if read_back != (part.documents, part.sha256):
             raise RefusedError(
                 f"the backup of {part.collection} in {folder} was changed after it was written: digest differs"
             )
@@ -131,13 +131,13 @@ def restore_source(sessions: SourceSessions, folder: Path) -> Manifest:
         if fingerprint(sessions, part.collection) != (part.documents, part.sha256):
             _restore_collection(sessions, folder, part)
         fault_points.reach(f"{fault_points.CUTOVER_PREFIX}restored")
-    there = set(sessions.source.list_collection_names())
+    existing = set(sessions.source.list_collection_names())
     kept = {part.collection for part in manifest.parts}
     for one in sessions.profile.collections:
         name = sessions.name_of(one.name)
-        if name in there and name not in kept:
+        if name in existing and name not in kept:
             sessions.source.drop_collection(name)
-    for name in there:
+    for name in existing:
         if name.startswith(RESTORE_PREFIX):
             sessions.source.drop_collection(name)
     return manifest
@@ -158,8 +158,8 @@ def _fingerprint(found: Iterable[bytes], write: Callable[[bytes], object] = lamb
     return count, digest.hexdigest()
 
 
-def _export_collection(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> BackupPart:
-    name = found["name"]
+def _export_collection(sessions: SourceSessions, manifest: MutableMapping[str, Any], folder: Path) -> BackupPart:
+    name = manifest["name"]
     with open_flushed(_collection_file(folder, name)) as file:
         count, digest = _fingerprint(_source_documents(sessions, name), file.write)
     indexes = [one for one in sessions.source[name].list_indexes() if one["name"] != "_id_"]
@@ -168,7 +168,7 @@ def _export_collection(sessions: SourceSessions, found: MutableMapping[str, Any]
         documents=count,
         sha256=digest,
         indexes=[_to_json(one) for one in indexes],
-        options=_to_json(found.get("options", {})),
+        options=_to_json(manifest.get("options", {})),
     )
 
 
@@ -342,10 +342,10 @@ def export_lost(target: Connection, writer: ExportWriter, rows: Iterable[LostRow
             " JOIN unnest(%s::{}[], %s::text[]) AS g (id, tenant) ON t.id = g.id AND t.tenant_id = g.tenant"
             " ORDER BY t.id"
         ).format(sql.Identifier("scheduler", table), sql.SQL(kind))
-        found = target.execute(statement, ([row_id for row_id, _ in places], [tenant for _, tenant in places]))
+        lost_rows = target.execute(statement, ([row_id for row_id, _ in places], [tenant for _, tenant in places]))
         lines = (
             f'{{"columns":{msgspec.json.encode(places[row_id, tenant]).decode()},"row":{text}}}'
-            for row_id, tenant, text in found.fetchall()
+            for row_id, tenant, text in lost_rows.fetchall()
         )
         writer.add(f"lost.{table}.jsonl", lines)
 
@@ -355,7 +355,7 @@ def export_schedules(target: Connection, writer: ExportWriter, unstated: Iterabl
     every = list(unstated)
     for first in range(0, len(every), _EXPORTED_SCHEDULES):
         part = {(one.schedule_id, one.tenant): one for one in every[first : first + _EXPORTED_SCHEDULES]}
-        found = target.execute(
+        rows = target.execute(
             "SELECT s.id::text, s.tenant_id, row_to_json(s)::text, coalesce((SELECT json_agg(t ORDER BY t.id)::text"
             " FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id), '[]')"
             " FROM scheduler.schedules AS s JOIN unnest(%s::uuid[], %s::text[]) AS g (id, tenant)"
@@ -366,7 +366,7 @@ def export_schedules(target: Connection, writer: ExportWriter, unstated: Iterabl
             f'{{"reasons":{msgspec.json.encode(one.reasons).decode()},'
             f'"document":{msgspec.json.encode(one.document).decode()},'
             f'"schedule":{schedule},"triggers":{triggers}}}'.replace("\n", " ")
-            for row_id, tenant, schedule, triggers in found
+            for row_id, tenant, schedule, triggers in rows
             for one in (part[row_id, tenant],)
         )
         writer.add(SCHEDULES_FILE, lines)

@@ -109,17 +109,17 @@ def _ledger(target: Connection) -> Iterator[str]:
 
 def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
     """Yield the collections of the source that did not exist at the first copy, and why they exist."""
-    there = set(sessions.source.list_collection_names())
-    if reverse_sync.FENCE_COLLECTION in there:
+    existing = set(sessions.source.list_collection_names())
+    if reverse_sync.FENCE_COLLECTION in existing:
         yield reverse_sync.FENCE_COLLECTION, f"the reverse sync's own; {FINISH} removes it"
-    for name in sorted(name for name in there if name.startswith(RESTORE_PREFIX)):
+    for name in sorted(name for name in existing if name.startswith(RESTORE_PREFIX)):
         yield name, "an interrupted restore's; the same migrator rollback run --level 3 removes it"
     copied = _copied_collections(sessions.target)
     if copied is None:
         return
     for one in sessions.profile.collections:
         name = sessions.name_of(one.name)
-        if name in there and one.name not in copied:
+        if name in existing and one.name not in copied:
             yield name, "made since the copy, by the application, the reverse sync or the lock of the cutover"
 
 

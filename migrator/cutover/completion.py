@@ -76,25 +76,25 @@ def finish(
     is written, and the checklist is empty.
     """
     with exclusive_sessions(settings) as sessions:
-        found = latest(sessions.target)
-        if found is None or found.state not in ("cut-over", "finished"):
-            raise RefusedError(_refusal(sessions.target, found))
-        journal = Journal(sessions.target, found)
+        current = latest(sessions.target)
+        if current is None or current.state not in ("cut-over", "finished"):
+            raise RefusedError(_refusal(sessions.target, current))
+        journal = Journal(sessions.target, current)
         gates: list[Gate] = []
-        if found.state == "cut-over":
+        if current.state == "cut-over":
             level = unfinished_level(journal)
             if level is not None:
                 raise RefusedError(
                     f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                 )
-            is_early = _is_early(sessions.target, found, settings, early, now)
-            gates = late_writes.gates(sessions, found, allowed_writes)
+            is_early = _is_early(sessions.target, current, settings, early, now)
+            gates = late_writes.gates(sessions, current, allowed_writes)
             if missing := [one for one in gates if one.passed is False]:
                 raise RefusedError("finish is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
             if is_early and early is not None and not dry_run:
-                decisions.record(sessions.target, EARLY_DECISION, early, cutover=str(found.id))
+                decisions.record(sessions.target, EARLY_DECISION, early, cutover=str(current.id))
         if dry_run:
-            return FinishResult(cutover=found, cleanup=(), gates=tuple(gates))
+            return FinishResult(cutover=current, cleanup=(), gates=tuple(gates))
         # the lock times out: sessions that come later would wait behind this one
         sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
         with journal.step(FINISH_STEP) as detail, _naming_holders(settings):
@@ -115,20 +115,20 @@ def release_source(settings: Settings, by: Approval, *, dry_run: bool = False) -
     roles. ``dry_run``: nothing is written.
     """
     with exclusive_sessions(settings) as sessions:
-        found = latest(sessions.target)
-        if found is None or found.state != "finished" or not Journal(sessions.target, found).done(FINISH_STEP):
-            raise RefusedError(_not_finished(found))
-        fenced = is_source_fenced(sessions, found)
+        current = latest(sessions.target)
+        if current is None or current.state != "finished" or not Journal(sessions.target, current).done(FINISH_STEP):
+            raise RefusedError(_not_finished(current))
+        fenced = is_source_fenced(sessions, current)
         if not dry_run:
-            decisions.record(sessions.target, decisions.RELEASE, by, cutover=str(found.id))
-            with Journal(sessions.target, found).step(RELEASE_STEP):
-                lift_source_fence(sessions, found)
-                if is_source_fenced(sessions, found):
+            decisions.record(sessions.target, decisions.RELEASE, by, cutover=str(current.id))
+            with Journal(sessions.target, current).step(RELEASE_STEP):
+                lift_source_fence(sessions, current)
+                if is_source_fenced(sessions, current):
                     raise UnreachableError("MongoDB still refuses writes after the fence was lifted")
-        connected = late_writes.connected_users(sessions, found)
+        connected = late_writes.connected_users(sessions, current)
         return ReleaseResult(
-            cutover=found,
-            writers=tuple(sorted(fence.writing_users(sessions.source, found.fence.get("revoked", ())))),
+            cutover=current,
+            writers=tuple(sorted(fence.writing_users(sessions.source, current.fence.get("revoked", ())))),
             connected=None if connected is None else tuple(connected),
             fenced=fenced,
         )
@@ -141,14 +141,14 @@ def is_source_fenced(sessions: Sessions, cutover: Cutover) -> bool:
     )
 
 
-def _not_finished(found: Cutover | None) -> str:
+def _not_finished(current: Cutover | None) -> str:
     """Return why MongoDB is not opened, and which command to call."""
-    if found is not None and found.state == "cut-over":
+    if current is not None and current.state == "cut-over":
         return (
             "the rollback window is open, and MongoDB stays fenced until it is closed: call migrator cutover finish, or"
             " migrator rollback run, which opens MongoDB with everything that was written since"
         )
-    if found is not None and found.state == "finished":
+    if current is not None and current.state == "finished":
         return "finishing was interrupted: call migrator cutover finish first"
     return "there is no finished cutover whose fence could be lifted: see migrator cutover status"
 

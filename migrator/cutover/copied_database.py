@@ -148,11 +148,11 @@ def _periods(target: Connection) -> dict[str, list[datetime]]:
     """Return when each parallel run began and ended, as parameters."""
     begun: list[datetime] = []
     ended: list[datetime] = []
-    for one in decisions.recorded(target):
-        if one.kind == decisions.PARALLEL_BEGUN and len(begun) == len(ended):
-            begun.append(one.at)
-        elif one.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER) and len(begun) > len(ended):
-            ended.append(one.at)
+    for decision in decisions.recorded(target):
+        if decision.kind == decisions.PARALLEL_BEGUN and len(begun) == len(ended):
+            begun.append(decision.at)
+        elif decision.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER) and len(begun) > len(ended):
+            ended.append(decision.at)
     if len(begun) > len(ended):
         ended.append(journal.database_time(target) + timedelta(seconds=1))
     return {"begun": begun, "ended": ended}

@@ -93,18 +93,18 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
     hooks.require_programs(settings)
     try:
         with exclusive_sessions(settings) as sessions:
-            found = latest(sessions.target)
+            current = latest(sessions.target)
             resumed = False
-            if found is not None and found.state == "running":
-                journal = Journal(sessions.target, found)
-                resumed = journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found)
+            if current is not None and current.state == "running":
+                journal = Journal(sessions.target, current)
+                resumed = journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, current)
                 if not resumed:
                     say(f"cutover: {INTERRUPTED}, and is undone first")
                     _undo(sessions, journal)
-            if resumed and found is not None:
-                if found.config_path != str(conditions.config.absolute()):
-                    raise RefusedError(f"the cutover was begun for {found.config_path}: call again with that file")
-                decisions.record(sessions.target, decisions.CUTOVER_AGAIN, by, cutover=str(found.id))
+            if resumed and current is not None:
+                if current.config_path != str(conditions.config.absolute()):
+                    raise RefusedError(f"the cutover was begun for {current.config_path}: call again with that file")
+                decisions.record(sessions.target, decisions.CUTOVER_AGAIN, by, cutover=str(current.id))
             else:
                 journal = _pass_point(sessions, conditions, by)
             try:
@@ -133,11 +133,11 @@ def steps_to_undo(settings: Settings) -> list[Step]:
 
 
 def _abortable(sessions: Sessions) -> Journal:
-    found = latest(sessions.target)
-    if found is None or found.state != "running":
+    current = latest(sessions.target)
+    if current is None or current.state != "running":
         raise RefusedError("no cutover is under way: there is nothing to abort")
-    journal = Journal(sessions.target, found)
-    if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
+    journal = Journal(sessions.target, current)
+    if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, current):
         raise RefusedError(
             "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
             " migrator rollback run, which rolls back"
@@ -166,9 +166,9 @@ def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
 
 def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Journal:
     """Run the steps up to the point of no return, or undo all of them."""
-    found = _met_gates(sessions, conditions)
+    met = _met_gates(sessions, conditions)
     while _wait_while_postponed(sessions):
-        found = _met_gates(sessions, conditions)
+        met = _met_gates(sessions, conditions)
     config = conditions.config.absolute()
     number = epoch.next_number(sessions)
     journal = Journal.begin(
@@ -179,7 +179,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     )
     journal.note(who=by.who, reason=by.reason)
     try:
-        _run_steps_before(sessions, journal, conditions, found, number)
+        _run_steps_before(sessions, journal, conditions, met, number)
         with journal.step(POINT_OF_NO_RETURN) as detail:
             detail["documents"] = journal.cutover.detail.get("compared")
     except BaseException as error:
@@ -194,35 +194,35 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
 
 def _met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate the gates; raise ``RefusedError`` if one is not met."""
-    found = gates.evaluate(sessions, conditions)
-    missing = unmet(found)
+    evaluated = gates.evaluate(sessions, conditions)
+    missing = unmet(evaluated)
     if missing:
         raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
-    return found
+    return evaluated
 
 
 def _wait_while_postponed(sessions: Sessions, meanwhile: Callable[[], object] = lambda: None) -> bool:
     """Wait while the cutover is postponed, before any writer is stopped; return whether it was."""
-    said = ""
+    announced = ""
     while (postponed := control.read(sessions.target).postponed) is not None:
-        if said != postponed.words:
-            said = postponed.words
-            waiting(f"the cutover is postponed {said}; no writer is stopped until migrator control allow-cutover")
+        if announced != postponed.words:
+            announced = postponed.words
+            waiting(f"the cutover is postponed {announced}; no writer is stopped until migrator control allow-cutover")
         fault_points.reach(fault_points.CUTOVER_POSTPONED)
         meanwhile()
         time.sleep(control.READ_EVERY_S)
-    return bool(said)
+    return bool(announced)
 
 
 def _run_steps_before(
-    sessions: Sessions, journal: Journal, conditions: GateOptions, found: list[Gate], number: int
+    sessions: Sessions, journal: Journal, conditions: GateOptions, met: list[Gate], number: int
 ) -> None:
     target, settings = sessions.target, sessions.settings
     limit = settings.cutover.max_pause
     pause = WritePause(limit)
     with journal.step("preflight") as detail:
-        detail["gates"] = {one.name: one.words for one in found}
-        detail["unknown"] = [one.name for one in found if one.passed is None]
+        detail["gates"] = {one.name: one.words for one in met}
+        detail["unknown"] = [one.name for one in met if one.passed is None]
         planned, _ = expected_pause(sessions)
         standing = positions.tail_state(target, sessions.profile.name)
         journal.note(
@@ -294,10 +294,12 @@ def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: f
     """Call a hook with the state of the cutover; note in the journal that it failed."""
     if not hooks.commands(settings.hooks)[point]:
         return
-    found = journal.cutover
-    told = {name: found.detail.get(name) for name in ("epoch", "pause_s", "pause_limit_s", "lag_s", "compared", "who")}
-    state = {"cutover": found.state, "steps": {one.step: one.state for one in journal.steps()}, **told}
-    failed = hooks.call(settings, point, state, identity=found.id, at_most_s=at_most_s)
+    current = journal.cutover
+    told = {
+        name: current.detail.get(name) for name in ("epoch", "pause_s", "pause_limit_s", "lag_s", "compared", "who")
+    }
+    state = {"cutover": current.state, "steps": {one.step: one.state for one in journal.steps()}, **told}
+    failed = hooks.call(settings, point, state, identity=current.id, at_most_s=at_most_s)
     if failed:
         journal.note(**{f"hook_{point}": failed})
 
@@ -415,11 +417,11 @@ def _compare(sessions: Sessions, position: Timestamp, pause: WritePause) -> int:
         raise RefusedError("the last complete parity check found differences")
     changed = recheck.changed_since(sessions, last.position, position)
     if changed is not None:
-        found = recorded_check.compare_changed(sessions, changed)
-        if found.wrong:
-            places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in found.wrong.items())
+        comparison = recorded_check.compare_changed(sessions, changed)
+        if comparison.wrong:
+            places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in comparison.wrong.items())
             raise RefusedError(f"the parity check under the fence found differences: {places}")
-        return found.documents
+        return comparison.documents
     if last.seconds > pause.left():
         raise RefusedError(
             f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"

@@ -127,10 +127,10 @@ def _server(target: Connection) -> Answer:
 
 def _cutover(settings: Settings) -> Answer:
     """Whether the last cutover, or its rollback, needs a person."""
-    found = attention(settings)
-    if found is None:
+    state = attention(settings)
+    if state is None:
         return True, "no cutover or rollback needs a person"
-    return None, f"{found.words}: {'; or '.join(found.commands) or 'wait for it'}"
+    return None, f"{state.words}: {'; or '.join(state.commands) or 'wait for it'}"
 
 
 def _roles(settings: Settings) -> Answer:
@@ -144,10 +144,10 @@ def _roles(settings: Settings) -> Answer:
 
 def _schema(settings: Settings) -> Answer:
     found = current(postgres_dsn(settings), Roles.of(settings.postgres))
-    words = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
+    revisions = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
     if any(one.pending for one in found):
-        return False, f"{words}: call migrator schema upgrade"
-    return True, words
+        return False, f"{revisions}: call migrator schema upgrade"
+    return True, revisions
 
 
 def _writes(settings: Settings) -> Answer:
@@ -168,13 +168,13 @@ def _writers(settings: Settings) -> Answer:
 
 
 def _zones(settings: Settings, *, migrated: bool) -> Answer:
-    words = f"tzdata {metadata.version('tzdata')}"
+    detail = f"tzdata {metadata.version('tzdata')}"
     if not migrated:
-        return True, words
+        return True, detail
     with target_connection(settings) as target:
         rows = target.execute("SELECT DISTINCT timezone FROM scheduler.triggers WHERE timezone IS NOT NULL").fetchall()
     named = {row[0] for row in rows}
     unknown = sorted(named - available_timezones())
     if unknown:
-        return False, f"{words} does not know these time zones of triggers: {', '.join(unknown[:5])}"
-    return True, f"{words} knows the time zones of all triggers, {len(named):,} different"
+        return False, f"{detail} does not know these time zones of triggers: {', '.join(unknown[:5])}"
+    return True, f"{detail} knows the time zones of all triggers, {len(named):,} different"

@@ -134,19 +134,19 @@ def criterion(
 
     def register(judge: Callable[[Facts], Judgement]) -> Callable[[Facts], Check]:
         def check(facts: Facts) -> Check:
-            found = Judgement(outcome=_not_open(facts)) if when_open and not facts.is_open else judge(facts)
+            judgement = Judgement(outcome=_not_open(facts)) if when_open and not facts.is_open else judge(facts)
             return Check(
                 id=f"{AREA}.{name}",
                 area=AREA,
                 title=title,
                 requirements=requirements,
                 limits=limits,
-                outcome=found.outcome,
-                counts=found.counts,
+                outcome=judgement.outcome,
+                counts=judgement.counts,
                 findings=tuple(
-                    Finding(severity="difference", cause="cutover", details=(words,)) for words in found.words
+                    Finding(severity="difference", cause="cutover", details=(words,)) for words in judgement.words
                 ),
-                findings_total=len(found.words),
+                findings_total=len(judgement.words),
             )
 
         CRITERIA[name] = check
@@ -161,10 +161,10 @@ def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Re
     ``run`` is completed by the measurements, ``basis`` is what the evidence rests on (tool, profile, revision).
     """
     with target_connection(settings) as target:
-        found = latest(target)
-        if found is None:
+        current = latest(target)
+        if current is None:
             raise RefusedError(NO_CUTOVER)
-        facts = Facts(settings=settings, target=target, cutover=found, steps=tuple(steps(target, found.id)))
+        facts = Facts(settings=settings, target=target, cutover=current, steps=tuple(steps(target, current.id)))
         checks = tuple(check(facts) for check in CRITERIA.values())
         decisions = _decisions(target)
         record = _record(facts, decisions)
@@ -267,14 +267,14 @@ def _parity_clean(facts: Facts) -> Judgement:
 )
 def _target_holds_data(facts: Facts) -> Judgement:
     said = epoch.read(facts.target)
-    words = [] if said is not None and said.backend == "postgres" else ["the epoch of PostgreSQL does not name it"]
+    problems = [] if said is not None and said.backend == "postgres" else ["the epoch of PostgreSQL does not name it"]
     try:
         named = config_file.named_backend(Path(facts.cutover.config_path))
     except (OSError, ValueError):
         return Judgement(outcome=unverified(f"{facts.cutover.config_path} cannot be read"))
     if named != "postgres":
-        words.append(f"{facts.cutover.config_path} names the backend {named}")
-    return Judgement(outcome=FAILED if words else PASSED, words=tuple(words))
+        problems.append(f"{facts.cutover.config_path} names the backend {named}")
+    return Judgement(outcome=FAILED if problems else PASSED, words=tuple(problems))
 
 
 @criterion(
@@ -324,23 +324,23 @@ def _way_back_open(facts: Facts) -> Judgement:
     stopped = facts.cutover.detail.get(REVERSE_STOPPED)
     waiting, _ = outbox.backlog(facts.target)
     counts = {"outbox entries that wait": waiting}
-    words = [f"the reverse sync stopped: {stopped}"] if stopped else []
+    problems = [f"the reverse sync stopped: {stopped}"] if stopped else []
     try:
         with open_sessions(facts.settings) as sessions:
-            found = losses.survey(sessions, facts.cutover.began_at)
+            survey = losses.survey(sessions, facts.cutover.began_at)
     except UnreachableError:
-        outcome = FAILED if words else unverified("MongoDB cannot be reached, so what it holds is not known")
-        return Judgement(outcome=outcome, counts=counts, words=tuple(words))
+        outcome = FAILED if problems else unverified("MongoDB cannot be reached, so what it holds is not known")
+        return Judgement(outcome=outcome, counts=counts, words=tuple(problems))
     except MigratorError as error:
-        return Judgement(outcome=FAILED, counts=counts, words=(*words, str(error)))
-    words += [losses.unequal(found.unwritten)] if found.unwritten else []
-    words += gap_lines(found.gaps)
+        return Judgement(outcome=FAILED, counts=counts, words=(*problems, str(error)))
+    problems += [losses.unequal(survey.unwritten)] if survey.unwritten else []
+    problems += gap_lines(survey.gaps)
     counts |= {
-        "documents": found.documents,
-        "schedules that would not fire as now": len({one.schedule_id for one in found.named if one.fires}),
-        "rows and values for files only": sum(found.rows.values()),
+        "documents": survey.documents,
+        "schedules that would not fire as now": len({one.schedule_id for one in survey.named if one.fires}),
+        "rows and values for files only": sum(survey.rows.values()),
     }
-    return Judgement(outcome=FAILED if words else PASSED, counts=counts, words=tuple(words))
+    return Judgement(outcome=FAILED if problems else PASSED, counts=counts, words=tuple(problems))
 
 
 @criterion(
@@ -364,13 +364,13 @@ def _fired_as_named(facts: Facts) -> Judgement:
     limits=("A program of the old side that is no scheduler process has no heartbeat.",),
 )
 def _processes_came(facts: Facts) -> Judgement:
-    found = processes.arrivals(facts.settings)
-    if found is None or not found.here:
+    arrived = processes.arrivals(facts.settings)
+    if arrived is None or not arrived.here:
         return Judgement(outcome=unverified("no scheduler process has a heartbeat on PostgreSQL"))
-    counts = {"processes here": len(found.here)}
-    if found.missing is None:
+    counts = {"processes here": len(arrived.here)}
+    if arrived.missing is None:
         return Judgement(outcome=unverified("the processes of the old side are not known"), counts=counts)
-    words = tuple(f"no heartbeat of {one}" for one in found.missing)
+    words = tuple(f"no heartbeat of {one}" for one in arrived.missing)
     return Judgement(outcome=FAILED if words else PASSED, counts=counts | {"missing": len(words)}, words=words)
 
 
@@ -434,7 +434,7 @@ def _time(moment: datetime | None) -> str:
 
 
 def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
-    found, detail = facts.cutover, facts.cutover.detail
+    current, detail = facts.cutover, facts.cutover.detail
     preflight = facts.done("preflight")
     told = {} if preflight is None else preflight.detail
     unknown = told.get("unknown", [])
@@ -446,20 +446,20 @@ def _record(facts: Facts, decisions: tuple[Decision, ...]) -> CutoverRecord:
     point, kept = facts.done(POINT_OF_NO_RETURN), facts.done("backup")
     exported = detail.get(EXPORT_KEY) or {}
     return CutoverRecord(
-        id=str(found.id),
-        environment=found.environment,
-        state=found.state,
+        id=str(current.id),
+        environment=current.environment,
+        state=current.state,
         who=detail.get("who") or (by.who if by else ""),
         why=detail.get("reason") or (by.why if by else ""),
         epoch=detail.get("epoch"),
-        began_at=_time(found.began_at),
-        ended_at=_time(found.ended_at),
+        began_at=_time(current.began_at),
+        ended_at=_time(current.ended_at),
         point_passed_at=_time(None if point is None else point.ended_at),
         opened_at=_time(facts.opened_at),
-        rollback_until=_time(window_end(facts.target, found, facts.settings)) if found.state == "cut-over" else "",
-        config=found.config_path,
-        config_backup=found.backup_path,
-        fence=_fence_words(found.fence),
+        rollback_until=_time(window_end(facts.target, current, facts.settings)) if current.state == "cut-over" else "",
+        config=current.config_path,
+        config_backup=current.backup_path,
+        fence=_fence_words(current.fence),
         gates=gates,
         steps=tuple(_step(one) for one in facts.steps),
         pause_ms=_ms(detail.get("pause_s")),
@@ -504,30 +504,32 @@ def _fence_words(fence: Mapping[str, Any]) -> str:
 def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
     """Return what a person let pass, each a sentence."""
     settings = facts.settings.cutover
-    said = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
-    said += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]
+    waived = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
+    waived += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]
     before = [one for one in recorded(facts.target) if one.at < facts.cutover.began_at]
-    said += [f"a completed run in the parallel run: schedule {one.words}" for one in standing_waivers(before)]
+    waived += [f"a completed run in the parallel run: schedule {one.words}" for one in standing_waivers(before)]
     if settings.tolerated_writers:
-        said.append(f"users whom the fence does not stop, known not to write: {', '.join(settings.tolerated_writers)}")
+        waived.append(
+            f"users whom the fence does not stop, known not to write: {', '.join(settings.tolerated_writers)}"
+        )
     kept = facts.done("backup")
     if kept is not None and kept.detail.get("skipped"):
-        said.append("no backup of MongoDB was made, so that a rollback of level 3 is not possible")
-    return said
+        waived.append("no backup of MongoDB was made, so that a rollback of level 3 is not possible")
+    return waived
 
 
-def _step(one: Step) -> JournalStep:
-    took = None if one.ended_at is None else _ms((one.ended_at - one.began_at).total_seconds())
+def _step(step: Step) -> JournalStep:
+    took = None if step.ended_at is None else _ms((step.ended_at - step.began_at).total_seconds())
     told = tuple(
         f"{'failed' if name == STEP_FAILED else name.replace('_', ' ')}: {value}"
-        for name, value in one.detail.items()
+        for name, value in step.detail.items()
         if isinstance(value, (str, int, float)) and not isinstance(value, bool)
     )
     return JournalStep(
-        step=one.step,
-        state=one.state,
-        began_at=_time(one.began_at),
-        ended_at=_time(one.ended_at),
+        step=step.step,
+        state=step.state,
+        began_at=_time(step.began_at),
+        ended_at=_time(step.ended_at),
         took_ms=took,
         told=told,
     )
@@ -544,15 +546,15 @@ def _measurements(found: CutoverMetrics) -> list[Measurement]:
     """Return each key metric with its value at each of the three moments."""
     moments = {"before": found.before, "at the cutover": found.cutover, "now": found.now}
     measured = []
-    for one in KEY_METRICS:
+    for metric in KEY_METRICS:
         points = [
             (when, float(value))
             for when, moment in moments.items()
-            if moment is not None and (value := getattr(moment.metrics, one.field)) is not None
+            if moment is not None and (value := getattr(moment.metrics, metric.field)) is not None
         ]
         if points:
             measured.append(
-                Measurement(check=METRICS, name=one.words, unit="", value=points[-1][1], points=tuple(points))
+                Measurement(check=METRICS, name=metric.words, unit="", value=points[-1][1], points=tuple(points))
             )
     return measured
 

@@ -197,12 +197,12 @@ def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mappin
             source.client.admin.command({BLOCK_COMMAND: 1, "global": False})
             return
         failed: OperationFailure | None = None
-        for one in revoked:
+        for user in revoked:
             try:
-                _set_roles(source, one, list(one["roles"]))
+                _set_roles(source, user, list(user["roles"]))
             except OperationFailure as error:
                 say(
-                    f"cutover: {one['user']}@{one['database']} does not have its roles back: {first_line(error)}",
+                    f"cutover: {user['user']}@{user['database']} does not have its roles back: {first_line(error)}",
                     level="warning",
                 )
                 failed = error
@@ -284,12 +284,12 @@ def _visible_transactions(source: MongoDatabase) -> list[dict[str, Any]]:
 def _older_sessions(source: MongoDatabase, seconds: float) -> list[Any] | None:
     """Return the sessions whose transaction has been open for so long; None if the tool may not see them."""
     try:
-        found = list(_transactions(source))
+        transactions = list(_transactions(source))
     except OperationFailure as error:
         if error.code != UNAUTHORIZED:
             raise
         return None
-    return [one["lsid"] for one in found if one["transaction"].get("timeOpenMicros", 0) >= seconds * 1_000_000]
+    return [one["lsid"] for one in transactions if one["transaction"].get("timeOpenMicros", 0) >= seconds * 1_000_000]
 
 
 def _end_transactions(source: MongoDatabase, sessions: Sequence[Any] | None) -> bool:

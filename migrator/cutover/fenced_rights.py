@@ -15,19 +15,19 @@ _WRITE_RIGHTS: Final = re.compile(r"\b(?:delete|insert|update)(?: \([^)]*\))?(?:
 
 
 def split_revoked(
-    target: Connection, roles: PostgresSettings, found: Sequence[Difference]
+    target: Connection, roles: PostgresSettings, differences: Sequence[Difference]
 ) -> tuple[list[Difference], int]:
     """Return the differences that are none of the fence, and the number of those that are.
 
     The fence has revoked rights if the last rollback closed it and no cutover has opened it since.
     """
-    others = [one for one in found if not _is_revoked(one)]
-    if len(others) == len(found):
+    others = [one for one in differences if not _is_revoked(one)]
+    if len(others) == len(differences):
         return others, 0
     stands = epoch.read(target)
     if stands is None or stands.backend == "postgres" or not is_target_fenced(target, roles):
-        return [*found], 0
-    return others, len(found) - len(others)
+        return [*differences], 0
+    return others, len(differences) - len(others)
 
 
 def _is_revoked(one: Difference) -> bool:

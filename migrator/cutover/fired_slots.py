@@ -93,15 +93,17 @@ def _moves(target: Connection, profile: Profile) -> list[Slot]:
         (source, named): (tenant, identity) for source, named, tenant, identity in rows
     }
     triggers = _triggers(target, schedules.values())
-    found: list[Slot] = []
-    for one in planned_fires.taken(planned_fires.recorded(target)):
-        schedule = schedules.get((profile.source_of(one.collection), one.source_id))
+    slots: list[Slot] = []
+    for move in planned_fires.taken(planned_fires.recorded(target)):
+        schedule = schedules.get((profile.source_of(move.collection), move.source_id))
         if schedule is not None:
             passed = {
-                slot for trigger in triggers.get(schedule, ()) for slot in following_slots(trigger, one.slot, one.until)
+                slot
+                for trigger in triggers.get(schedule, ())
+                for slot in following_slots(trigger, move.slot, move.until)
             }
-            found += [(schedule, slot) for slot in (one.slot, *sorted(passed))]
-    return found
+            slots += [(schedule, slot) for slot in (move.slot, *sorted(passed))]
+    return slots
 
 
 def _inferred(
@@ -121,10 +123,10 @@ def _inferred(
 
 
 def _triggers(target: Connection, schedules: Iterable[ScheduleKey]) -> dict[ScheduleKey, list[Trigger]]:
-    found: dict[ScheduleKey, list[Trigger]] = defaultdict(list)
+    triggers: dict[ScheduleKey, list[Trigger]] = defaultdict(list)
     asked = [*schedules]
     given = ([tenant for tenant, _ in asked], [identity for _, identity in asked])
     for one in fetch_structs(target, Trigger, _TRIGGERS, given):
         if one.schedule_id is not None:
-            found[one.tenant_id, one.schedule_id].append(one)
-    return found
+            triggers[one.tenant_id, one.schedule_id].append(one)
+    return triggers

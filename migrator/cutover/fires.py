@@ -72,10 +72,10 @@ def compare(sessions: Sessions, losses: Losses, now: datetime) -> Comparison:
             place = (collection.name, key, rows[0].tenant_id)  # type: ignore[attr-defined] # every table has one
             seen.add(place)
             of_document = _firing(rows)
-            for words in _differences(
+            for difference in _differences(
                 expected.get(place, ()), of_document, collection, named.get(place), now, waits=place in waiting
             ):
-                unlike.setdefault(words, []).append(_id_text(key))
+                unlike.setdefault(difference, []).append(_id_text(key))
     for place in expected.keys() - seen:
         if place not in named and not all(map(_is_own, expected[place])):
             unlike.setdefault("fired in PostgreSQL, and have no document", []).append(_id_text(place[1]))

@@ -67,17 +67,17 @@ def first_fires(target: Connection) -> FirstFires:
     return FirstFires(schedules=schedules, unplanned=unplanned, unserved=unserved, unnamed=unnamed)
 
 
-def lines(found: FirstFires) -> Iterator[str]:
+def lines(fires: FirstFires) -> Iterator[str]:
     """Yield what an operator must know; nothing if every schedule has its next fire and its process."""
-    if found.unplanned:
+    if fires.unplanned:
         yield (
-            f"{found.unplanned:,} of {found.schedules:,} schedules have no next fire: the first leader of migrator"
+            f"{fires.unplanned:,} of {fires.schedules:,} schedules have no next fire: the first leader of migrator"
             " scheduler run that has their handlers computes it, from then on"
         )
-    if found.unserved:
-        unnamed = f", {found.unnamed:,} of them name no handler" if found.unnamed else ""
+    if fires.unserved:
+        unnamed = f", {fires.unnamed:,} of them name no handler" if fires.unnamed else ""
         yield (
-            f"no known process of migrator scheduler run works for {found.unserved:,} of {found.schedules:,} schedules"
+            f"no known process of migrator scheduler run works for {fires.unserved:,} of {fires.schedules:,} schedules"
             f"{unnamed}: they do not fire until one does"
         )
 

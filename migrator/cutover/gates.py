@@ -41,11 +41,11 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate every gate; a gate that cannot be evaluated is not met."""
-    found = [
+    evaluated = [
         server_gates.evaluate(name, partial(look, sessions, conditions), sessions.target)
         for name, look in _GATES.items()
     ]
-    return [*found, *parallel.gates(sessions)]
+    return [*evaluated, *parallel.gates(sessions)]
 
 
 def _copy(sessions: Sessions, _: GateOptions) -> Answer:
@@ -87,17 +87,17 @@ def _tail(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
-    found = recorded_check.last_check(sessions.target)
+    check = recorded_check.last_check(sessions.target)
     limit = sessions.settings.cutover.parity_check_max_age
-    if found is None:
+    if check is None:
         return False, "there is no complete parity check: call migrator parity"
-    if not found.clean:
+    if not check.clean:
         why = "the last complete parity check found differences"
         return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
-    if timedelta(seconds=found.age_s) > limit:
-        age = f"the last complete parity check is {found.age_s:,.0f} s old (at most {format_duration(limit)})"
+    if timedelta(seconds=check.age_s) > limit:
+        age = f"the last complete parity check is {check.age_s:,.0f} s old (at most {format_duration(limit)})"
         return False, f"{age}: call migrator parity"
-    return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
+    return True, f"clean, {check.documents:,} documents, {check.age_s:,.0f} s ago"
 
 
 def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
@@ -133,11 +133,12 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         return False, "nothing was copied yet: call migrator backfill"
-    found = find_silent_schedules(sessions, plans.plan_context(plan))
-    if found:
-        named = ", ".join(one.source_id for one in found[:5])
+    silent = find_silent_schedules(sessions, plans.plan_context(plan))
+    if silent:
+        named = ", ".join(one.source_id for one in silent[:5])
         return False, (
-            f"{len(found):,} enabled schedules have a rule and no enabled trigger, and would never fire ({named}): call"
+            f"{len(silent):,} enabled schedules have a rule and no enabled trigger, and would never fire"
+            f" ({named}): call"
             " migrator parity --repair apply, then migrator parity"
         )
     return True, "every enabled schedule with a rule has an enabled trigger"
@@ -174,30 +175,30 @@ def _epoch(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _history(sessions: Sessions, _: GateOptions) -> Answer:
-    found = oplog_history(sessions.source)
-    passed, words = server_gates.oplog(found)
-    if found is None:
-        return passed, words
+    history = oplog_history(sessions.source)
+    passed, detail = server_gates.oplog(history)
+    if history is None:
+        return passed, detail
     standing = positions.tail_state(sessions.target, sessions.profile.name)
-    if standing is not None and found.oldest > standing.position.time:
+    if standing is not None and history.oldest > standing.position.time:
         return (
             False,
-            f"{words}, and the position of the tail is before that: call migrator parity --repair apply, then tail",
+            f"{detail}, and the position of the tail is before that: call migrator parity --repair apply, then tail",
         )
     limits = sessions.settings.cutover
     needed = limits.max_lag + limits.max_pause
-    if found.full and timedelta(seconds=found.seconds) < needed:
-        return False, f"{words}, and a cutover may need {format_duration(needed)}: enlarge the oplog"
+    if history.full and timedelta(seconds=history.seconds) < needed:
+        return False, f"{detail}, and a cutover may need {format_duration(needed)}: enlarge the oplog"
     last = recorded_check.last_check(sessions.target)
-    if last is None or found.oldest <= last.position:
-        return True, words
-    words += ", less than since the last parity check, so everything is compared under the fence"
+    if last is None or history.oldest <= last.position:
+        return True, detail
+    detail += ", less than since the last parity check, so everything is compared under the fence"
     if timedelta(seconds=last.seconds) > limits.max_pause:
         return (
             False,
-            f"{words}, which took {last.seconds:,.0f} s: call migrator parity, then cutover run at once",
+            f"{detail}, which took {last.seconds:,.0f} s: call migrator parity, then cutover run at once",
         )
-    return True, words
+    return True, detail
 
 
 def _write_pause(sessions: Sessions, conditions: GateOptions) -> Answer:
@@ -206,30 +207,30 @@ def _write_pause(sessions: Sessions, conditions: GateOptions) -> Answer:
     if seconds is None:
         return None, "not known before a complete parity check, and before a tail has run"
     what = "everything is compared" if changed is None else f"{changed:,} documents that changed are compared"
-    words = f"about {seconds:,.1f} s are expected, in which {what} (at most {format_duration(limit)})"
+    expected = f"about {seconds:,.1f} s are expected, in which {what} (at most {format_duration(limit)})"
     if timedelta(seconds=seconds) > limit:
         remedy = "call migrator parity shortly before the cutover, or raise cutover.max_pause"
-        return False, f"{words}: {remedy}"
-    return True, words
+        return False, f"{expected}: {remedy}"
+    return True, expected
 
 
 def _control(sessions: Sessions, _: GateOptions) -> Answer:
-    found = control.read(sessions.target)
-    if found.pause is not None:
-        return False, f"paused {found.pause.words}: call migrator control resume"
-    if found.postponed is not None:
+    state = control.read(sessions.target)
+    if state.pause is not None:
+        return False, f"paused {state.pause.words}: call migrator control resume"
+    if state.postponed is not None:
         return None, (
-            f"postponed {found.postponed.words}: cutover run waits before the fence until migrator control"
+            f"postponed {state.postponed.words}: cutover run waits before the fence until migrator control"
             " allow-cutover"
         )
     return True, "neither paused nor postponed"
 
 
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
-    found = journal.latest(sessions.target)
-    if found is not None and found.state == "cut-over":
+    current = journal.latest(sessions.target)
+    if current is not None and current.state == "cut-over":
         return False, "there was a cutover already: finish it, or roll it back"
-    if found is not None and found.state == "running":
+    if current is not None and current.state == "running":
         return (
             None,
             "a cutover is under way, or was interrupted: migrator cutover status names the command to call",

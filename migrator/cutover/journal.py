@@ -97,12 +97,12 @@ _COLUMNS: Final[LiteralString] = "id, environment, state, config_path, backup_pa
 
 def latest(connection: Connection) -> Cutover | None:
     """Return the cutover that began last."""
-    found = fetch_structs(
+    rows = fetch_structs(
         connection,
         Cutover,
         f"SELECT {_COLUMNS} FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1",  # noqa: S608 - our own text
     )
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 def steps(connection: Connection, cutover: UUID) -> list[Step]:

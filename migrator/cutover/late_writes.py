@@ -193,15 +193,15 @@ def _writes_gate(looked: LateWrites, allowed: Allowance) -> Gate:
         return Gate(name=WRITES_GATE, passed=None, words=f"not known: {looked.unknown}; {unseen}")
     until = "" if looked.complete else f" up to {_clock(as_datetime(looked.until))}, and not looked at after that"
     if looked.documents:
-        words = f"{looked.documents:,} documents were written by others than the reverse sync{until}, {_named(looked)}"
+        detail = f"{looked.documents:,} documents were written by others than the reverse sync{until}, {_named(looked)}"
         known = beyond(looked.documents, allowed)
         remedy = (
             "; PostgreSQL does not have this, and MongoDB does not say who wrote it: enter what matters in PostgreSQL,"
             f" then call migrator cutover finish --allow-writes {looked.documents}"
         )
-        return Gate(name=WRITES_GATE, passed=not known, words=f"{words}{remedy if known else ''}{expired}")
-    words = f"nothing but the reverse sync wrote the scheduler's documents since the cutover{until}; {unseen}{expired}"
-    return Gate(name=WRITES_GATE, passed=True if looked.complete else None, words=words)
+        return Gate(name=WRITES_GATE, passed=not known, words=f"{detail}{remedy if known else ''}{expired}")
+    detail = f"nothing but the reverse sync wrote the scheduler's documents since the cutover{until}; {unseen}{expired}"
+    return Gate(name=WRITES_GATE, passed=True if looked.complete else None, words=detail)
 
 
 def _named(looked: LateWrites) -> str:

@@ -71,12 +71,12 @@ def survey(sessions: Sessions, since: datetime, sink: Sink | None = None) -> Los
     plan = latest_plan(sessions.target)
     if plan is None:
         raise RefusedError("nothing was ever copied, so nothing can be written back")
-    found = _Survey(sessions, plan_context(plan), sink)
-    found.look(_waiting(sessions.target), waits=True)
+    survey_state = _Survey(sessions, plan_context(plan), sink)
+    survey_state.look(_waiting(sessions.target), waits=True)
     for record in TRACKED_RECORDS:
-        found.look(reverse_sync.written_since(sessions.target, record, since))
-    found.look(_backlog(sessions.target, sessions.profile))
-    return found.end()
+        survey_state.look(reverse_sync.written_since(sessions.target, record, since))
+    survey_state.look(_backlog(sessions.target, sessions.profile))
+    return survey_state.end()
 
 
 class _Survey:
@@ -182,7 +182,7 @@ def _waiting(target: Connection) -> list[ChangedRow]:
 
 def _backlog(target: Connection, profile: Profile) -> list[ChangedRow]:
     """Return the rows of documents that a rollback reads again, because something of them has no place there."""
-    found = []
+    backlog = []
     for collection in profile.collections:
         record = collection.tables[0]
         if not issubclass(record, SourcedRecord):
@@ -194,8 +194,8 @@ def _backlog(target: Connection, profile: Profile) -> list[ChangedRow]:
             ).format(sql.Identifier("scheduler", record.table)),
             (profile.source_of(collection.name), collection.name),
         )
-        found += [ChangedRow(record.table, *row) for row in rows]
-    return found
+        backlog += [ChangedRow(record.table, *row) for row in rows]
+    return backlog
 
 
 def _without_documents(profile: Profile) -> Iterator[type[Record]]:

@@ -61,13 +61,13 @@ def take_snapshot(settings: Settings, *, cut_over: bool) -> MetricsSnapshot | No
     try:
         asked, store = open_measured_side(settings, cut_over=cut_over)
         with closing(store):
-            found = metrics.take_key_metrics(store, within=WITHIN)
+            key_metrics = metrics.take_key_metrics(store, within=WITHIN)
     except MigratorError as error:
         logger().warning("the key metrics cannot be collected", why=str(error))
         return None
     if asked == "its copy":
-        found = msgspec.structs.replace(found, connections=None)
-    return MetricsSnapshot(asked=asked, metrics=found)
+        key_metrics = msgspec.structs.replace(key_metrics, connections=None)
+    return MetricsSnapshot(asked=asked, metrics=key_metrics)
 
 
 def journal_snapshot(settings: Settings, *, cut_over: bool) -> dict[str, Any] | None:
@@ -127,13 +127,13 @@ def lines(found: CutoverMetrics) -> Iterator[str]:
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
-def samples(found: CutoverMetrics) -> Iterator[Sample]:
+def samples(metrics_taken: CutoverMetrics) -> Iterator[Sample]:
     """Yield the samples for Prometheus; only those of now have no prefix, so that thresholds apply to them alone."""
-    for when, one in (("before", found.before), ("cutover", found.cutover)):
+    for when, one in (("before", metrics_taken.before), ("cutover", metrics_taken.cutover)):
         if one is not None:
             yield from metrics.key_samples(one.metrics, prefix=PREFIX, when=when)
-    if found.now is not None:
-        yield from metrics.key_samples(found.now.metrics)
+    if metrics_taken.now is not None:
+        yield from metrics.key_samples(metrics_taken.now.metrics)
 
 
 def _cell(moment: MetricsSnapshot | None, field: str) -> str:

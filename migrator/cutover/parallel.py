@@ -144,10 +144,10 @@ def _success_gate(target: Connection, began: datetime) -> Gate:
     without = {(identity, tenant) for identity, tenant, lacks in rows if lacks}
     waived = [one for one in waivers(target) if (one.schedule_id, one.tenant_id) in without]
     left = len(without) - len(waived)
-    words = f"{left:,} of {len(rows):,} schedules have no completed run of the new side"
+    detail = f"{left:,} of {len(rows):,} schedules have no completed run of the new side"
     if waived:
-        words += f"; {len(waived):,} waived: {', '.join(one.words for one in waived)}"
-    return Gate(name="all jobs succeeded", passed=left == 0, words=words)
+        detail += f"; {len(waived):,} waived: {', '.join(one.words for one in waived)}"
+    return Gate(name="all jobs succeeded", passed=left == 0, words=detail)
 
 
 def _history_gate(
@@ -158,16 +158,17 @@ def _history_gate(
     Slots of the last moments are not judged: one of the sides may still be about to fire them.
     """
     if not profile.slots:  # begun by an older version, which did not refuse it
-        words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
-        return Gate(name="history recorded", passed=False, words=words)
+        detail = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
+        return Gate(name="history recorded", passed=False, words=detail)
     tolerance = settings.slot_tolerance
-    found = compare_fired(target, profile, began, now - tolerance, tolerance)
-    words = (
-        f"{found.matched:,} slots matched, {found.inferred:,} of them inferred (within {format_duration(tolerance)}),"
-        f" {len(found.missing):,} missing, {len(found.extra):,} extra, {len(found.duplicate):,} duplicate,"
-        f" {len(found.unmatched):,} runs of the old side without a slot"
+    compared = compare_fired(target, profile, began, now - tolerance, tolerance)
+    detail = (
+        f"{compared.matched:,} slots matched, {compared.inferred:,} of them inferred (within"
+        f" {format_duration(tolerance)}),"
+        f" {len(compared.missing):,} missing, {len(compared.extra):,} extra, {len(compared.duplicate):,} duplicate,"
+        f" {len(compared.unmatched):,} runs of the old side without a slot"
     )
-    return Gate(name="history recorded", passed=found.clean and found.matched > 0, words=words)
+    return Gate(name="history recorded", passed=compared.clean and compared.matched > 0, words=detail)
 
 
 def _error_gate(target: Connection, since: datetime) -> Gate:
@@ -219,11 +220,11 @@ def _summary_gate(target: Connection) -> Gate:
     """Require that summaries agree with the runs, in their counts and their last run."""
     row = target.execute(_SUMMARY_DIFFERENCES, {"ended": _ENDED}).fetchone()
     whole, counts, gone, last = row or (0, 0, 0, 0)
-    words = (
+    detail = (
         f"of {whole:,} run summaries {counts:,} count other runs than there are, {gone:,} name a last run that does"
         f" not exist, {last:,} name a last run that is not the newest or is in another state"
     )
-    return Gate(name="summaries agree", passed=not (counts or gone or last), words=words)
+    return Gate(name="summaries agree", passed=not (counts or gone or last), words=detail)
 
 
 _FOUND = (
@@ -252,22 +253,22 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
 
 def standing_waivers(recorded: Iterable[RecordedDecision]) -> tuple[Waiver, ...]:
     """Return the waivers that stand after these decisions, which are in their order. Pure."""
-    found: dict[tuple[str, str], Waiver] = {}
-    for one in recorded:
-        if one.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
-            found.clear()
-        elif one.kind == decisions.WAIVED:
-            found[one.detail["schedule"], one.detail["tenant"]] = Waiver(
-                schedule_id=UUID(one.detail["schedule"]),
-                tenant_id=one.detail["tenant"],
-                name=one.detail["name"],
-                who=one.who,
-                reason=one.reason,
-                at=one.at,
+    standing: dict[tuple[str, str], Waiver] = {}
+    for waiver in recorded:
+        if waiver.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
+            standing.clear()
+        elif waiver.kind == decisions.WAIVED:
+            standing[waiver.detail["schedule"], waiver.detail["tenant"]] = Waiver(
+                schedule_id=UUID(waiver.detail["schedule"]),
+                tenant_id=waiver.detail["tenant"],
+                name=waiver.detail["name"],
+                who=waiver.who,
+                reason=waiver.reason,
+                at=waiver.at,
             )
-        elif one.kind == decisions.WAIVER_WITHDRAWN:
-            found.pop((one.detail["schedule"], one.detail["tenant"]), None)
-    return tuple(found.values())
+        elif waiver.kind == decisions.WAIVER_WITHDRAWN:
+            standing.pop((waiver.detail["schedule"], waiver.detail["tenant"]), None)
+    return tuple(standing.values())
 
 
 def waivers(target: Connection) -> tuple[Waiver, ...]:
@@ -316,11 +317,11 @@ def _decide(target: Connection, named: Sequence[str], by: Approval, kind: str, *
 
 def _schedule(target: Connection, named: str) -> tuple[UUID, str, str]:
     """Return id, tenant and name."""
-    found = target.execute(_FOUND, {"named": named.replace("\0", "")}).fetchall()
-    if not found:
+    rows = target.execute(_FOUND, {"named": named.replace("\0", "")}).fetchall()
+    if not rows:
         raise UsageError(f"no schedule has the id or the name {named}")
-    if len(found) > 1:
-        ids = ", ".join(f"{tenant}/{identity}" for identity, tenant, _ in found[:2])
+    if len(rows) > 1:
+        ids = ", ".join(f"{tenant}/{identity}" for identity, tenant, _ in rows[:2])
         raise UsageError(f"several schedules are called {named}: name one by its tenant and id ({ids}, …)")
-    schedule, tenant, name = found[0]
+    schedule, tenant, name = rows[0]
     return schedule, tenant, name

@@ -56,7 +56,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
     with open_sessions(settings) as sessions:
         pause, changed = expected_pause(sessions)
         conditions = GateOptions(config=config, quarantined=quarantined, pause=(pause, changed))
-        found = tuple(gates.evaluate(sessions, conditions))
+        evaluated = tuple(gates.evaluate(sessions, conditions))
         late = overdue.count_late(sessions.target)
         return CutoverPlan(
             environment=environment_name(settings),
@@ -64,13 +64,13 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             steps=STEP_TEXTS
             if settings.cutover.backup
             else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
-            gates=found,
+            gates=evaluated,
             pause_s=pause,
             pause_limit_s=settings.cutover.max_pause.total_seconds(),
             changed=changed,
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),
-            ready=not unmet(found),
+            ready=not unmet(evaluated),
             first_fires=first_fires(sessions.target),
             rollback_words=rollback_gaps.plan_words(sessions.profile),
         )

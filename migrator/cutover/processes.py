@@ -78,11 +78,11 @@ def match_arrivals(
     left = [one for one in before if one.id not in ids]
     anew = [one.host for one in here if one.id not in known]
     missing = []
-    for one in left:
-        if one.host in anew:
-            anew.remove(one.host)
+    for process in left:
+        if process.host in anew:
+            anew.remove(process.host)
         else:
-            missing.append(one)
+            missing.append(process)
     return Arrivals(since=since, here=tuple(here), missing=tuple(missing))
 
 
@@ -119,14 +119,14 @@ def wait_for_arrivals(
         wait(POLL_S)
 
 
-def lines(found: Arrivals) -> Iterator[str]:
+def lines(arrived: Arrivals) -> Iterator[str]:
     """Yield the lines for a terminal."""
-    yield f"processes with a heartbeat on PostgreSQL since the cutover: {len(found.here):,}"
-    yield from (f"  {one}" for one in found.here)
-    if found.missing is None:
+    yield f"processes with a heartbeat on PostgreSQL since the cutover: {len(arrived.here):,}"
+    yield from (f"  {one}" for one in arrived.here)
+    if arrived.missing is None:
         yield "the processes of the old side are not known: check there that all were restarted"
-    elif found.missing:
-        yield f"of the old side {len(found.missing):,} have no heartbeat yet: restart them"
-        yield from (f"  {one}" for one in found.missing)
-    elif found.here:
+    elif arrived.missing:
+        yield f"of the old side {len(arrived.missing):,} have no heartbeat yet: restart them"
+        yield from (f"  {one}" for one in arrived.missing)
+    elif arrived.here:
         yield "every process of the old side has a heartbeat"

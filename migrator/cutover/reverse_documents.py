@@ -100,22 +100,22 @@ class Documents:
         shared: set[RowKey] = set()
         schedules: dict[RowKey, None] = {}
         sourced: dict[str, set[tuple[str, str]]] = {}
-        for one in self._without_parallel_run(noted):
-            record = RECORDS[one.table]
-            if one.source is not None:
-                collection = collection_of(self._profile, one)
+        for row in self._without_parallel_run(noted):
+            record = RECORDS[row.table]
+            if row.source is not None:
+                collection = collection_of(self._profile, row)
                 if collection.tables[0] is Schedule:
-                    sourced.setdefault(collection.name, set()).add((one.source_id or "", one.tenant_id))
+                    sourced.setdefault(collection.name, set()).add((row.source_id or "", row.tenant_id))
                 else:
-                    self._wanted.add(collection, identity.parse_source_id(one.source_id or ""), one.tenant_id, one)
+                    self._wanted.add(collection, identity.parse_source_id(row.source_id or ""), row.tenant_id, row)
             elif record is Schedule:
-                schedules[one.key] = None
-            elif self._is_beside_schedule(record) and one.source_id:
-                schedules[one.source_id, one.tenant_id] = None
+                schedules[row.key] = None
+            elif self._is_beside_schedule(record) and row.source_id:
+                schedules[row.source_id, row.tenant_id] = None
                 if record is Run:  # a run may also be of a global schedule, which the note does not say
-                    shared.add((one.source_id, GLOBAL))
+                    shared.add((row.source_id, GLOBAL))
             elif write_back.homes(self._profile, record):
-                created.setdefault(record, []).append(one)
+                created.setdefault(record, []).append(row)
         self._name_schedules(schedules, shared, sourced)
         for record, several in created.items():
             self._name_created(record, several)
@@ -135,17 +135,17 @@ class Documents:
 
     def named(self) -> Mapping[str, set[str]]:
         """Return collection → source ids of the documents."""
-        found: dict[str, set[str]] = {}
+        named: dict[str, set[str]] = {}
         for some in self._wanted.by_collection():
-            found[some[0].collection.name] = {identity.source_id(one.key) for one in some}
-        return found
+            named[some[0].collection.name] = {identity.source_id(one.key) for one in some}
+        return named
 
     def writes(self) -> list[DocumentWrite]:
         """Return what MongoDB must hold for these documents, as the rows are now."""
-        found: list[DocumentWrite] = []
+        writes: list[DocumentWrite] = []
         for some in self._wanted.by_collection():
-            found += self._of_schedules(some) if some[0].collection.tables[0] is Schedule else self._of(some)
-        return of_one_tenant(found)
+            writes += self._of_schedules(some) if some[0].collection.tables[0] is Schedule else self._of(some)
+        return of_one_tenant(writes)
 
     def _is_beside_schedule(self, record: type[Record]) -> bool:
         holder = write_back.holder(self._profile, record)
@@ -154,10 +154,10 @@ class Documents:
     def _home(self, record: type[Record]) -> Collection | None:
         """Return the collection for rows created in PostgreSQL: the first of its table that has documents."""
         if record not in self._homes:
-            found = write_back.homes(self._profile, record)
+            homes = write_back.homes(self._profile, record)
             source, named = self._sessions.source, self._sessions.name_of
-            used = (one for one in found[1:] and found if source[named(one.name)].find_one({}, {"_id": 1}))
-            self._homes[record] = next(used, next(iter(found), None))
+            used = (one for one in homes[1:] and homes if source[named(one.name)].find_one({}, {"_id": 1}))
+            self._homes[record] = next(used, next(iter(homes), None))
         return self._homes[record]
 
     def _name_schedules(
@@ -202,10 +202,10 @@ class Documents:
         if collection is None:
             return
         stored = stored_rows(self._sessions.target, record, [one.key for one in noted])
-        for one in noted:
-            row = stored.get(one.key)
+        for changed in noted:
+            row = stored.get(changed.key)
             if isinstance(row, SourcedRecord):
-                self._wanted.add(collection, write_back.key_of(collection, row), one.tenant_id, one)
+                self._wanted.add(collection, write_back.key_of(collection, row), changed.tenant_id, changed)
         for key, tenant in self._keys_of_deleted(collection, [one.key for one in noted if one.key not in stored]):
             self._wanted.add(collection, key, tenant)
 
@@ -227,7 +227,7 @@ class Documents:
 
     def _of_schedules(self, wanted: Sequence[WantedDocument]) -> list[DocumentWrite]:
         collection, target = wanted[0].collection, self._sessions.target
-        there = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
+        stored = current_documents(self._sessions, self._context, collection, [one.key for one in wanted])
         keys = [row_key(one.schedule) for one in wanted if one.schedule is not None]
         triggers = _triggers_of(target, keys) if Trigger in collection.tables else {}
         has_runs = self._is_beside_schedule(Run) and Run in collection.tables
@@ -235,22 +235,22 @@ class Documents:
         copied = self._copied_runs(collection, wanted) if has_runs else {}
         common = self._usual_version(collection) if any(_is_created(one.schedule) for one in wanted) else None
         writes = []
-        for one in wanted:
-            runs = copied.get((identity.source_id(one.key), one.tenant), ())
-            current = there.get(bson.encode({"": one.key}))
-            schedule = one.schedule
+        for document in wanted:
+            runs = copied.get((identity.source_id(document.key), document.tenant), ())
+            current = stored.get(bson.encode({"": document.key}))
+            schedule = document.schedule
             several = () if schedule is None else tuple(triggers.get((schedule.tenant_id, schedule.id), ()))
             owned = (*(() if schedule is None else (schedule,)), *several, *runs)
-            if is_of_another(current, one.tenant):
-                writes += [] if schedule is None else [refused(collection, one.key, owned, several)]
+            if is_of_another(current, document.tenant):
+                writes += [] if schedule is None else [refused(collection, document.key, owned, several)]
                 continue
             if schedule is None or (schedule.deleted_at is not None and not self._holds_deletion(collection, schedule)):
-                writes.append(DocumentWrite(collection.name, one.key, None, whole(owned), tenant=one.tenant))
+                writes.append(DocumentWrite(collection.name, document.key, None, whole(owned), tenant=document.tenant))
                 continue
             if schedule.source is None and schedule.schema_version is None:
                 schedule = msgspec.structs.replace(schedule, schema_version=common)
             beside = _Beside(triggers=several, copied=runs, history=histories.get(row_key(schedule), RunHistory()))
-            writes.append(self._of_schedule(collection, one.key, current, schedule, beside))
+            writes.append(self._of_schedule(collection, document.key, current, schedule, beside))
         return writes
 
     def _of_schedule(
@@ -323,24 +323,26 @@ class Documents:
     def _of(self, wanted: Sequence[WantedDocument]) -> list[DocumentWrite]:
         collection = wanted[0].collection
         writes = []
-        for one, current, owned in with_current_rows(self._sessions, self._context, wanted):
-            source_id = identity.source_id(one.key)
+        for changed, current, owned in with_current_rows(self._sessions, self._context, wanted):
+            source_id = identity.source_id(changed.key)
             rows = tuple(row for row in owned if getattr(row, "source_id", None) in (None, source_id))
-            if is_of_another(current, one.tenant):
-                writes += [refused(collection, one.key, rows)] if rows else []
+            if is_of_another(current, changed.tenant):
+                writes += [refused(collection, changed.key, rows)] if rows else []
                 continue
             if not rows or type(rows[0]) is not collection.tables[0]:
-                writes.append(DocumentWrite(collection.name, one.key, None, whole(rows), tenant=one.tenant))
+                writes.append(DocumentWrite(collection.name, changed.key, None, whole(rows), tenant=changed.tenant))
                 continue
             made = self._made(collection, current)
             document = self._document(collection, current, made, rows, RunHistory())
             if document is None:
                 lost = whole(rows)
-                writes.append(DocumentWrite(collection.name, one.key, None, lost, kept=True, tenant=one.tenant))
+                writes.append(DocumentWrite(collection.name, changed.key, None, lost, kept=True, tenant=changed.tenant))
                 continue
             read = write_back.decoded(collection, self._context, document)
             lost = tuple(_lost_rows(collection, [(row, _of_type(read, type(row))) for row in rows], made))
-            writes.append(DocumentWrite(collection.name, one.key, document, lost, tenant=one.tenant, whole=whole(rows)))
+            writes.append(
+                DocumentWrite(collection.name, changed.key, document, lost, tenant=changed.tenant, whole=whole(rows))
+            )
         return writes
 
     def _holds_deletion(self, collection: Collection, schedule: Schedule) -> bool:
@@ -413,17 +415,17 @@ class Documents:
 
     def _refer(self, collection: Collection, document: Document, rows: Rows, before: Rows) -> None:
         """Write the references that were changed since, each as the ``_id`` of the document that is named."""
-        for one in collection.references:
-            row: Any = next((row for row in rows if type(row) is one.record), None)
-            was: Any = next((row for row in before if type(row) is one.record), None)
-            held = None if row is None else getattr(row, one.column)
-            if not one.path or held == (None if was is None else getattr(was, one.column)):
+        for reference in collection.references:
+            row: Any = next((row for row in rows if type(row) is reference.record), None)
+            was: Any = next((row for row in before if type(row) is reference.record), None)
+            held = None if row is None else getattr(row, reference.column)
+            if not reference.path or held == (None if was is None else getattr(was, reference.column)):
                 continue
-            key = None if held is None else self._key_of_row(one, held, row.tenant_id)
+            key = None if held is None else self._key_of_row(reference, held, row.tenant_id)
             if key is not None:
-                write_back.place(document, one.path, key)
+                write_back.place(document, reference.path, key)
             elif held is None:
-                _remove(document, one.path.split("."))
+                _remove(document, reference.path.split("."))
 
     def _key_of_row(self, reference: Reference, row_id: UUID, tenant: str) -> Any:  # noqa: ANN401 - any BSON
         """Return what names the document of the tenant's row, or of a global one; None if it has none there."""
@@ -572,10 +574,10 @@ def _lost_rows(
 
 def _said(row: Record) -> Iterator[str]:
     """Yield the columns that hold something, other than their default."""
-    for one in msgspec.structs.fields(row):
-        held = getattr(row, one.name)
-        if held is not None and (one.default is msgspec.NODEFAULT or held != one.default):
-            yield one.name
+    for field in msgspec.structs.fields(row):
+        held = getattr(row, field.name)
+        if held is not None and (field.default is msgspec.NODEFAULT or held != field.default):
+            yield field.name
 
 
 def _remove(document: Document, names: Sequence[str]) -> None:

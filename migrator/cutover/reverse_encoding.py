@@ -167,21 +167,21 @@ def with_current_rows(
     Those are the rows of its tenant that it would make now, and those that were noted for it, its owner first.
     """
     collection = wanted[0].collection
-    there = current_documents(sessions, context, collection, [one.key for one in wanted])
+    sources = current_documents(sessions, context, collection, [one.key for one in wanted])
     pairs: list[tuple[WantedDocument, SourceDocument | None, list[tuple[type[Record], RowKey]]]] = []
     keys: dict[type[Record], set[RowKey]] = {record: set() for record in collection.tables}
-    for one in wanted:
-        current = there.get(bson.encode({"": one.key}))
-        named = {(RECORDS[noted.table], noted.key): None for noted in one.rows.values()}
+    for document in wanted:
+        current = sources.get(bson.encode({"": document.key}))
+        named = {(RECORDS[noted.table], noted.key): None for noted in document.rows.values()}
         if current is not None:
             named |= {(type(row.record), row_key(row.record)): None for row in current.serialized}
         for record, key in named:
             keys[record].add(key)
-        pairs.append((one, current, sorted(named, key=lambda pair: collection.tables.index(pair[0]))))
+        pairs.append((document, current, sorted(named, key=lambda pair: collection.tables.index(pair[0]))))
     stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in keys.items()}
-    for one, current, ordered in pairs:
-        rows = (stored[record][key] for record, key in ordered if key in stored[record] and key[1] == one.tenant)
-        yield one, current, tuple(rows)
+    for document, current, ordered in pairs:
+        rows = (stored[record][key] for record, key in ordered if key in stored[record] and key[1] == document.tenant)
+        yield document, current, tuple(rows)
 
 
 def encode_changes(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
@@ -274,11 +274,11 @@ class _StatedTriggers:
         former = _schedules_of_deleted(sessions, [one for one in triggers if one.key not in stored])
         keys = {(UUID(one.row_id), one.tenant_id) for one in (*noted, *former) if one.table == Schedule.table}
         keys |= {(row.schedule_id, row.tenant_id) for row in stored.values()}
-        found: dict[StoredKey, ChangedRow] = {(one.table, *one.key): one for one in noted}
+        changed: dict[StoredKey, ChangedRow] = {(one.table, *one.key): one for one in noted}
         for one in (*_rows_where(sessions, Schedule, "id", keys), *_rows_where(sessions, Trigger, "schedule_id", keys)):
-            found.setdefault((one.table, *one.key), one)
-        self.noted = list(found.values())
-        named = [(row_id, tenant) for table, row_id, tenant in found if table == Trigger.table]
+            changed.setdefault((one.table, *one.key), one)
+        self.noted = list(changed.values())
+        named = [(row_id, tenant) for table, row_id, tenant in changed if table == Trigger.table]
         for schedule, rows in triggers_by_schedule(sessions.target, named).items():
             if (stated := stated_trigger(rows)) is not None:
                 self._of[schedule] = stated
@@ -301,14 +301,14 @@ def _rows_where(
 ) -> list[ChangedRow]:
     """Return the rows of a table with one of these values and tenants, as if they had been noted."""
     asked = list(keys)
-    found = sessions.target.execute(
+    rows = sessions.target.execute(
         sql.SQL(
             "SELECT id::text, tenant_id, source, source_id FROM {} WHERE ({}, tenant_id) IN"
             " (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY id, tenant_id"
         ).format(sql.Identifier("scheduler", record.table), sql.Identifier(column)),
         ([identifier for identifier, _ in asked], [tenant for _, tenant in asked]),
     )
-    return [ChangedRow(record.table, *row) for row in found]
+    return [ChangedRow(record.table, *row) for row in rows]
 
 
 def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> list[ChangedRow]:
@@ -320,12 +320,12 @@ def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> lis
     there = sessions.source[sessions.name_of(names.SCHEDULES)].find({f"{TOOL_TRIGGER}.id": {"$in": texts}}, {"_id": 1})
     keys = [identity.source_id(one["_id"]) for one in there]
     keys += [one.source_id for one in gone if one.source == own and one.source_id is not None]
-    found = sessions.target.execute(
+    rows = sessions.target.execute(
         "SELECT id::text, tenant_id, source, source_id FROM scheduler.schedules WHERE tenant_id = ANY(%s) AND ("
         "source = %s AND source_id = ANY(%s) OR source IS NULL AND %s || replace(id::text, '-', '') = ANY(%s))",
         ([one.tenant_id for one in gone], own, keys, names.SCHEDULE_PREFIX, keys),
     )
-    return [ChangedRow(Schedule.table, *row) for row in found]
+    return [ChangedRow(Schedule.table, *row) for row in rows]
 
 
 def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dict[StoredKey, Record]:
@@ -401,19 +401,19 @@ def _collection_writes(
     if collection.tables[0] is Trigger:
         context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
     writes = []
-    for one, current, owned in with_current_rows(sessions, context, wanted):
-        if is_of_another(current, one.tenant):
-            writes += [refused(collection, one.key, owned)] if owned else []
+    for changed, current, owned in with_current_rows(sessions, context, wanted):
+        if is_of_another(current, changed.tenant):
+            writes += [refused(collection, changed.key, owned)] if owned else []
             continue
-        own = tuple(row for row in owned if _belongs(collection, one, row))
-        rows = tuple(_with_source(collection, one.key, row) for row in (*own, *rules.of(own)))
+        own = tuple(row for row in owned if _belongs(collection, changed, row))
+        rows = tuple(_with_source(collection, changed.key, row) for row in (*own, *rules.of(own)))
         document, lost = _encode_document(collection, context, current, rows)
         if document is not None and collection.tables[0] is Trigger:
             stated = any(map(rules.states, rows))
             if stated and current is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
                 continue  # there is nothing else to state
             document = _with_copy_mark(document, copy=stated)
-        write = DocumentWrite(collection.name, one.key, document, lost, tenant=one.tenant, whole=whole(owned))
+        write = DocumentWrite(collection.name, changed.key, document, lost, tenant=changed.tenant, whole=whole(owned))
         writes.append(write)
     return writes
 
@@ -542,19 +542,19 @@ def _lost_columns(
         read = collection.decode(documents.decode(documents.encode(document)), context).rows
     except (Rejected, Skipped):
         return tuple(lost_row(row, (ALL_COLUMNS,)) for row in stored if (type(row), str(_id(row))) in changed)
-    there = {(type(row), str(_id(row))): row for row in read}
+    read_rows = {(type(row), str(_id(row))): row for row in read}
     lost = []
     for row in stored:
         place = (type(row), str(_id(row)))
-        if place not in there:
+        if place not in read_rows:
             continue
         stated = isinstance(row, Trigger) and _states_triggers(collection)
         compared = row
         if stated and row.timezone is None:  # type: ignore[attr-defined] # a trigger
-            compared = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # none is UTC
+            compared = msgspec.structs.replace(row, timezone=read_rows[place].timezone)  # type: ignore[attr-defined] # none is UTC
         kind = codec(type(row))
         head, tail = kind.serialize(compared)
-        (again,) = serialize_rows((there[place],))
+        (again,) = serialize_rows((read_rows[place],))
         differing = kind.differing((again.head, again.tail), head + tail)
         columns = [
             name for name in differing if name in changed.get(place, ()) and not (stated and name in _RECOMPUTED)
@@ -576,16 +576,16 @@ def _with_source_references(sessions: Sessions, writes: Sequence[DocumentWrite])
     for record, places in PLACES.items():
         if not issubclass(record, SourcedRecord):
             continue
-        found = {
+        source_ids = {
             (text, write.tenant): UUID(text[len(prefix) :])
             for write in writes
             for text in _texts(write.document)
             for prefix in places[0].prefixes
             if prefix and re.fullmatch(f"{re.escape(prefix)}[0-9a-f]{{32}}", text)
         }
-        keys = {(str(one), owner) for (_, tenant), one in found.items() for owner in (tenant, GLOBAL)}
+        keys = {(str(one), owner) for (_, tenant), one in source_ids.items() for owner in (tenant, GLOBAL)}
         rows = stored_rows(sessions.target, record, sorted(keys)) if keys else {}
-        for (text, tenant), identifier in found.items():
+        for (text, tenant), identifier in source_ids.items():
             row = rows.get((str(identifier), tenant)) or rows.get((str(identifier), GLOBAL))
             if isinstance(row, SourcedRecord) and row.source == names.source(places[0].name) and row.source_id:
                 # otherwise its document is of another collection, and none has that text as its `_id`

@@ -210,10 +210,10 @@ class _ReverseSync:
 
 def _is_backup_pending(target: Connection) -> bool:
     """Return whether the last cutover has still to back MongoDB up; a rollback that has begun waits for no backup."""
-    found = latest(target)
-    if found is None or found.state != "running":
+    current = latest(target)
+    if current is None or current.state != "running":
         return False
-    journal = Journal(target, found)
+    journal = Journal(target, current)
     return not journal.done(BACKUP_STEP) and unfinished_level(journal) is None
 
 
@@ -383,11 +383,11 @@ def _delete_created(sessions: Sessions, *, restored: bool) -> None:
 
 def _assign_stated_triggers(sessions: Sessions) -> None:
     """Assign triggers created on PostgreSQL that schedule documents state to those documents."""
-    found = sessions.target.execute(
+    assigned = sessions.target.execute(
         "SELECT id::text, tenant_id FROM scheduler.triggers WHERE (tenant_id, schedule_id) IN"
         " (SELECT tenant_id, schedule_id FROM scheduler.triggers WHERE source IS NULL)"
     ).fetchall()
-    grouped = triggers_by_schedule(sessions.target, found)
+    grouped = triggers_by_schedule(sessions.target, assigned)
     every = [one for rows in grouped.values() if (one := stated_trigger(rows)) is not None and one.source is None]
     sessions.target.execute(
         "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"

@@ -92,12 +92,12 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
 def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return the gates of a rollback, evaluated now."""
     with target_connection(settings) as target:
-        found = latest(target)
-        why_not = _refusal(target, found, level)
+        current = latest(target)
+        why_not = _refusal(target, current, level)
         gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]
-        if found is None:
+        if current is None:
             return gates
-        other = _level_conflict(Journal(target, found), level)
+        other = _level_conflict(Journal(target, current), level)
         gates.append(Gate(name="level", passed=not other, words=other or f"level {level}"))
         count, age = outbox.backlog(target)
         gates.append(
@@ -107,11 +107,11 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         words = f"does not stop {', '.join(through)}" if through else "stops every user but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(evaluate("configuration", lambda: _config(config)))
-        gates.append(_pause_gate(settings, target, found, level))
+        gates.append(_pause_gate(settings, target, current, level))
         if level == 3:  # noqa: PLR2004 - a level
-            gates.append(evaluate("backup", lambda: _backup(settings, found)))
+            gates.append(evaluate("backup", lambda: _backup(settings, current)))
     if level != 3 and not why_not:  # noqa: PLR2004 - a level; it writes nothing back
-        gates += _written_back(settings, found)
+        gates += _written_back(settings, current)
     return gates
 
 
@@ -140,24 +140,24 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
     hooks.require_programs(settings)
     try:
         with exclusive_sessions(settings) as sessions:
-            found = latest(sessions.target)
-            why_not = "" if _is_end_unrecorded(sessions, found) else _refusal(sessions.target, found, level)
-            if found is None or why_not:
+            current = latest(sessions.target)
+            why_not = "" if _is_end_unrecorded(sessions, current) else _refusal(sessions.target, current, level)
+            if current is None or why_not:
                 raise RefusedError(why_not)
-            if found.state == "running" and not point_holds(sessions, found):
+            if current.state == "running" and not point_holds(sessions, current):
                 raise RefusedError(BEFORE_POINT)
-            if other := _level_conflict(Journal(sessions.target, found), level):
+            if other := _level_conflict(Journal(sessions.target, current), level):
                 raise RefusedError(other)
             config_file.require_changeable(config, os.environ)
-            if found.config_path != str(config.absolute()):
-                raise RefusedError(f"the cutover was made with {found.config_path}: call again with that file")
+            if current.config_path != str(config.absolute()):
+                raise RefusedError(f"the cutover was made with {current.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
-                backup.verified_manifest(backup_folder(settings, found))  # before anything is changed
-            decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(found.id), level=level)
-            done = _run(sessions, Journal(sessions.target, found), level)
+                backup.verified_manifest(backup_folder(settings, current))  # before anything is changed
+            decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(current.id), level=level)
+            done = _run(sessions, Journal(sessions.target, current), level)
             state = {"level": level, "documents": done.documents, "lost": done.lost}
-            hooks.call(settings, hooks.ROLLBACK_ENDED, state, identity=found.id)
-            return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
+            hooks.call(settings, hooks.ROLLBACK_ENDED, state, identity=current.id)
+            return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, current))
     finally:
         close_cached()
 
@@ -277,18 +277,18 @@ def _run_steps_before(
         carried = _drain(sessions, pause)
         detail["documents"] = carried.documents
     with journal.step("rollback-check") as detail:
-        found, written = _check(sessions, journal.cutover.began_at, folder)
-        detail["documents"] = found.documents
+        losses_found, written = _check(sessions, journal.cutover.began_at, folder)
+        detail["documents"] = losses_found.documents
         # now: after the rollback, rows no longer say that they were created on PostgreSQL
         journal.note(
             **{
-                "lost": found.rows,
-                "gaps": msgspec.to_builtins(some_of(found.gaps)),
+                "lost": losses_found.rows,
+                "gaps": msgspec.to_builtins(some_of(losses_found.gaps)),
                 EXPORT_KEY: msgspec.to_builtins(written),
             }
         )
     with journal.step(FIRES_STEP) as detail:
-        compared = fires.compare(sessions, found, database_time(sessions.target))
+        compared = fires.compare(sessions, losses_found, database_time(sessions.target))
         detail |= {"schedules": compared.schedules, "documents": compared.documents}
         detail["unlike"] = sum(one.schedules for one in compared.unlike)
         journal.note(**{UNLIKE_KEY: msgspec.to_builtins(some_of(compared.unlike))})
@@ -311,22 +311,23 @@ def _level_conflict(journal: Journal, level: Level) -> str:
     return f"a rollback of level {begun} was begun: call migrator rollback run --level {begun}"
 
 
-def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
+def _refusal(target: Connection, current: Cutover | None, level: Level) -> str:
     """Return why a rollback is not possible; empty if it is."""
-    if found is None:
+    if current is None:
         return "there was no cutover, so there is nothing to roll back"
-    if found.state == "cut-over":
+    if current.state == "cut-over":
         return ""
-    if found.state == "finished":
+    if current.state == "finished":
         return (
-            f"the window was closed by cutover finish at {found.ended_at:%Y-%m-%d %H:%M:%S} UTC: nothing was written to"
+            f"the window was closed by cutover finish at {current.ended_at:%Y-%m-%d %H:%M:%S} UTC: nothing was"
+            " written to"
             " MongoDB since, so that it does not hold what was written"
         )
-    if found.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
+    if current.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
         return ""
-    if found.state == "running":
-        return "" if Journal(target, found).done(POINT_OF_NO_RETURN) else BEFORE_POINT
-    return f"the last cutover is {found.state}: the data is in MongoDB already"
+    if current.state == "running":
+        return "" if Journal(target, current).done(POINT_OF_NO_RETURN) else BEFORE_POINT
+    return f"the last cutover is {current.state}: the data is in MongoDB already"
 
 
 def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
@@ -367,11 +368,11 @@ def _check(sessions: Sessions, since: datetime, folder: Path) -> tuple[Losses, E
     def export(rows: Sequence[LostRow]) -> None:
         backup.export_lost(sessions.target, writer, rows)
 
-    found = losses.survey(sessions, since, export)
-    if found.unwritten:
-        raise ReverseSyncError(losses.unequal(found.unwritten))
-    backup.export_schedules(sessions.target, writer, found.named)
-    return found, writer.end()
+    survey = losses.survey(sessions, since, export)
+    if survey.unwritten:
+        raise ReverseSyncError(losses.unequal(survey.unwritten))
+    backup.export_schedules(sessions.target, writer, survey.named)
+    return survey, writer.end()
 
 
 def _downgrade(sessions: Sessions) -> None:
@@ -384,23 +385,23 @@ def _config(config: Path) -> Answer:
     return True, f"{config} can be changed back"
 
 
-def _pause_gate(settings: Settings, target: Connection, found: Cutover, level: Level) -> Gate:
+def _pause_gate(settings: Settings, target: Connection, current: Cutover, level: Level) -> Gate:
     """How long PostgreSQL refuses writes; the limit does not hold for a restore that has begun."""
     restored, limit = 0, settings.cutover.max_pause
     if level == 3:  # noqa: PLR2004 - a level
         with suppress(RefusedError):  # another gate says why there is no backup
-            restored = sum(one.documents for one in backup.verified_manifest(backup_folder(settings, found)).parts)
-    seconds, rows = expected_rollback_pause(target, found.began_at, restored)
+            restored = sum(one.documents for one in backup.verified_manifest(backup_folder(settings, current)).parts)
+    seconds, rows = expected_rollback_pause(target, current.began_at, restored)
     about = "not known: no parity check was recorded" if seconds is None else f"about {seconds:,.1f} s are expected"
     if level == 3:  # noqa: PLR2004 - a level
-        words = (
+        detail = (
             f"{about}, to export {rows:,} rows and restore {restored:,} documents; without a limit while it restores"
         )
-        return Gate(name="write pause", passed=None, words=words)
-    words = f"{about}, to compare {rows:,} rows with their documents (at most {format_duration(limit)})"
+        return Gate(name="write pause", passed=None, words=detail)
+    detail = f"{about}, to compare {rows:,} rows with their documents (at most {format_duration(limit)})"
     if seconds is not None and timedelta(seconds=seconds) > limit:
-        return Gate(name="write pause", passed=False, words=f"{words}: raise cutover.max_pause")
-    return Gate(name="write pause", passed=None if seconds is None else True, words=words)
+        return Gate(name="write pause", passed=False, words=f"{detail}: raise cutover.max_pause")
+    return Gate(name="write pause", passed=None if seconds is None else True, words=detail)
 
 
 def _backup(settings: Settings, found: Cutover) -> Answer:

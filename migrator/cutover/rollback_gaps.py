@@ -75,21 +75,21 @@ def unstated_schedules(
 
 def gaps_of(unstated: Iterable[tuple[UnstatedSchedule, str]]) -> list[Gap]:
     """Return schedules, each with the ``_id`` of its document, by what is said of them."""
-    found: dict[str, list[str]] = {}
+    gaps: dict[str, list[str]] = {}
     for schedule, key in unstated:
         prefix = "" if schedule.fires else "that do not fire now "
         for reason in schedule.reasons:
-            found.setdefault(f"{prefix}{reason}{_BECOMES[schedule.document]}", []).append(key)
-    return [Gap(words=words, schedules=len(ids), ids=tuple(sorted(ids))) for words, ids in sorted(found.items())]
+            gaps.setdefault(f"{prefix}{reason}{_BECOMES[schedule.document]}", []).append(key)
+    return [Gap(words=words, schedules=len(ids), ids=tuple(sorted(ids))) for words, ids in sorted(gaps.items())]
 
 
 def gap_lines(found: Iterable[Gap]) -> Iterator[str]:
     """Yield the gaps as lines for a terminal."""
-    for one in found:
-        some = one.ids[:MAX_LISTED]
-        more = ", …" if one.schedules > len(some) else ""
-        noun = "schedule" if one.schedules == 1 else "schedules"
-        yield f"the old application: {one.schedules:,} {noun} {one.words} ({', '.join(some)}{more})"
+    for gap in found:
+        some = gap.ids[:MAX_LISTED]
+        more = ", …" if gap.schedules > len(some) else ""
+        noun = "schedule" if gap.schedules == 1 else "schedules"
+        yield f"the old application: {gap.schedules:,} {noun} {gap.words} ({', '.join(some)}{more})"
 
 
 def some_of(found: Iterable[Gap]) -> tuple[Gap, ...]:

@@ -46,14 +46,14 @@ def evaluate(name: str, look: Callable[[], Answer], target: Connection | None = 
     """
     try:
         with translate_errors("the source"):
-            passed, words = look()
+            passed, detail = look()
     except MigratorError as error:
-        passed, words = False, str(error)
+        passed, detail = False, str(error)
     except psycopg.Error as error:
         if target is not None and target.closed:
             raise
-        passed, words = False, str(translated("the target", error))
-    return Gate(name=name, passed=passed, words=words)
+        passed, detail = False, str(translated("the target", error))
+    return Gate(name=name, passed=passed, words=detail)
 
 
 def unmet(gates: Iterable[Gate]) -> list[Gate]:
@@ -125,11 +125,11 @@ FREE_SPACE_MB: Final = 8
 
 def reverse_sync(profile: Profile) -> Answer:
     """Whether a cutover of this source could be rolled back. It is refused if it could not."""
-    found = write_back(profile)
-    if not found.faults:
+    ability = write_back(profile)
+    if not ability.faults:
         return True, f"profile {profile.name}: changes in PostgreSQL can be written back to MongoDB"
     words = "cannot be written back to MongoDB, so a cutover could not be rolled back and is refused"
-    return False, f"profile {profile.name}: changes in PostgreSQL {words}: {'; '.join(found.faults)}"
+    return False, f"profile {profile.name}: changes in PostgreSQL {words}: {'; '.join(ability.faults)}"
 
 
 def replica_set(source: MongoDatabase) -> Answer:
@@ -145,16 +145,16 @@ def replica_set(source: MongoDatabase) -> Answer:
 
 def writers(source: MongoDatabase, settings: Settings) -> Answer:
     """Which users could still write under the fence, except those who are known not to."""
-    found = fence.survey_source(source)
-    if found.kind is None:
-        return False, found.why_not
-    through = [name for name in found.unstopped if name not in settings.cutover.tolerated_writers]
+    survey = fence.survey_source(source)
+    if survey.kind is None:
+        return False, survey.why_not
+    through = [name for name in survey.unstopped if name not in settings.cutover.tolerated_writers]
     if through:
-        return False, f"{found.kind} does not stop {', '.join(through)}"
-    words = f"{found.kind}; stops {', '.join(found.stopped) or 'nobody'}"
-    if not found.ends:
-        words += f"; waits for transactions that stay open, without {' and '.join(sorted(fence.KILL_ACTIONS))}"
-    return True, words
+        return False, f"{survey.kind} does not stop {', '.join(through)}"
+    detail = f"{survey.kind}; stops {', '.join(survey.stopped) or 'nobody'}"
+    if not survey.ends:
+        detail += f"; waits for transactions that stay open, without {' and '.join(sorted(fence.KILL_ACTIONS))}"
+    return True, detail
 
 
 def oplog(history: OplogHistory | None) -> Answer:

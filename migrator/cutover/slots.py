@@ -101,15 +101,15 @@ def following_slots(trigger: Trigger, after: datetime, until: datetime) -> list[
     if trigger.kind not in ("cron", "interval") or firing.counted_from_completion(trigger):
         return []
     base = msgspec.structs.replace(trigger, max_fires=None, next_fire_at=after)
-    found: list[datetime] = []
+    slots: list[datetime] = []
     try:
         slot = firing.next_fire(base, after)
-        while slot is not None and slot < until and len(found) < MOST:
-            found.append(slot)
+        while slot is not None and slot < until and len(slots) < MOST:
+            slots.append(slot)
             slot = firing.next_fire(base, slot)
     except CronError:
         return []
-    return found
+    return slots
 
 
 def nearest_slot(trigger: Trigger, at: datetime, tolerance: timedelta) -> datetime | None:
@@ -148,16 +148,16 @@ def _cron_slots(trigger: Trigger, at: datetime, tolerance: timedelta) -> list[da
     free = msgspec.structs.replace(trigger, max_fires=None)
     distance = min(_FIRST_WINDOW, tolerance)
     while True:
-        found: list[datetime] = []
+        slots: list[datetime] = []
         try:
             slot = firing.next_fire(free, at - distance - _INSTANT)
             while slot is not None and slot <= at + distance:
-                found.append(slot)
+                slots.append(slot)
                 slot = firing.next_fire(free, slot)
         except (CronError, OverflowError):
             return []
-        if found or distance >= tolerance:
-            return found
+        if slots or distance >= tolerance:
+            return slots
         distance = min(2 * distance, tolerance)
 
 

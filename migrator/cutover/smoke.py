@@ -56,12 +56,12 @@ def smoke(config: Path, *, on_copy: bool = False) -> dict[str, Any]:
     return found
 
 
-def _error(config: Path, said: str) -> MigratorError:
+def _error(config: Path, output: str) -> MigratorError:
     """Return the error for the last line of the process: its own error (``_Refusal``), or a fault."""
     try:
-        refusal = msgspec.json.decode(said, type=_Refusal)
+        refusal = msgspec.json.decode(output, type=_Refusal)
     except msgspec.MsgspecError:
-        return SmokeError(f"the store that {config} names does not work: {said}")
+        return SmokeError(f"the store that {config} names does not work: {output}")
     if refusal.grant:
         return RefusedError(refusal.words, grant=refusal.grant)
     if refusal.unreachable:

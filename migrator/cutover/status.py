@@ -76,33 +76,33 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
     """
     with target_connection(settings) as target:
         since = parallel_run.since(target)
-        found = journal.latest(target)
-        if found is None:
+        current = journal.latest(target)
+        if current is None:
             return CutoverStatus(cutover=None, parallel_since=since)
         arrived = processes.wait_for_arrivals(settings, wait_s)
         count, age = outbox.backlog(target)
         return CutoverStatus(
-            cutover=found,
-            steps=tuple(journal.steps(target, found.id)),
+            cutover=current,
+            steps=tuple(journal.steps(target, current.id)),
             waiting=count,
             oldest_s=round(age, 1),
-            open_until=window_end(target, found, settings) if found.state == "cut-over" else None,
+            open_until=window_end(target, current, settings) if current.state == "cut-over" else None,
             parallel_since=since,
             metrics=metrics.collect(settings),
             arrivals=arrived,
-            source=_source_gates(settings, target, found),
+            source=_source_gates(settings, target, current),
             attention=attention(settings, config),
         )
 
 
-def _source_gates(settings: Settings, target: Connection, found: journal.Cutover) -> tuple[Gate, ...]:
+def _source_gates(settings: Settings, target: Connection, cutover: journal.Cutover) -> tuple[Gate, ...]:
     """Return who wrote in MongoDB since the cutover, as far as that can be found out in a moment."""
-    current = Journal(target, found)
-    if found.state not in ("cut-over", "finished") or current.begun(RELEASE_STEP):
+    current = Journal(target, cutover)
+    if cutover.state not in ("cut-over", "finished") or current.begun(RELEASE_STEP):
         return ()
     try:
         with open_sessions(settings) as sessions:
-            return tuple(late_writes.gates(sessions, found, seconds=LOOK_S))
+            return tuple(late_writes.gates(sessions, cutover, seconds=LOOK_S))
     except MigratorError as error:
         return (Gate(name=late_writes.WRITES_GATE, passed=None, words=f"not known: {error}"),)
 
@@ -110,11 +110,11 @@ def _source_gates(settings: Settings, target: Connection, found: journal.Cutover
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
     """Return what a person must do about the last cutover; None: nothing. ``config`` is named in the commands."""
     with target_connection(settings) as target:
-        found = _find(target, settings)
-    if found is None or config is None:
-        return found
-    named = tuple(f"{one} --config {shlex.quote(config)}" for one in found.commands)
-    return msgspec.structs.replace(found, commands=named)
+        need = _find(target, settings)
+    if need is None or config is None:
+        return need
+    named = tuple(f"{one} --config {shlex.quote(config)}" for one in need.commands)
+    return msgspec.structs.replace(need, commands=named)
 
 
 def attention_lines(found: Attention) -> Iterator[str]:
@@ -162,12 +162,12 @@ def _of_cutover(current: Journal, *, works: bool) -> Attention:
     if works:
         return Attention(words="a cutover is under way in another process")
     if not current.done(POINT_OF_NO_RETURN):
-        words = (
+        detail = (
             f"a cutover was interrupted before its point of no return{_failed_step(current)}: writers may be refused"
         )
-        return Attention(words=words, commands=(ABORT,))
-    words = f"a cutover was interrupted after its point of no return{_failed_step(current)}: writers may be refused"
-    return Attention(words=words, commands=(RUN, ROLLBACK, RESTORE))
+        return Attention(words=detail, commands=(ABORT,))
+    detail = f"a cutover was interrupted after its point of no return{_failed_step(current)}: writers may be refused"
+    return Attention(words=detail, commands=(RUN, ROLLBACK, RESTORE))
 
 
 def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutover) -> Attention | None:
@@ -183,8 +183,8 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
 
 def _failed_step(current: Journal) -> str:
     """Return the step that failed, and why, as a clause; empty if none is recorded."""
-    for one in reversed(current.steps()):
-        if one.state == "running":
-            why = one.detail.get(journal.FAILED)
-            return f" in step {one.step}" + (f" ({why})" if why else "")
+    for step in reversed(current.steps()):
+        if step.state == "running":
+            why = step.detail.get(journal.FAILED)
+            return f" in step {step.step}" + (f" ({why})" if why else "")
     return ""

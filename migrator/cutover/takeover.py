@@ -106,7 +106,7 @@ def _reached(
     last: dict[ScheduleKey, datetime] = {}
     for schedule, slot in (*old.slots, *old.inferred):
         last[schedule] = max(slot, last.get(schedule, slot))
-    found: dict[tuple[UUID, str], datetime] = {}
+    reached: dict[tuple[UUID, str], datetime] = {}
     for *columns, began_at in target.execute(_FOLLOWED).fetchall():
         names = (column.strip().removeprefix("t.") for column in TIMING.split(","))
         trigger = Trigger(**dict(zip(names, columns, strict=True)))
@@ -122,5 +122,5 @@ def _reached(
                     continue
             target.execute(_PLAN, (following, trigger.id, trigger.tenant_id))
         if following is not None:
-            found[trigger.id, trigger.tenant_id] = stored_slot(following)
-    return found
+            reached[trigger.id, trigger.tenant_id] = stored_slot(following)
+    return reached

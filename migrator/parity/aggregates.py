@@ -181,15 +181,15 @@ def _from_mongo(
     empty: frozenset[str],
 ) -> list[dict[str, Any]]:
     left = _left_out(left_out)
-    found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty))
-    if any(row[_ANY_VALUE] for row in found):
+    groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty))
+    if any(row[_ANY_VALUE] for row in groups):
         empty = frozenset()
-        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
-    if any(_is_inexact(value) for row in found for name, value in row.items() if name.startswith("s")):
-        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=True))
-    if any(row[_ANY_VALUE] for row in found):  # written since the first pass
-        found = _aggregated(source, _pipeline(collection, measures, left, default_tenant, decimals=True))
-    return [{**dict.fromkeys(_sums_of(measures, empty), 0), **row} for row in found]
+        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
+    if any(_is_inexact(value) for row in groups for name, value in row.items() if name.startswith("s")):
+        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=True))
+    if any(row[_ANY_VALUE] for row in groups):  # written since the first pass
+        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, decimals=True))
+    return [{**dict.fromkeys(_sums_of(measures, empty), 0), **row} for row in groups]
 
 
 def _is_inexact(value: object) -> bool:
@@ -266,21 +266,21 @@ def _pipeline(
     ``empty``: fields that are searched for any value, together, in place of their measures. ``decimals``: all sums are
     decimals, which are exact where a double is not.
     """
-    words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
+    group_fields = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
     times: dict[str, Any] = {}
-    found: dict[str, Any] = {}
-    for index, one in enumerate(measures):
-        if one.kind == "sum" and one.field not in empty:
-            found[f"s{index}"] = {"$sum": _summand(one, decimals=decimals)}
-        elif one.kind == "time":
-            times[f"{_TIME}{index}"] = one.expression
-            found[f"a{index}"] = {"$min": f"${_TIME}{index}"}
-            found[f"z{index}"] = {"$max": f"${_TIME}{index}"}
+    sums: dict[str, Any] = {}
+    for index, measure in enumerate(measures):
+        if measure.kind == "sum" and measure.field not in empty:
+            sums[f"s{index}"] = {"$sum": _summand(measure, decimals=decimals)}
+        elif measure.kind == "time":
+            times[f"{_TIME}{index}"] = measure.expression
+            sums[f"a{index}"] = {"$min": f"${_TIME}{index}"}
+            sums[f"z{index}"] = {"$max": f"${_TIME}{index}"}
     tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         *([{"$addFields": times}] if times else []),
-        {"$group": {"_id": {"tenant": tenant, **words}, **found, **_any_value(empty), "documents": {"$sum": 1}}},
+        {"$group": {"_id": {"tenant": tenant, **group_fields}, **sums, **_any_value(empty), "documents": {"$sum": 1}}},
     ]
 
 
@@ -317,23 +317,23 @@ def _from_postgres(
     connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
 ) -> list[dict[str, Any]]:
     owner = collection.tables[0]
-    words, sums = ["tenant_id AS tenant"], ["count(*) AS documents"]
-    for index, one in enumerate(measures):
-        if one.kind == "group":
-            words.append(f"({one.sql}) AS g{index}")
-        elif one.kind == "sum":
-            sums.append(f"sum({one.sql}) AS s{index}")
+    group_columns, sums = ["tenant_id AS tenant"], ["count(*) AS documents"]
+    for index, measure in enumerate(measures):
+        if measure.kind == "group":
+            group_columns.append(f"({measure.sql}) AS g{index}")
+        elif measure.kind == "sum":
+            sums.append(f"sum({measure.sql}) AS s{index}")
         else:
-            first, last = (one.reading.format(f"{outermost}({one.sql})") for outermost in ("min", "max"))
+            first, last = (measure.reading.format(f"{outermost}({measure.sql})") for outermost in ("min", "max"))
             sums += [f"{first} AS a{index}", f"{last} AS z{index}"]
     text = "SELECT {columns} FROM {table} AS {alias}{where} GROUP BY {keys}"
     has_source = "source" in owner.__struct_fields__
     query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
-        columns=sql.SQL(", ").join(sql.SQL(one) for one in (*words, *sums)),
+        columns=sql.SQL(", ").join(sql.SQL(one) for one in (*group_columns, *sums)),
         table=table_name(owner.table),
         alias=sql.Identifier(owner.table.rpartition(SEPARATOR)[2]),
         where=sql.SQL(" WHERE source = %s" if has_source else ""),
-        keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 1)),
+        keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(group_columns) + 1)),
     )
     try:
         with (
@@ -353,12 +353,12 @@ def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Value
     folded: dict[str, _Values] = {one.name: {} for one in measures}
     for row in rows:
         tenant = _label(row.get("tenant"))
-        for index, one in enumerate(measures):
-            into = folded[one.name]
-            if one.kind == "group":
-                label = "" if one is _DOCUMENTS else _label(row.get(f"g{index}"))
+        for index, measure in enumerate(measures):
+            into = folded[measure.name]
+            if measure.kind == "group":
+                label = "" if measure is _DOCUMENTS else _label(row.get(f"g{index}"))
                 _add(into, (tenant, label), _decimal(row["documents"]))
-            elif one.kind == "sum":
+            elif measure.kind == "sum":
                 _add(into, (tenant, "sum"), _decimal(row[f"s{index}"]))
             else:
                 _outermost(into, (tenant, "first"), _decimal(row[f"a{index}"]), first=True)

@@ -260,11 +260,11 @@ def describe_difference(
     """
     if expected is ABSENT or actual is ABSENT:
         return (f"the value is {_type_of(expected)} in {sides[0]} and {_type_of(actual)} in {sides[1]}",)
-    said = sorted(_sentences(expected, actual, sides, values=values))
-    if not said:
+    sentences = sorted(_sentences(expected, actual, sides, values=values))
+    if not sentences:
         return ("they look the same, and their typed bytes differ (int32, int64 and double, or the sign of zero)",)
-    rest = len(said) - lines
-    return (*said[:lines], f"and {rest} more") if rest > 0 else tuple(said)
+    rest = len(sentences) - lines
+    return (*sentences[:lines], f"and {rest} more") if rest > 0 else tuple(sentences)
 
 
 def shown(value: object) -> str:

@@ -249,12 +249,12 @@ class _Check:
 
     def in_order(self, comparisons: dict[str, CollectionComparison]) -> Iterator[CollectionComparison]:
         """Yield the comparison of each collection in the order of the profile; of one that was left out, why."""
-        found = {one.collection.name for one in self._found}
+        existing = {one.collection.name for one in self._found}
         for collection in self._sessions.profile.collections:
             name, tables = collection.name, collection.tables
             if name in comparisons:
                 yield comparisons[name]
-            elif name in found:
+            elif name in existing:
                 yield CollectionComparison(
                     collection=name,
                     tables=tuple(record.table for record in tables),
@@ -262,7 +262,9 @@ class _Check:
                 )
 
 
-def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[SourceCollection]) -> dict[str, str]:
+def _unverified(
+    sessions: Sessions, plan: Plan, scope: Scope, collections: Sequence[SourceCollection]
+) -> dict[str, str]:
     """Return, by collection, why it cannot be compared; empty where it can."""
     reasons: dict[str, str] = {}
     # also what has all its chunks: the closing passes, which fill references and settle contested keys, are still owed
@@ -271,7 +273,7 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[So
     ever = ledger.copied_collections(sessions.target)
     if positions.tail_state(sessions.target, sessions.profile.name) is not None:
         ever |= set(tailed_collections(sessions))  # a collection that was made after the copy is the tail's
-    for one in found:
+    for one in collections:
         name = one.collection.name
         if scope.only and name not in scope.only:
             reasons[name] = LEFT_OUT
@@ -313,10 +315,10 @@ def _run(
         executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
     ):
         feeder = JobFeeder(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
-        with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as found:
+        with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as background:
             for job, part in feeder:
-                if found.done():
-                    found.result()  # what failed there ends this check
+                if background.done():
+                    background.result()  # what failed there ends this check
                 if isinstance(part, BothSides):
                     computed.append(part)
                     continue
@@ -324,7 +326,7 @@ def _run(
                 if progress is not None and isinstance(job, ChunkJob):
                     size = part.documents * job.chunk.average_bytes
                     progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
-            computed += found.result()
+            computed += background.result()
     return parts, computed
 
 
@@ -338,7 +340,7 @@ def _computed_in_background(next_job: Callable[[], object]) -> Iterator[Future[l
 
     A block that fails waits for the job that runs, as its executor does; one that is interrupted does not.
     """
-    found: Future[list[BothSides]] = Future()
+    future: Future[list[BothSides]] = Future()
     failed = threading.Event()
 
     def jobs() -> Iterator[AggregatesJob]:
@@ -347,17 +349,17 @@ def _computed_in_background(next_job: Callable[[], object]) -> Iterator[Future[l
 
     def compute() -> None:
         try:
-            found.set_result([compute_aggregates_apart(job) for job in jobs()])
+            future.set_result([compute_aggregates_apart(job) for job in jobs()])
         except BaseException as error:  # noqa: BLE001 - raised where the results are asked for
-            found.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=compute, name="aggregates", daemon=True).start()
     try:
-        yield found
+        yield future
     except BaseException as error:
         failed.set()
         if isinstance(error, Exception):
-            found.exception()
+            future.exception()
         raise
 
 

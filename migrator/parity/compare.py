@@ -112,19 +112,19 @@ class _ChunkTotals(msgspec.Struct):
 
     def comparison(self, tables: Sequence[type[Record]]) -> CollectionComparison:
         """Return what the chunk has shown in the types of a result."""
-        found, name = self.found, self.found.collection
+        counts, name = self.found, self.found.collection
         differing = Counter[tuple[str, str]]()
         for (side, table, path, cause), count in sorted(self.tallies.items()):
-            found.tallies[side] = (
-                *found.tallies.get(side, ()),
+            counts.tallies[side] = (
+                *counts.tallies.get(side, ()),
                 tally_of(name, cause, count, table=table, path=path),
             )
             differing[table, path] += count * (side == "row")
-        found.findings = tuple(in_order(self.findings))
-        found.excluded, found.rejected = tuple(self.excluded), tuple(self.rejected)
-        found.rows = self.rows.total()
-        found.unverified = MOVING.format(self.moving) if self.moving else ""
-        found.notes = tuple(
+        counts.findings = tuple(in_order(self.findings))
+        counts.excluded, counts.rejected = tuple(self.excluded), tuple(self.rejected)
+        counts.rows = self.rows.total()
+        counts.unverified = MOVING.format(self.moving) if self.moving else ""
+        counts.notes = tuple(
             Tally(
                 severity="explained",
                 cause=kind,
@@ -137,11 +137,11 @@ class _ChunkTotals(msgspec.Struct):
             )
             for (kind, path), count in sorted(self.notes.items())
         )
-        found.losses = tuple(
+        counts.losses = tuple(
             Loss(collection=name, path=path, kind=kind, kept=kept, count=count)
             for (path, kind, kept), count in sorted(self.losses.items())
         )
-        found.quarantine = tuple(
+        counts.quarantine = tuple(
             Quarantined(
                 collection=name,
                 reason=place[0],
@@ -152,7 +152,7 @@ class _ChunkTotals(msgspec.Struct):
             )
             for place, count in sorted(self.quarantine.items())
         )
-        found.columns = tuple(
+        counts.columns = tuple(
             ColumnCount(
                 table=record.table,
                 column=column,
@@ -163,7 +163,7 @@ class _ChunkTotals(msgspec.Struct):
             for column in record.__struct_fields__
             if self.rows[record.table]
         )
-        return found
+        return counts
 
 
 def _comparison_of(collection: str, tables: Sequence[type[Record]]) -> CollectionComparison:
@@ -199,10 +199,10 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -
     totals.found.documents += batch.plain
     totals.found.matched += batch.plain
     totals.found.without_remainder += batch.plain
-    for one in plain:
-        totals.rows[one.record.table] += len(one.positions)
+    for document in plain:
+        totals.rows[document.record.table] += len(document.positions)
         if different:
-            totals.rows[one.record.table] -= sum(position in different for position in one.positions)
+            totals.rows[document.record.table] -= sum(position in different for position in document.positions)
 
 
 def _fetched_together(small: Iterable[list[SourceDocument]]) -> Iterator[list[SourceDocument]]:
@@ -320,16 +320,16 @@ def _count_rows(document: SourceDocument, difference: DocumentDifference | None,
         totals.rows[row.record.table] += 1
     missing, equal = False, difference is None
     if difference is not None:
-        for row, there in difference.rows:
-            if there is None:
+        for row, stored in difference.rows:
+            if stored is None:
                 missing = missing or row is document.serialized[0]
                 totals.rows[row.record.table] -= 1
                 totals.differ("missing", source_id_of(document.raw), "missing-row", table=row.record.table)
             else:
-                if not _names_its_source(row, there):
+                if not _names_its_source(row, stored):
                     # It is not among the rows that are counted by their source: another one would hide behind it.
                     totals.rows[row.record.table] -= 1
-                _add_differences(document.collection, row, there, source_id_of(document.raw), totals)
+                _add_differences(document.collection, row, stored, source_id_of(document.raw), totals)
         if not difference.encodes_back:
             owner = document.collection.tables[0]
             totals.differ("document", source_id_of(document.raw), "value", table=owner.table)
@@ -370,12 +370,14 @@ def _names_its_source(row: SerializedRow, found: bytes) -> bool:
     return "source" not in kind.columns or kind.read(row.head + row.tail)["source"] == kind.read(found)["source"]
 
 
-def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, totals: _ChunkTotals) -> None:
+def _add_differences(
+    collection: Collection, row: SerializedRow, stored_bytes: bytes, key: str, totals: _ChunkTotals
+) -> None:
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
-    wanted, stored = kind.read(row.head + row.tail), kind.read(found)
+    wanted, stored = kind.read(row.head + row.tail), kind.read(stored_bytes)
     known = _cause_of_row(wanted, stored, totals.as_of)
-    for name in kind.differing((row.head, row.tail), found):
+    for name in kind.differing((row.head, row.tail), stored_bytes):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
         worded = len(totals.findings) < DESCRIBED
         totals.differ(
@@ -416,16 +418,16 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
     totals = _ChunkTotals(compared, sys.maxsize)
     totals.rows[record.table] = len(stored)
     for row in rows:
-        found = stored.get(kind.key(row.head))
+        row_stored = stored.get(kind.key(row.head))
         key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
-        if found is None:
+        if row_stored is None:
             totals.found.missing += 1
             totals.differ("missing", key, "missing-row", table=record.table)
-        elif kind.equal((row.head, row.tail), found):
+        elif kind.equal((row.head, row.tail), row_stored):
             totals.found.matched += 1
         else:
             totals.found.differing += 1
-            for column in kind.differing((row.head, row.tail), found):
+            for column in kind.differing((row.head, row.tail), row_stored):
                 totals.differ("row", key, "foreign-writer", table=record.table, path=column)
     compared.without_remainder = compared.matched
     extra = sessions.target.execute(

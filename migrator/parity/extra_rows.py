@@ -39,11 +39,11 @@ def count_rows(target: Connection, source: str, record: type[Record]) -> int:
 
 def removed_collections(sessions: Sessions, found: Sequence[SourceCollection]) -> list[SourceCollection]:
     """Return the collections that the source does not have (any more), and rows of which are stored."""
-    there = {one.collection.name for one in found}
+    existing = {one.collection.name for one in found}
     return [
         SourceCollection(collection=one, name=sessions.name_of(one.name), documents=0, average_bytes=0.0)
         for one in sessions.profile.collections
-        if one.name not in there
+        if one.name not in existing
         and any(count_rows(sessions.target, sessions.profile.source_of(one.name), record) for record in one.tables)
     ]
 
@@ -66,14 +66,14 @@ def find_extra_rows(
     not without a document, and the difference is told of the document.
     """
     extras: dict[str, ExtraRows] = {}
-    for one in found:
-        name = one.collection.name
+    for collection in found:
+        name = collection.collection.name
         extra = ExtraRows()
-        for record in one.collection.tables:
+        for record in collection.collection.tables:
             stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
                 count, findings = _without_document(
-                    sessions, context, one, record, listed, rejected.get(name, ()), unchanged_since
+                    sessions, context, collection, record, listed, rejected.get(name, ()), unchanged_since
                 )
                 if count:
                     extra.tables[record.table] += count
@@ -86,14 +86,14 @@ def find_extra_rows(
 def _without_document(
     sessions: Sessions,
     context: Context,
-    one: SourceCollection,
+    source: SourceCollection,
     record: type[Record],
     listed: int,
     rejected: Sequence[str],
     unchanged_since: datetime | None,
 ) -> tuple[int, list[Finding]]:
     """Return how many rows of one table and source have a key that no document has, and the first of them."""
-    target, collection = sessions.target, one.collection
+    target, collection = sessions.target, source.collection
     sourced = has_source_column(record)
     with target.transaction():
         target.execute(
@@ -105,7 +105,7 @@ def _without_document(
             target.cursor() as cursor,
             cursor.copy(sql.SQL("COPY {} (id, tenant_id) FROM STDIN").format(EXPECTED_KEYS)) as copy,
         ):
-            for key in _expected_keys(sessions, context, one, record):
+            for key in _expected_keys(sessions, context, source, record):
                 copy.write_row(key)
         target.execute(sql.SQL("ANALYZE {}").format(EXPECTED_KEYS))
         condition = (
@@ -142,15 +142,15 @@ def _unchanged(record: type[Record], since: datetime) -> sql.Composed:
     """Return the condition for rows that, as far as they and their schedules say, were not changed since an instant."""
     columns = record.__struct_fields__
     times = sql.SQL(", ").join(sql.Identifier("stored", name) for name in CHANGED if name in columns)
-    found = sql.Composed([])
+    condition = sql.Composed([])
     if any(name in columns for name in CHANGED):
-        found += sql.SQL(" coalesce(greatest({}) < {}, true) AND").format(times, sql.Literal(since))
+        condition += sql.SQL(" coalesce(greatest({}) < {}, true) AND").format(times, sql.Literal(since))
     if "schedule_id" in columns and native_table(record.table) is None:
-        found += sql.SQL(
+        condition += sql.SQL(
             " NOT EXISTS (SELECT FROM scheduler.schedules AS s WHERE s.id = stored.schedule_id"
             " AND s.tenant_id = stored.tenant_id AND greatest(s.updated_at, s.deleted_at) >= {}) AND"
         ).format(sql.Literal(since))
-    return found
+    return condition
 
 
 def _expected_keys(

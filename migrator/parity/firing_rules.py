@@ -247,18 +247,18 @@ def _compare_rules(source: FiringRule, target: FiringRule, since: datetime) -> F
 
 def _fires(rule: FiringRule, start: datetime) -> Fires:
     """Return the next fires strictly after ``start``; an interval is counted from there."""
-    found: Iterator[datetime]
+    fires: Iterator[datetime]
     if not rule.live:
-        found = iter(())
+        fires = iter(())
     elif rule.kind == "cron":
-        found = iter(cron.next_fires(rule.dialect or "", rule.expression or "", rule.zone, start, FIRES_COMPARED))
+        fires = iter(cron.next_fires(rule.dialect or "", rule.expression or "", rule.zone, start, FIRES_COMPARED))
     elif rule.kind == "interval":
         step = timedelta(milliseconds=rule.interval_ms or 0)
-        found = (start + step * number for number in range(1, FIRES_COMPARED + 1))
+        fires = (start + step * number for number in range(1, FIRES_COMPARED + 1))
     else:
-        found = iter(() if rule.run_at is None else (rule.run_at,))
+        fires = iter(() if rule.run_at is None else (rule.run_at,))
     first, last = rule.start_at, rule.end_at
-    return tuple(one for one in found if (first is None or one >= first) and (last is None or one <= last))
+    return tuple(one for one in fires if (first is None or one >= first) and (last is None or one <= last))
 
 
 def _before_changes(rule: FiringRule, since: datetime) -> Iterator[datetime]:
@@ -273,7 +273,7 @@ def _before_changes(rule: FiringRule, since: datetime) -> Iterator[datetime]:
 
 
 def _kind_of_difference(
-    source: FiringRule, target: FiringRule, wanted: list[Fires], found: list[Fires]
+    source: FiringRule, target: FiringRule, wanted: list[Fires], sides: list[Fires]
 ) -> FiresDifference:
     if source.kind != target.kind:
         return "another-kind"
@@ -282,14 +282,14 @@ def _kind_of_difference(
         return "other-fires" if more % less else "interval-factor"
     steps = {
         ours - theirs
-        for one, other in zip(wanted, found, strict=True)
+        for one, other in zip(wanted, sides, strict=True)
         for ours, theirs in zip(one, other, strict=False)
     }
     if source.kind == "cron" and steps and all(not step % _DAY for step in steps):
-        return "day-fields" if _one_holds_the_other(wanted, found) else "weekday-shift"
+        return "day-fields" if _one_holds_the_other(wanted, sides) else "weekday-shift"
     if steps and all(not step % _QUARTER and abs(step) <= _WIDEST for step in steps):
         return "zone-shift"
-    return "day-fields" if _one_holds_the_other(wanted, found) else "other-fires"
+    return "day-fields" if _one_holds_the_other(wanted, sides) else "other-fires"
 
 
 def _one_holds_the_other(wanted: list[Fires], found: list[Fires]) -> bool:

@@ -33,15 +33,15 @@ Side: TypeAlias = Literal["row", "document", "missing", "extra", "rejected", "le
 
 def tally_of(collection: str, cause: CauseCode, count: int, *, table: str = "", path: str = "") -> Tally:
     """Return how many findings have one cause at one place, with the cause in words."""
-    words = CAUSES[cause]
+    sentence = CAUSES[cause]
     return Tally(
         severity="difference",
         cause=cause,
         collection=collection,
         table=table,
         path=path,
-        title=words.title,
-        fix=words.fix,
+        title=sentence.title,
+        fix=sentence.fix,
         count=count,
     )
 
@@ -255,18 +255,18 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
 def _add_up(counts: Iterable[_Count]) -> tuple[_Count, ...]:
     """Add up the counts of the same thing, and keep its first few examples; sorted: no order depends on the workers."""
     sums: dict[tuple[Any, ...], _Count] = {}
-    for one in counts:
-        names = one.__struct_fields__
-        key = tuple(getattr(one, name) for name in names if name not in _COUNTS and name != "keys")
-        before = sums.setdefault(key, one)
-        if before is one:
+    for counted in counts:
+        names = counted.__struct_fields__
+        key = tuple(getattr(counted, name) for name in names if name not in _COUNTS and name != "keys")
+        before = sums.setdefault(key, counted)
+        if before is counted:
             continue
         added: dict[str, Any] = {}
         for name in names:
-            old, new = getattr(before, name), getattr(one, name)
+            old, new = getattr(before, name), getattr(counted, name)
             if name in _COUNTS:
                 added[name] = old + new
             elif name == "keys":
                 added[name] = tuple(sorted({*old, *new})[:KEYS_LISTED])
-        sums[key] = msgspec.structs.replace(one, **added)
+        sums[key] = msgspec.structs.replace(counted, **added)
     return tuple(sums[key] for key in sorted(sums))

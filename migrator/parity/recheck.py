@@ -124,18 +124,18 @@ class Recheck:
             sessions.target.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             sessions.forget()
             batch = b"".join(current.values())
-            found = list(transform_documents(self._collection, self._context, sessions.resolver, batch))
-            for one in found:
-                for row in one.serialized:
+            documents_read = list(transform_documents(self._collection, self._context, sessions.resolver, batch))
+            for document in documents_read:
+                for row in document.serialized:
                     stored.setdefault(type(row.record), {}).pop(codec(type(row.record)).key(row.head), None)
-            for record, rows in stored_rows(sessions.target, found).items():
+            for record, rows in stored_rows(sessions.target, documents_read).items():
                 stored[record].update(rows)
             entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name, current)
             for key in current:
                 quarantine.pop(key, None)
             quarantine |= entries
-        for one in found:
-            yield one, is_equal(one, stored, quarantine)
+        for document in documents_read:
+            yield document, is_equal(document, stored, quarantine)
 
 
 def _applied_until(sessions: Sessions, since: Timestamp) -> Timestamp:
@@ -172,14 +172,14 @@ def derived_during_tail(
     if not tailed and not locks.is_tail_running(sessions.target):
         return compare()
     wait_until_comparable(sessions, derived=True)
-    found = compare()
-    if found.differing or found.missing or found.extra:
-        return CollectionComparison(collection=found.collection, tables=found.tables, unverified=TWO_MOMENTS)
-    return found
+    findings = compare()
+    if findings.differing or findings.missing or findings.extra:
+        return CollectionComparison(collection=findings.collection, tables=findings.tables, unverified=TWO_MOMENTS)
+    return findings
 
 
 def confirmed_extra_rows(
-    sessions: Sessions, found: dict[str, ExtraRows], again: Callable[[set[str]], dict[str, ExtraRows]]
+    sessions: Sessions, second_look: dict[str, ExtraRows], again: Callable[[set[str]], dict[str, ExtraRows]]
 ) -> tuple[dict[str, ExtraRows], dict[str, int]]:
     """Return the extra rows that still exist after the tail has applied all that the source says of them.
 
@@ -187,28 +187,28 @@ def confirmed_extra_rows(
     """
     confirmed: dict[str, ExtraRows] = {}
     for _ in range(MAX_LOOKS):
-        if not found:
+        if not second_look:
             break
         since = committed_time(sessions.source)
         reached = wait_until_comparable(sessions)
-        now = _still(found, again(set(found)))
+        now = _still(second_look, again(set(second_look)))
         named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
         since = since if reached else _applied_until(sessions, since)
         moved = documents_touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()})
-        found = {}
+        second_look = {}
         for name, extra in now.items():
             moving = moved.get(name, set())
-            for one in extra.findings:
-                known = named[name].get(one)
-                place = confirmed if known is not None and known not in moving else found
+            for finding in extra.findings:
+                known = named[name].get(finding)
+                place = confirmed if known is not None and known not in moving else second_look
                 kept = place.setdefault(name, ExtraRows())
-                kept.findings.append(one)
-                kept.tables[one.table] += 1
-            if name in confirmed and name not in found:
+                kept.findings.append(finding)
+                kept.tables[finding.table] += 1
+            if name in confirmed and name not in second_look:
                 confirmed[name].tables |= extra.tables  # the list may have been cut
         if not reached:
             break
-    return confirmed, {name: len(extra.findings) for name, extra in found.items()}
+    return confirmed, {name: len(extra.findings) for name, extra in second_look.items()}
 
 
 def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dict[str, ExtraRows]:
@@ -227,15 +227,15 @@ def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dic
 def _documents(sessions: Sessions, name: str, extra: ExtraRows) -> dict[Finding, str]:
     """Return the documents that extra rows came from; a row that is not there any more is left out."""
     collection = sessions.profile.by_name()[name]
-    found: dict[Finding, str] = {}
+    names: dict[Finding, str] = {}
     for record in collection.tables:
         here = [one for one in extra.findings if one.table == record.table]
         if has_source_column(record):
-            found |= {one: one.key for one in here}
+            names |= {one: one.key for one in here}
         elif here:
             origins = documents_of(sessions.target, collection, record, [one.key for one in here])
-            found |= {one: origins[one.key] for one in here if one.key in origins}
-    return found
+            names |= {one: origins[one.key] for one in here if one.key in origins}
+    return names
 
 
 def documents_touched_since(

@@ -167,13 +167,13 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
     with closing(DocumentReader(sessions)) as reader:
         for collection in sessions.profile.collections:
             ids = changed.get(collection.name, [])
-            found: list[str] = []
+            differing: list[str] = []
             for first in range(0, len(ids), DOCUMENTS_PER_READ):
-                found += _differing(
+                differing += _differing(
                     sessions, collection, context, reader, lookups, ids[first : first + DOCUMENTS_PER_READ]
                 )
-            if found:
-                wrong[collection.name] = tuple(sorted(found)[:5])
+            if differing:
+                wrong[collection.name] = tuple(sorted(differing)[:5])
     for one in sessions.profile.closing:
         derived = compare_derived(sessions, one, listed=5)
         if derived.differing or derived.missing or derived.extra:
@@ -191,12 +191,14 @@ def _differing(
 ) -> list[str]:
     """Return which of these documents are not equal to what is stored, or have extra rows."""
     raw = b"".join(reader.documents(collection.name, ids))
-    found = list(transform_documents(collection, context, sessions.resolver, raw))
+    documents_read = list(transform_documents(collection, context, sessions.resolver, raw))
     quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name, ids)
-    stored = stored_rows(sessions.target, found)
-    wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, quarantine)]
+    stored = stored_rows(sessions.target, documents_read)
+    wrong = [source_id_of(one.raw) for one in documents_read if not is_equal(one, stored, quarantine)]
     expected = {
-        source_id_of(one.raw): one for one in found if one.serialized and source_id_of(one.raw) not in quarantine
+        source_id_of(one.raw): one
+        for one in documents_read
+        if one.serialized and source_id_of(one.raw) not in quarantine
     }
     keys = {
         (type(row.record), row.record.id, row.record.tenant_id)  # type: ignore[attr-defined] # every loaded record has both

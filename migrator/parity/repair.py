@@ -50,10 +50,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_repair(settings: Settings, scope: Scope) -> Repair:
     """Return what a repair would do; writes nothing."""
-    found = _checked(settings, scope)
+    outcome = _checked(settings, scope)
     with open_sessions(settings) as sessions:
         plan = _plan(sessions)
-        return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
+        return Repair(found=outcome, documents=_named(Applier(sessions, plan), sessions, outcome))
 
 
 def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Repair:
@@ -73,9 +73,9 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
             # before anything is compared: what changes from here on, the tail will see
             start = positions.position_at_time(committed_time(sessions.source))
             positions.start_from(sessions.target, profile, sessions.reader.identity(), start)
-        found = _checked(settings, scope)
+        outcome = _checked(settings, scope)
         applier = Applier(sessions, plan)
-        named = _named(applier, sessions, found)
+        named = _named(applier, sessions, outcome)
         with sessions.target.transaction():
             ensure_indexes(sessions.target, sessions.profile)
             if alarm is not None:
@@ -89,7 +89,7 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
         counts = {name: len(ids) for name, ids in named.items()}
         decisions.record(sessions.target, decisions.REPAIR, by, documents=counts, written=written, removed=removed)
     return Repair(
-        found=found,
+        found=outcome,
         documents=named,
         applied=True,
         written=written,
@@ -113,23 +113,23 @@ def _plan(sessions: Sessions) -> Plan:
     return plan
 
 
-def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[str, tuple[str, ...]]:
+def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict[str, tuple[str, ...]]:
     """Return the documents that differ; an extra row whose table does not say its document is looked up."""
     named: dict[str, set[str]] = {}
     collections = sessions.profile.by_name()
-    for one in found.collections:
-        collection = collections.get(one.collection)
+    for compared in outcome.collections:
+        collection = collections.get(compared.collection)
         if collection is None:
             continue  # rows that many documents make together
         records = {record.table: record for record in collection.tables}
-        for difference in one.findings:
+        for difference in compared.findings:
             record = records.get(difference.table)
             key = difference.key
             if difference.side == "extra" and record is not None and not has_source_column(record):
                 key = applier.lookups.by_row(collection, record, key)
             if key:
-                named.setdefault(one.collection, set()).add(key)
-    for mute in found.silent:
+                named.setdefault(compared.collection, set()).add(key)
+    for mute in outcome.silent:
         named.setdefault(mute.collection, set()).add(mute.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
 

@@ -67,11 +67,11 @@ def _differing(
             yield from _of_row(collection.name, source_id_of(document.raw), row, there)
 
 
-def _of_row(collection: str, source_id: str, row: SerializedRow, there: bytes | None) -> Iterator[ShownValue]:
+def _of_row(collection: str, source_id: str, row: SerializedRow, stored: bytes | None) -> Iterator[ShownValue]:
     kind = codec(type(row.record))
     wanted = kind.read(row.head + row.tail)
-    present = None if there is None else kind.read(there)
-    names = kind.differing((row.head, row.tail), there) if there is not None else wanted
+    present = None if stored is None else kind.read(stored)
+    names = kind.differing((row.head, row.tail), stored) if stored is not None else wanted
     for name in names:
         if present is None and wanted[name] is None:
             continue

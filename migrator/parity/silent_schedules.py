@@ -43,19 +43,19 @@ def find_silent_schedules(
 
     While a tail runs, those that its next steps correct are left out.
     """
-    found = _find_silent_schedules(sessions, context, names)
+    silent = _find_silent_schedules(sessions, context, names)
     for _ in range(MAX_LOOKS):
-        if not found or not locks.is_tail_running(sessions.target):
+        if not silent or not locks.is_tail_running(sessions.target):
             break
         since = committed_time(sessions.source)
         if not wait_until_comparable(sessions):
             break
-        now = set(_find_silent_schedules(sessions, context, names)) & set(found)
+        now = set(_find_silent_schedules(sessions, context, names)) & set(silent)
         moved = documents_touched_since(sessions, since, _named(now))
-        found = sorted(now)
-        if all(one.source_id not in moved.get(one.collection, ()) for one in found):
+        silent = sorted(now)
+        if all(one.source_id not in moved.get(one.collection, ()) for one in silent):
             break
-    return found
+    return silent
 
 
 def _named(found: Iterable[SilentSchedule]) -> dict[str, list[str]]:
@@ -67,7 +67,7 @@ def _named(found: Iterable[SilentSchedule]) -> dict[str, list[str]]:
 
 def _find_silent_schedules(sessions: Sessions, context: Context, names: Iterable[str] | None) -> list[SilentSchedule]:
     wanted = None if names is None else set(names)
-    found: list[SilentSchedule] = []
+    silent: list[SilentSchedule] = []
     for collection in sessions.profile.collections:
         if Schedule not in collection.tables or (wanted is not None and collection.name not in wanted):
             continue
@@ -78,12 +78,12 @@ def _find_silent_schedules(sessions: Sessions, context: Context, names: Iterable
             (sessions.profile.source_of(collection.name),),
         ).fetchall()
         asked = with_rule(sessions, context, collection, [source_id for source_id, _ in rows])
-        found += [
+        silent += [
             SilentSchedule(collection=collection.name, source_id=source_id, tenant=tenant)
             for source_id, tenant in rows
             if source_id in asked
         ]
-    return sorted(found)
+    return sorted(silent)
 
 
 def with_rule(

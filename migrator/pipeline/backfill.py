@@ -188,21 +188,21 @@ def _start(
     fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
-    found, unknown = sessions.survey()
-    if not found:
+    collections, unknown = sessions.survey()
+    if not collections:
         raise RefusedError(no_collection_message(sessions.reader.database, profile, unknown))
-    plans.require_tenants(sessions.reader, found, scope, settings.source.default_tenant)
+    plans.require_tenants(sessions.reader, collections, scope, settings.source.default_tenant)
     sessions.target_tables.require_forward(target)
     sessions.target_tables.guard_foreign(target, profile)
-    chosen = scope.chosen(found)
-    _require_parents(target, profile, scope, {one.collection.name for one in found})
+    chosen = scope.chosen(collections)
+    _require_parents(target, profile, scope, {one.collection.name for one in collections})
     require_executor(settings.copy)
     plan = abandoned = ledger.latest_plan(target, "open")
     if restart:
         plan = None
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
-        plan = plans.new_plan(sessions.reader, profile, settings, scope, found, position=position)
+        plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position)
         chunks = [
             chunk
             for one in chosen
@@ -251,14 +251,14 @@ def _store(sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], c
     fault_points.reach(fault_points.AFTER_PLAN_STORED)
 
 
-def _defer(sessions: Sessions, plan: Plan, found: Sequence[SourceCollection], chunks: Sequence[Chunk]) -> None:
+def _defer(sessions: Sessions, plan: Plan, collections: Sequence[SourceCollection], chunks: Sequence[Chunk]) -> None:
     direct = {chunk.collection for chunk in chunks if chunk.mode == "direct"}
     documents: dict[str, int] = {}
     kept: set[str] = set()
-    for one in found:
-        for record in one.collection.tables:
-            documents[record.table] = documents.get(record.table, 0) + one.documents
-            if one.collection.name not in direct:
+    for collection in collections:
+        for record in collection.collection.tables:
+            documents[record.table] = documents.get(record.table, 0) + collection.documents
+            if collection.collection.name not in direct:
                 kept.add(record.table)
     tables = [name for name, count in documents.items() if name not in kept and count >= deferred_ddl.MIN_DOCUMENTS]
     if tables:

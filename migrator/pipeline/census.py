@@ -84,12 +84,12 @@ def census(settings: Settings, scope: Scope) -> Census:
         sessions.reader.snapshot() as snapshot,
     ):
         plans.check_scope(sessions.profile, scope)
-        found, unknown = sessions.survey()
-        if not found:
+        collections, unknown = sessions.survey()
+        if not collections:
             raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
-        chosen = scope.chosen(found)
+        chosen = scope.chosen(collections)
         throttle = throttle_without_target(sessions)
-        plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, found, position=False)
+        plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, collections, position=False)
         jobs = [
             ChunkJob(
                 settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot, begun=""
@@ -181,8 +181,8 @@ def _visit(value: Any, path: str, known: frozenset[str], types: Counter[tuple[st
             _visit(item, f"{path}[]", known, types)
 
 
-def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionCensus:
-    total = ChunkCensus(collection=found.collection.name)
+def _merge(source: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionCensus:
+    total = ChunkCensus(collection=source.collection.name)
     for part in parts:
         total.documents += part.documents
         total.bytes += part.bytes
@@ -193,10 +193,10 @@ def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionC
     by_path: dict[str, dict[str, int]] = {}
     for (path, kind), count in sorted(total.types.items()):
         by_path.setdefault(path, {})[kind] = count
-    carried = found.collection.known
+    carried = source.collection.known
     fields = tuple(FieldCount(path=path, types=types, known=is_known(path, carried)) for path, types in by_path.items())
     return CollectionCensus(
-        collection=found.collection.name,
+        collection=source.collection.name,
         documents=total.documents,
         bytes=total.bytes,
         largest=total.largest,

@@ -88,12 +88,12 @@ def verify_checksums(target: Connection) -> ChecksumResult:
     """Compute every checksum again; reads only."""
     total = without = 0
     changed: list[tuple[str, str]] = []
-    for table, (words, condition) in _ROWS.items():
+    for table, (description, condition) in _ROWS.items():
         rows = target.execute(
             sql.SQL(
                 "SELECT {}, stored.checksum IS NULL, stored.checksum IS DISTINCT FROM {} FROM {} AS stored WHERE {}"
                 " ORDER BY 1"
-            ).format(sql.SQL(words), checksum_sql(table), sql.Identifier("migration", table), sql.SQL(condition))
+            ).format(sql.SQL(description), checksum_sql(table), sql.Identifier("migration", table), sql.SQL(condition))
         ).fetchall()
         total += len(rows)
         without += sum(row[1] for row in rows)

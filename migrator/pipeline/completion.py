@@ -165,7 +165,7 @@ class _ContestedKeys:
             ).fetchone()
             own = identity.source_id_of(loser.raw)
             return {} if row is None or str(row[0]) == own else {str(row[0]): _Holder((owner.table, *row[1:]), None)}
-        found: dict[str, _Holder] = {}
+        holders: dict[str, _Holder] = {}
         for key in (_PRIMARY_KEY, *self._collection.unique):
             row = self._sessions.target.execute(
                 sql.SQL("SELECT source_id, id, tenant_id FROM {} WHERE {} AND source = %s").format(
@@ -175,8 +175,8 @@ class _ContestedKeys:
                 (*(getattr(owner, name) for name in key), owner.source),
             ).fetchone()
             if row is not None and row[0] != owner.source_id:
-                found.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(type(owner), key)))
-        return found if len(found) > 1 else {one: holder._replace(reason=None) for one, holder in found.items()}
+                holders.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(type(owner), key)))
+        return holders if len(holders) > 1 else {one: holder._replace(reason=None) for one, holder in holders.items()}
 
     def _why(self, record: type[Record], key: tuple[str, ...]) -> Rejected | None:
         """Return why the copy would have quarantined a document that lost a key."""

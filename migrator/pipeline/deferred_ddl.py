@@ -37,7 +37,7 @@ class DeferredObject(msgspec.Struct, frozen=True):
 def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
     """Drop the non-unique indexes and foreign keys of these empty tables; return how many."""
     names = sorted(set(tables))
-    found = target.execute(
+    objects = target.execute(
         "SELECT 'constraint', rel.relname, con.conname, pg_get_constraintdef(con.oid)"
         " FROM pg_constraint AS con JOIN pg_class AS rel ON rel.oid = con.conrelid"
         " WHERE con.contype = 'f' AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s)"
@@ -47,7 +47,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
         " AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s) ORDER BY 1, 2, 3",
         {"schema": SCHEMA, "tables": names},
     ).fetchall()
-    for kind, table, name, definition in found:
+    for kind, table, name, definition in objects:
         target.execute(
             "INSERT INTO migration.deferred_ddl (plan_id, target_table, kind, name, definition, dropped_at)"
             " VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
@@ -55,7 +55,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
         )
         target.execute(_drop(kind, table, name))
     fault_points.reach(fault_points.AFTER_DEFERRED_DROPPED)
-    return len(found)
+    return len(objects)
 
 
 def outstanding(target: Connection) -> list[DeferredObject]:
@@ -102,14 +102,16 @@ def _build(settings: Settings, waiting: deque[list[DeferredObject]]) -> None:
                 _restore_one(target, one)
 
 
-def _restore_one(target: Connection, one: DeferredObject) -> None:
+def _restore_one(target: Connection, deferred: DeferredObject) -> None:
     with target.transaction():
         row = target.execute(
-            "SELECT restored_at IS NULL FROM migration.deferred_ddl WHERE id = %s FOR UPDATE", (one.id,)
+            "SELECT restored_at IS NULL FROM migration.deferred_ddl WHERE id = %s FOR UPDATE", (deferred.id,)
         ).fetchone()
         if row == (True,):
-            target.execute(_create(one))
-            target.execute("UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,))
+            target.execute(_create(deferred))
+            target.execute(
+                "UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (deferred.id,)
+            )
             fault_points.reach(fault_points.AFTER_DEFERRED_BUILT)
 
 
@@ -119,10 +121,10 @@ def _drop(kind: str, table: str, name: str) -> sql.Composed:
     return sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(sql.Identifier(SCHEMA, table), sql.Identifier(name))
 
 
-def _create(one: DeferredObject) -> sql.Composed:
-    definition = sql.SQL(one.definition)
-    if one.kind == "index":
+def _create(deferred: DeferredObject) -> sql.Composed:
+    definition = sql.SQL(deferred.definition)
+    if deferred.kind == "index":
         return sql.Composed([definition])
     return sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}").format(
-        sql.Identifier(SCHEMA, one.table), sql.Identifier(one.name), definition
+        sql.Identifier(SCHEMA, deferred.table), sql.Identifier(deferred.name), definition
     )

@@ -198,13 +198,13 @@ class MongoReader:
                 name = self.name_of(collection)
                 if kinds.get(name, ORDINARY_COLLECTION) != ORDINARY_COLLECTION:
                     raise self._not_a_collection(collection.name, name, kinds[name])
-            found = [
+            existing = [
                 self._surveyed(collection, name)
                 for collection in profile.collections
                 if (name := self.name_of(collection)) in kinds
             ]
-        unknown = kinds.keys() - {one.name for one in found} - {OWN_COLLECTION}
-        return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
+        unknown = kinds.keys() - {one.name for one in existing} - {OWN_COLLECTION}
+        return existing, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
 
     def _not_a_collection(self, collection: str, name: str, kind: str) -> RefusedError:
         """Return the error for a view or a time series, which cannot be read by an index on ``_id``."""

@@ -89,14 +89,14 @@ CLOSING_PASS = -1
 
 def latest_plan(connection: Connection, state: PlanState | None = None) -> Plan | None:
     """Return the newest plan (in ``state``), without its chunks."""
-    found = fetch_structs(
+    plans = fetch_structs(
         connection,
         Plan,
         "SELECT id, profile, profile_version, tool_version, config_digest, source_identity, as_of, state, context,"
         " stream_position FROM migration.plans WHERE state = coalesce(%s, state) ORDER BY created_at DESC, id LIMIT 1",
         (state,),
     )
-    return found[0] if found else None
+    return plans[0] if plans else None
 
 
 def chunks_of(connection: Connection, plan: UUID) -> list[Chunk]:
@@ -293,11 +293,11 @@ def documents_with_entries(
     Most documents have none, so a few entries are read as a whole, which costs less than a query by keys.
     """
     query = sql.SQL("SELECT source_id FROM {} WHERE collection = %s").format(sql.Identifier("migration", table))
-    found = connection.execute(query + sql.SQL(" LIMIT {}").format(FEW_ENTRIES + 1), (collection,)).fetchall()
-    if len(found) > FEW_ENTRIES:
+    rows = connection.execute(query + sql.SQL(" LIMIT {}").format(FEW_ENTRIES + 1), (collection,)).fetchall()
+    if len(rows) > FEW_ENTRIES:
         keys = [source_key(one) for one in source_ids]
-        found = connection.execute(query + sql.SQL(" AND source_key = ANY(%s)"), (collection, keys)).fetchall()
-    return {one for (one,) in found}.intersection(source_ids)
+        rows = connection.execute(query + sql.SQL(" AND source_key = ANY(%s)"), (collection, keys)).fetchall()
+    return {one for (one,) in rows}.intersection(source_ids)
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):

@@ -65,12 +65,12 @@ def append_rows(
 
 def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> set[int]:
     """Return the positions of the plain documents of which a row is not stored byte for byte."""
-    found: set[int] = set()
+    different: set[int] = set()
     for one in plain:
         comparison: Any = import_module("migrator_speedups.comparison").Comparison(one.rows, one.positions)
         comparison.read(copy_out(connection, one.record, *comparison.ids()))
-        found.update(comparison.unequal())
-    return found
+        different.update(comparison.unequal())
+    return different
 
 
 def merge_rows(connection: Connection, batch: Sequence[SourceDocument], owned: Container[int] = ()) -> Counter[str]:
@@ -91,10 +91,10 @@ def merge_rows(connection: Connection, batch: Sequence[SourceDocument], owned: C
         for row in document.serialized:
             record, kind = type(row.record), codec(type(row.record))
             key = kind.key(row.head)
-            there = stored[record].get(key)
-            if there is not None and kind.equal((row.head, row.tail), there):
+            present = stored[record].get(key)
+            if present is not None and kind.equal((row.head, row.tail), present):
                 continue
-            if (record, key) in new or (there is not None and _of_another(row, there)):
+            if (record, key) in new or (present is not None and _of_another(row, present)):
                 document.reject(duplicate_id())
                 break
             different.append(row)

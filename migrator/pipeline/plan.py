@@ -55,7 +55,7 @@ def new_plan(
     profile: Profile,
     settings: Settings,
     scope: Scope,
-    found: Sequence[SourceCollection],
+    collections: Sequence[SourceCollection],
     *,
     position: bool = True,
 ) -> Plan:
@@ -73,7 +73,9 @@ def new_plan(
         config_digest=config_digest(settings, scope),
         source_identity=identity,
         as_of=now,
-        context=msgspec.to_builtins({"context": context, "scope": scope, "collections": [one.name for one in found]}),
+        context=msgspec.to_builtins(
+            {"context": context, "scope": scope, "collections": [one.name for one in collections]}
+        ),
         stream_position=stream,
     )
 
@@ -115,20 +117,20 @@ def differences(*conditions: tuple[str, str, str]) -> str:
     return "; ".join(f"{what}: then {then}, now {now}" for what, then, now in conditions if then != now)
 
 
-def cut(reader: SourceReader, found: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
+def cut(reader: SourceReader, source: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``."""
-    size, collection = chunk_documents(settings, found.average_bytes), reader.of(found.collection)
+    size, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
     lower: bytes | None = None
     ordinal = 0
     while True:
         upper = collection.next_bound(lower, size)
         yield Chunk(
-            collection=found.collection.name,
+            collection=source.collection.name,
             ordinal=ordinal,
             lower=lower,
             upper=upper,
-            estimated=size if upper is not None else max(found.documents - ordinal * size, 0),
-            average_bytes=round(found.average_bytes),
+            estimated=size if upper is not None else max(source.documents - ordinal * size, 0),
+            average_bytes=round(source.average_bytes),
             mode=mode,
         )
         if upper is None:
@@ -197,10 +199,10 @@ def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
 def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     settings = sessions.settings
     check_scope(sessions.profile, scope)
-    found, unknown = sessions.survey()
-    if not found:
+    existing, unknown = sessions.survey()
+    if not existing:
         raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
-    chosen = scope.chosen(found)
+    chosen = scope.chosen(existing)
     collections = tuple(_planned_collection(sessions, one) for one in chosen)
     seconds = sum(
         max(one.documents / DOCUMENTS_PER_SECOND, one.documents * one.average_bytes / BYTES_PER_SECOND)
@@ -219,15 +221,15 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     )
 
 
-def _planned_collection(sessions: Sessions, one: SourceCollection) -> PlannedCollection:
-    mode = load_mode(sessions, one.collection)
+def _planned_collection(sessions: Sessions, source: SourceCollection) -> PlannedCollection:
+    mode = load_mode(sessions, source.collection)
     return PlannedCollection(
-        collection=one.collection.name,
-        tables=tuple(record.table for record in one.collection.tables),
-        documents=one.documents,
-        average_bytes=round(one.average_bytes),
+        collection=source.collection.name,
+        tables=tuple(record.table for record in source.collection.tables),
+        documents=source.documents,
+        average_bytes=round(source.average_bytes),
         mode=mode,
-        chunks=tuple(cut(sessions.reader, one, sessions.settings, mode)),
+        chunks=tuple(cut(sessions.reader, source, sessions.settings, mode)),
     )
 
 

@@ -115,8 +115,8 @@ def entries(
 
 def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[Entry, bytes]:
     """Return one entry with the document's bytes; raises ``UsageError`` if the document is not in quarantine."""
-    found = [one for one in entries(settings, collection) if one.source_id == source_id]
-    if not found:
+    matching = [one for one in entries(settings, collection) if one.source_id == source_id]
+    if not matching:
         raise UsageError(
             f"no document of {collection} with that source id is in quarantine; see migrator quarantine list"
         )
@@ -126,17 +126,17 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
             "SELECT raw FROM migration.quarantine WHERE collection = %s AND source_key = %s",
             (collection, ledger.source_key(source_id)),
         )
-    return found[0], raw or b""
+    return matching[0], raw or b""
 
 
 def chosen_entries(
     settings: Settings, collection: str | None, source_id: str | None, reason: str | None
 ) -> list[Entry]:
     """Return the quarantined documents that a call of ``drop`` names; raises ``UsageError`` if there is none."""
-    found = [one for one in entries(settings, collection, reason) if source_id in (None, one.source_id)]
-    if not found:
+    matching = [one for one in entries(settings, collection, reason) if source_id in (None, one.source_id)]
+    if not matching:
         raise UsageError("no document in quarantine is meant by that; see migrator quarantine list")
-    return found
+    return matching
 
 
 def drop(settings: Settings, chosen: Sequence[Entry], by: Approval) -> int:

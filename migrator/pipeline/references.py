@@ -156,13 +156,13 @@ class TargetResolver:
                 record, ids.difference(self._bounded(record))
             )  # goes through the ids alone, not all that is known
         for index, key in unknown:
-            reference, one, tenant = collection.references[index], UUID(bytes=key[:_UUID_BYTES]), key[_UUID_BYTES:]
-            spelled = f"{reference.prefix}{one.hex}"
+            reference, row_id, tenant = collection.references[index], UUID(bytes=key[:_UUID_BYTES]), key[_UUID_BYTES:]
+            spelled = f"{reference.prefix}{row_id.hex}"
             answers = known[index]
             assert isinstance(answers, dict)  # noqa: S101 - only what a mapping lacks is unknown
             answers[key] = any(
-                _is_of(stored, spelled, one, reference)
-                for stored in self._stored_rows(reference.target.table, one, tenant.decode())
+                _is_of(stored, spelled, row_id, reference)
+                for stored in self._stored_rows(reference.target.table, row_id, tenant.decode())
             )
 
     def _bounded(self, record: type[Record]) -> dict[UUID, tuple[StoredRow, ...]]:
@@ -194,11 +194,11 @@ class TargetResolver:
         known = self._stored.setdefault(record.table, {})
         whose = _DOCUMENT_OF_ROW if "source" in record.__struct_fields__ else _DOCUMENT_OF_GRAPH_JOB
         mine = {one: one for one in unknown}  # the objects that documents share compare equal at once
-        found = self._connection.execute(
+        rows = self._connection.execute(
             sql.SQL("SELECT id, tenant_id, {} FROM {} WHERE id = ANY(%s)").format(whose, table_name(record.table)),
             (list(unknown),),
         )
-        for one, *stored in found:
+        for one, *stored in rows:
             known[mine[one]] = (*known.get(one, ()), StoredRow(*stored))
 
     def _global_targets(self, reference: Reference, decoded: Sequence[SourceDocument]) -> set[UUID]:
@@ -226,12 +226,12 @@ class TargetResolver:
                 target = getattr(row, reference.column) if type(row) is reference.record else None
                 if target is None:
                     continue
-                found = self._row_led_to(reference, document, row, target, shared.get(position))
-                if found is not None:
+                led_to = self._row_led_to(reference, document, row, target, shared.get(position))
+                if led_to is not None:
                     if reference.shared:
-                        shared[position] = found[1]
-                    if found[0] != target:
-                        rows = _with_value(rows, position, reference.column, found[0])
+                        shared[position] = led_to[1]
+                    if led_to[0] != target:
+                        rows = _with_value(rows, position, reference.column, led_to[0])
                     continue
                 if reference.required:
                     raise MissingParent(reference, target)
@@ -260,11 +260,11 @@ class TargetResolver:
         for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
             if schedule_tenant is not None and tenant != schedule_tenant and reference.record.table == "runs":
                 continue
-            one = target if tenant == own else _global_id(reference, document) or target
-            for stored in self._stored_rows(table, one, tenant):
+            row_id = target if tenant == own else _global_id(reference, document) or target
+            for stored in self._stored_rows(table, row_id, tenant):
                 named = named or (reference.named(content) if reference.named is not None else None)
-                if named is None or _is_of(stored, named, one, reference):
-                    return one, tenant
+                if named is None or _is_of(stored, named, row_id, reference):
+                    return row_id, tenant
         return None
 
 
@@ -405,23 +405,23 @@ def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | i
     They are found by the id alone. Whether the row belongs to the document and the tenant that they name is decided
     when they are read again.
     """
-    found: dict[str, set[str]] = {}
+    waiting: dict[str, set[str]] = {}
     for collection, source_id in target.execute(
         "SELECT DISTINCT collection, source_id FROM migration.dangling_references"
         " WHERE target_table = %s AND target_id = ANY(%s)",
         (table, list(ids)),
     ):
-        found.setdefault(collection, set()).add(source_id)
-    return found
+        waiting.setdefault(collection, set()).add(source_id)
+    return waiting
 
 
 def awaited_rows(target: Connection, table: str, ids: Iterable[UUID | int]) -> set[UUID | int]:
     """Return those of these ids for which a document waits, as ``documents_waiting_for`` finds it."""
     query = "SELECT DISTINCT target_id FROM migration.dangling_references WHERE target_table = %s"
-    found = target.execute(f"{query} LIMIT {ledger.FEW_ENTRIES + 1}", (table,)).fetchall()
-    if len(found) > ledger.FEW_ENTRIES:
-        found = target.execute(f"{query} AND target_id = ANY(%s)", (table, list(ids))).fetchall()
-    return {one for (one,) in found}.intersection(ids)
+    rows = target.execute(f"{query} LIMIT {ledger.FEW_ENTRIES + 1}", (table,)).fetchall()
+    if len(rows) > ledger.FEW_ENTRIES:
+        rows = target.execute(f"{query} AND target_id = ANY(%s)", (table, list(ids))).fetchall()
+    return {one for (one,) in rows}.intersection(ids)
 
 
 def fill_links(target: Connection, plan: Plan) -> Counter[str]:

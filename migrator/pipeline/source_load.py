@@ -64,10 +64,10 @@ def replication_lag(sessions: SourceSessions) -> float:
     if replica_set(sessions.source) is None:
         raise RefusedError(f"{LAG} cannot be measured: the source is not a replica set")
     config = _administrative(sessions.source, "replSetGetConfig", LAG)["config"]
-    found = lag_in(_administrative(sessions.source, "replSetGetStatus", LAG), config)
-    if found is None:
+    lag = lag_in(_administrative(sessions.source, "replSetGetStatus", LAG), config)
+    if lag is None:
         raise RefusedError(f"{LAG} cannot be measured: the replica set {config['_id']} has no secondary that answers")
-    return found
+    return lag
 
 
 def lag_in(status: Mapping[str, Any], config: Mapping[str, Any]) -> float | None:

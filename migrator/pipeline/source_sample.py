@@ -117,12 +117,12 @@ def draft_mapping(
     without documents, ``UnreachableError`` if the server fails.
     """
     chosen = chosen or {}
-    for one in (*collections, *chosen):
-        if not is_collection_name(one):
-            raise UsageError(f"collection {one!r}: expected {COLLECTION_NAME}")
-    for one, table in chosen.items():
+    for wanted in (*collections, *chosen):
+        if not is_collection_name(wanted):
+            raise UsageError(f"collection {wanted!r}: expected {COLLECTION_NAME}")
+    for wanted, table in chosen.items():
         if table not in PLACES:
-            raise UsageError(f"--table {one}={table}: unknown table{nearest(table, list(PLACES))}")
+            raise UsageError(f"--table {wanted}={table}: unknown table{nearest(table, list(PLACES))}")
     source = committed(open_source(settings))
 
     def known_ids(collection: str, values: Sequence[Any]) -> int:
@@ -131,9 +131,9 @@ def draft_mapping(
     try:
         with translate_errors("the source"):
             samples = {one: draw(source, one, size) for one in dict.fromkeys((*collections, *chosen))}
-            for one, raws in samples.items():
+            for wanted, raws in samples.items():
                 if not raws:
-                    raise RefusedError(f"collection {one} of database {source.name} has no documents")
+                    raise RefusedError(f"collection {wanted} of database {source.name} has no documents")
             return mapping_text(name, samples, known_ids, chosen)
     finally:
         source.client.close()
@@ -148,12 +148,12 @@ def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample
     sessions = SourceSessions(settings)
     try:
         with translate_errors("the source"):
-            found, unknown = sessions.survey()
-            if not found:
+            existing, unknown = sessions.survey()
+            if not existing:
                 raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
             context = context_of(settings.source, datetime.now(UTC))
-            present = [one.collection for one in found]
-            samples = {one.collection.name: (one, sessions.reader.of(one.collection).sample(size)) for one in found}
+            present = [one.collection for one in existing]
+            samples = {one.collection.name: (one, sessions.reader.of(one.collection).sample(size)) for one in existing}
             return SourceSample(
                 profile=sessions.profile.name,
                 database=sessions.reader.database,
@@ -223,7 +223,7 @@ def _check(
     quarantine: Counter[tuple[str, str]] = Counter()
     remainder: Counter[tuple[str, str]] = Counter()
     findings: Counter[tuple[str, str]] = Counter()
-    words: Counter[tuple[str, str]] = Counter()
+    undocumented: Counter[tuple[str, str]] = Counter()
     skipped: Counter[str] = Counter()
     clean = 0
     examples: list[Example] = []
@@ -233,7 +233,7 @@ def _check(
         elif document.rejected is not None:
             quarantine[document.rejected.reason, document.rejected.path] += 1
             if document.rejected.reason == UNKNOWN_VALUE:
-                words[document.rejected.path, _word(document.raw, document.rejected.path) if values else ""] += 1
+                undocumented[document.rejected.path, _word(document.raw, document.rejected.path) if values else ""] += 1
         if document.serialized:
             clean += document.clean
             for group, kind, path in document.counted:
@@ -250,7 +250,9 @@ def _check(
         findings=reason_counts(findings),
         references=references,
         skipped=dict(sorted(skipped.items())),
-        words=tuple(WordCount(path=path, word=word, documents=count) for (path, word), count in sorted(words.items())),
+        words=tuple(
+            WordCount(path=path, word=word, documents=count) for (path, word), count in sorted(undocumented.items())
+        ),
         examples=tuple(examples),
     )
 

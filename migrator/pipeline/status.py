@@ -94,12 +94,12 @@ def copied_until(settings: Settings) -> datetime | None:
 
 
 def _tail_status(target: Connection, profile: str) -> TailStatus | None:
-    found = positions.tail_state(target, profile)
-    if found is None:
+    state = positions.tail_state(target, profile)
+    if state is None:
         return None
-    lag: timedelta = fetch_value(target, "SELECT clock_timestamp()") - found.position_at
+    lag: timedelta = fetch_value(target, "SELECT clock_timestamp()") - state.position_at
     return TailStatus(
-        **{name: getattr(found, name) for name in TailCounts.__struct_fields__},
+        **{name: getattr(state, name) for name in TailCounts.__struct_fields__},
         follows=locks.is_tail_running(target),
         lag_s=max(0.0, lag.total_seconds()),
         owed=backlog.count(target),

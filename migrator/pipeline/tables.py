@@ -212,11 +212,11 @@ class TableReader:
         self.described.clear()
         with self.connected() as connection:
             surveyed = [self.of(collection).surveyed(connection) for collection in profile.collections]
-            found = [one for one in surveyed if one is not None]
-            read = {place_of(one.name) for one in found}
+            existing = [one for one in surveyed if one is not None]
+            read = {place_of(one.name) for one in existing}
             schemas = sorted({schema for schema, _ in read} or {DEFAULT_SCHEMA})
             others = [place for place in connection.execute(_OTHERS, (schemas,)).fetchall() if place not in read]
-        return found, tuple(name if schema == DEFAULT_SCHEMA else f"{schema}.{name}" for schema, name in others)
+        return existing, tuple(name if schema == DEFAULT_SCHEMA else f"{schema}.{name}" for schema, name in others)
 
 
 class TableCollection:
@@ -228,10 +228,10 @@ class TableCollection:
     def surveyed(self, connection: Connection) -> SourceCollection | None:
         """Return what there is of the table; None: it does not exist. Raises ``DeniedError`` if it cannot be read."""
         name = self._name
-        found = connection.execute(_RELATION, place_of(name)).fetchone()
-        if found is None:
+        relation = connection.execute(_RELATION, place_of(name)).fetchone()
+        if relation is None:
             return None
-        oid, kind, may, size = found
+        oid, kind, may, size = relation
         if not may:
             schema, table = map(sql.Identifier, place_of(name))
             user = sql.Identifier(connection.info.user)
@@ -296,13 +296,13 @@ class TableCollection:
 
     def _table(self, connection: Connection) -> _Table:
         """Return what is known of the table; asks the server once."""
-        found = self._reader.described.get(self._collection.name)
-        if found is None:
+        table = self._reader.described.get(self._collection.name)
+        if table is None:
             row = connection.execute(_RELATION, place_of(self._name)).fetchone()
             if row is None:
                 raise RefusedError(f"{self._name} of the source does not exist any more")
-            found = self._describe(connection, row[0], row[1])
-        return found
+            table = self._describe(connection, row[0], row[1])
+        return table
 
     def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
         """Tell whether a row is of one of these tenants."""
@@ -432,13 +432,13 @@ class TableCollection:
         A row has ``tenant``, ``documents``, and by the position of a measure ``g0`` a word, ``s1`` a sum, ``a2`` and
         ``z2`` times. ``left_out``: source ids of rows that do not count.
         """
-        words: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self._tenant(default_tenant))]
+        groups: list[sql.Composable] = [sql.SQL("{} AS tenant").format(self._tenant(default_tenant))]
         sums: list[sql.Composable] = [sql.SQL("count(*) AS documents")]
-        for index, one in enumerate(measures):
-            stated = self._expanded(one.source_sql or "NULL")
-            if one.kind == "group":
-                words.append(sql.SQL("({})::text AS {}").format(stated, sql.Identifier(f"g{index}")))
-            elif one.kind == "sum":
+        for index, measure in enumerate(measures):
+            stated = self._expanded(measure.source_sql or "NULL")
+            if measure.kind == "group":
+                groups.append(sql.SQL("({})::text AS {}").format(stated, sql.Identifier(f"g{index}")))
+            elif measure.kind == "sum":
                 sums.append(sql.SQL("sum(({})::numeric) AS {}").format(stated, sql.Identifier(f"s{index}")))
             else:
                 for function, letter in (("min", "a"), ("max", "z")):
@@ -448,10 +448,10 @@ class TableCollection:
             table = self._table(connection)
             counted = sql.SQL("NOT ({})").format(_is_among(table, left_out)) if left_out else sql.SQL("true")
             query = sql.SQL("SELECT {} FROM {} AS this WHERE {} GROUP BY {}").format(
-                sql.SQL(", ").join([*words, *sums]),
+                sql.SQL(", ").join([*groups, *sums]),
                 table.name,
                 counted,
-                sql.SQL(", ").join(sql.SQL(str(place)) for place in range(1, len(words) + 1)),
+                sql.SQL(", ").join(sql.SQL(str(place)) for place in range(1, len(groups) + 1)),
             )
             with connection.cursor(row_factory=dict_row, binary=True) as cursor:
                 return cursor.execute(query).fetchall()

@@ -84,13 +84,15 @@ def _lane(lane: str, spans: list[tuple[str, int, int, str]], first: int, last: i
         return length * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1)
 
     bars = []
-    words = ""
+    label_text = ""
     for _, begun, ended, label in spans:
-        words = f"{wording.number(begun)} to {wording.number(ended)}"
+        label_text = f"{wording.number(begun)} to {wording.number(ended)}"
         held = f"{wording.number(begun)} to {wording.number(ended)} {label}".strip()
         width = max(MIN_WIDTH, scaled(ended - begun))
         bars.append(Bar("plain", wording.visible_text(held), 0, scaled(begun - first), width))
-    return BarRow(wording.visible(lane), tuple(bars), words if len(spans) == 1 else wording.counted(len(spans), "span"))
+    return BarRow(
+        wording.visible(lane), tuple(bars), label_text if len(spans) == 1 else wording.counted(len(spans), "span")
+    )
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,23 +109,23 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
     """Single readings as a line, or nothing."""
 
 
-def gauge(one: Measurement) -> Gauge:
+def gauge(measurement: Measurement) -> Gauge:
     """Draw a measurement."""
-    most = max(one.value, one.ceiling or 0, *(value for _, value in one.points), 1e-9) * 1.1
-    readings = [value for _, value in one.points][:LISTED_ROWS]
+    most = max(measurement.value, measurement.ceiling or 0, *(value for _, value in measurement.points), 1e-9) * 1.1
+    readings = [value for _, value in measurement.points][:LISTED_ROWS]
     line = [
         f"{number * CHART_WIDTH // (len(readings) - 1)},{CHART_HEIGHT - round(value / most * CHART_HEIGHT)}"
         for number, value in enumerate(readings)
         if len(readings) > 1
     ]
     return Gauge(
-        check=one.check,
-        name=one.name,
-        value=f"{wording.decimal(one.value)} {one.unit}",
-        ceiling="" if one.ceiling is None else f"{wording.decimal(one.ceiling)} {one.unit}",
-        over=one.is_over,
-        width=max(MIN_WIDTH, round(one.value / most * CHART_WIDTH)),
-        mark=None if one.ceiling is None else round(one.ceiling / most * CHART_WIDTH),
+        check=measurement.check,
+        name=measurement.name,
+        value=f"{wording.decimal(measurement.value)} {measurement.unit}",
+        ceiling="" if measurement.ceiling is None else f"{wording.decimal(measurement.ceiling)} {measurement.unit}",
+        over=measurement.is_over,
+        width=max(MIN_WIDTH, round(measurement.value / most * CHART_WIDTH)),
+        mark=None if measurement.ceiling is None else round(measurement.ceiling / most * CHART_WIDTH),
         points=" ".join(line),
     )
 

@@ -50,11 +50,11 @@ def rests_on(result: Result, record: CutoverRecord) -> list[str]:
     made = [one for one in result.evidence.checks if one.can_fail and one.outcome.status not in NOT_DUE]
     passed = sum(one.outcome.status == "passed" for one in made)
     criteria = wording.counted(len(made), "success criterion", "success criteria")
-    said = [f"{passed} of {criteria} {'is' if passed == 1 else 'are'} met."] if made else []
+    sentences = [f"{passed} of {criteria} {'is' if passed == 1 else 'are'} met."] if made else []
     if record.who:
-        said.append(f"The cutover was called by {record.who}{f', because {record.why}' if record.why else ''}.")
+        sentences.append(f"The cutover was called by {record.who}{f', because {record.why}' if record.why else ''}.")
     if record.state == "rolled-back":
-        said += [
+        sentences += [
             f"The rollback was called by {one.who}{f', because {one.why}' if one.why else ''}."
             for one in result.evidence.decisions
             if one.kind == "rollback" and one.at >= record.began_at
@@ -62,35 +62,37 @@ def rests_on(result: Result, record: CutoverRecord) -> list[str]:
     if record.pause_ms is not None:
         planned = "" if record.pause_planned_ms is None else f"; about {seconds(record.pause_planned_ms)} were planned"
         allowed = seconds(record.pause_limit_ms)
-        said.append(
+        sentences.append(
             f"Writers were stopped for {seconds(record.pause_ms)}{planned}, and at most {allowed} were allowed."
         )
     if record.compared is not None:
         documents = wording.counted(record.compared, "changed document")
         verb = "was" if record.compared == 1 else "were"
-        said.append(f"Under the fence {documents} {verb} compared with the rows, and no difference was found.")
+        sentences.append(f"Under the fence {documents} {verb} compared with the rows, and no difference was found.")
     if record.lag_before_s is not None:
-        said.append(f"Before the fence the tail was {wording.counted(record.lag_before_s, 'second')} behind MongoDB.")
+        sentences.append(
+            f"Before the fence the tail was {wording.counted(record.lag_before_s, 'second')} behind MongoDB."
+        )
     verb = "was" if len(record.waived) == 1 else "were"
     waived = wording.counted(len(record.waived), "thing")
-    said.append(f"{waived} {verb} waived, listed below." if record.waived else "Nothing was waived.")
+    sentences.append(f"{waived} {verb} waived, listed below." if record.waived else "Nothing was waived.")
     if record.rollback_until:
         until = record.rollback_until[:16].replace("T", " ")
-        said.append(f"A rollback is possible until {until} UTC, and then until cutover finish.")
+        sentences.append(f"A rollback is possible until {until} UTC, and then until cutover finish.")
     if record.lost:
-        said.append(f"{wording.counted(sum(record.lost.values()), 'value')} could not be written to MongoDB.")
-    return said
+        sentences.append(f"{wording.counted(sum(record.lost.values()), 'value')} could not be written to MongoDB.")
+    return sentences
 
 
 def terminal_lines(result: Result, record: CutoverRecord, folder: str) -> list[str]:
     """Return the last lines of the command that writes the report."""
-    said = [wording.verdict_sentence(result), *(f"  {name}: {words}" for name, words in wording.identity(result))]
-    said += [f"  {one}" for one in rests_on(result, record)]
+    lines = [wording.verdict_sentence(result), *(f"  {name}: {words}" for name, words in wording.identity(result))]
+    lines += [f"  {one}" for one in rests_on(result, record)]
     for check in result.evidence.checks:
         if check.outcome.status in ("failed", "unverified"):
             why = check.outcome.reason or "; ".join(line for one in check.findings for line in one.details)
-            said.append(f"  {wording.STATUS_WORDS[check.outcome.status]}: {check.title} ({why})")
-    return [*said, f"report: {folder}/report.html"]
+            lines.append(f"  {wording.STATUS_WORDS[check.outcome.status]}: {check.title} ({why})")
+    return [*lines, f"report: {folder}/report.html"]
 
 
 def seconds(value: int) -> str:
@@ -118,14 +120,14 @@ def pause_bars(record: CutoverRecord) -> list[ValueBar]:
 
 def lag_chart(result: Result, record: CutoverRecord) -> LagChart | None:
     """Draw the lag of the tail before the cutover; None if none is recorded."""
-    found = next((one for one in result.run.measurements if one.check == LAG and one.points), None)
-    if found is None:
+    lag = next((one for one in result.run.measurements if one.check == LAG and one.points), None)
+    if lag is None:
         return None
-    samples = [(datetime.fromisoformat(when), value) for when, value in found.points]
+    samples = [(datetime.fromisoformat(when), value) for when, value in lag.points]
     fence = next((datetime.fromisoformat(one.began_at) for one in record.steps if one.step == "fence"), None)
     first = samples[0][0]
     last = samples[-1][0] if fence is None else max(samples[-1][0], fence)
-    length, most = max((last - first).total_seconds(), 1.0), max(found.value, 1.0)
+    length, most = max((last - first).total_seconds(), 1.0), max(lag.value, 1.0)
 
     def place(moment: datetime) -> int:
         return round((moment - first).total_seconds() / length * CHART_WIDTH)
@@ -136,13 +138,13 @@ def lag_chart(result: Result, record: CutoverRecord) -> LagChart | None:
     parts = [samples[at : at + size] for at in range(0, len(samples), size)]
     return LagChart(
         text=f"From {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC the lag was at most"
-        f" {wording.counted(round(found.value), 'second')}, and {wording.counted(round(samples[-1][1]), 'second')} at"
+        f" {wording.counted(round(lag.value), 'second')}, and {wording.counted(round(samples[-1][1]), 'second')} at"
         f" the last sample{closed}.",
         points=" ".join(f"{x},{y}" for x, y in drawn),
         mark=None if fence is None or fence < first else min(place(fence), CHART_WIDTH - 4),
         first=f"{first:%H:%M:%S}",
         last=f"{last:%H:%M:%S}",
-        most=f"{wording.number(round(found.value))} s",
+        most=f"{wording.number(round(lag.value))} s",
         rows=tuple(
             (f"{when:%Y-%m-%d %H:%M:%S}", f"{wording.number(round(value))} s")
             for when, value in (max(part, key=lambda one: one[1]) for part in parts)
@@ -155,12 +157,12 @@ def metric_bars(result: Result) -> list[MetricBars]:
     return [_bars(one) for one in result.run.measurements if one.check == METRICS and one.points]
 
 
-def _bars(one: Measurement) -> MetricBars:
-    most = max(value for _, value in one.points) or 1.0
+def _bars(measurement: Measurement) -> MetricBars:
+    most = max(value for _, value in measurement.points) or 1.0
     return MetricBars(
-        one.name,
+        measurement.name,
         tuple(
             ValueBar(when, wording.decimal(value), max(MIN_WIDTH, round(value / most * CHART_WIDTH)))
-            for when, value in one.points
+            for when, value in measurement.points
         ),
     )

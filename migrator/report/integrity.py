@@ -44,19 +44,19 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
     """Read a private key, PEM or OpenSSH, without passphrase; raises ``UsageError`` for anything else."""
     _require_extra()
     loaders = {b"OPENSSH": forms.load_ssh_private_key, b"": forms.load_pem_private_key}
-    found = _load_key(path, "private", loaders, None)
-    if not isinstance(found, Ed25519PrivateKey):
+    key = _load_key(path, "private", loaders, None)
+    if not isinstance(key, Ed25519PrivateKey):
         raise _wrong_key_type(path)
-    return found
+    return key
 
 
 def read_public_key(path: Path) -> "Ed25519PublicKey":
     """Read a public key, PEM or one line of OpenSSH; raises ``UsageError`` for anything else."""
     _require_extra()
-    found = _load_key(path, "public", {b"-----": forms.load_pem_public_key, b"": forms.load_ssh_public_key})
-    if not isinstance(found, Ed25519PublicKey):
+    key = _load_key(path, "public", {b"-----": forms.load_pem_public_key, b"": forms.load_ssh_public_key})
+    if not isinstance(key, Ed25519PublicKey):
         raise _wrong_key_type(path)
-    return found
+    return key
 
 
 def _require_extra() -> None:
@@ -158,13 +158,13 @@ class ReportCheck(msgspec.Struct, frozen=True):
 
     def lines(self) -> list[str]:
         """Return the answer as lines for a reader."""
-        said = [f"{'the evidence is whole' if self.evidence_is_whole else 'THE EVIDENCE WAS CHANGED'}: {self.digest}"]
+        lines = [f"{'the evidence is whole' if self.evidence_is_whole else 'THE EVIDENCE WAS CHANGED'}: {self.digest}"]
         if self.signature != "none" or self.signature_wanted:
-            said.append(_SIGNATURE_WORDS[self.signature].format(key=self.signed_by))
+            lines.append(_SIGNATURE_WORDS[self.signature].format(key=self.signed_by))
         if self.signature == "good" and not self.signature_wanted:
-            said.append("whose key that is, only --public-key can tell")
-        said += [f"{_RENDERING_WORDS[one.state]}: {one.file}" for one in self.renderings]
-        return said if self.renderings else [*said, "no report to compare"]
+            lines.append("whose key that is, only --public-key can tell")
+        lines += [f"{_RENDERING_WORDS[one.state]}: {one.file}" for one in self.renderings]
+        return lines if self.renderings else [*lines, "no report to compare"]
 
 
 _RENDERING_WORDS: dict[RenderingState, str] = {

@@ -113,11 +113,11 @@ def _ending(result: Result, check: Check) -> Ending | None:
     if result.counts_as_failed(check):
         failed = check.outcome.status == "failed"
         kind = "difference" if failed else "warning"
-        found = [one for one in check.tallies if one.severity == kind]
+        tallies = [one for one in check.tallies if one.severity == kind]
         above = _above(result, check)
-        count = sum(one.count for one in found) or check.findings_total
+        count = sum(one.count for one in tallies) or check.findings_total
         said = "; ".join([*([wording.counted(count, kind)] if count or not above else ()), *above])
-        return "failure", kind, said, _listed(found)
+        return "failure", kind, said, _listed(tallies)
     if check.errored:
         return "error", "errored", reason or "it ended in an error", ""
     if is_unverified(check):
@@ -130,13 +130,13 @@ def _ending(result: Result, check: Check) -> Ending | None:
 
 def _listed(tallies: list[Tally]) -> str:
     lines = []
-    for one in tallies[:LISTED_TALLIES]:
-        place = " ".join(part for part in (one.collection, one.table, one.path) if part)
-        lines.append(f"{one.count} x {one.title} ({one.cause}) {place}".rstrip())
-        if one.fix:
-            lines.append(f"  likely fix: {one.fix}")
-        if one.keys:
-            lines.append(f"  for example: {', '.join(wording.visible(key) for key in one.keys)}")
+    for tally in tallies[:LISTED_TALLIES]:
+        place = " ".join(part for part in (tally.collection, tally.table, tally.path) if part)
+        lines.append(f"{tally.count} x {tally.title} ({tally.cause}) {place}".rstrip())
+        if tally.fix:
+            lines.append(f"  likely fix: {tally.fix}")
+        if tally.keys:
+            lines.append(f"  for example: {', '.join(wording.visible(key) for key in tally.keys)}")
     rest = len(tallies) - LISTED_TALLIES
     return "\n".join([*lines, *([f"and {rest} more places"] if rest > 0 else [])])
 

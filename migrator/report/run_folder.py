@@ -62,16 +62,16 @@ def write_index(base: Path) -> Path:
 
 def listed(base: Path) -> list[ListedRun]:
     """Return every run whose result can be read, the newest first."""
-    found: list[tuple[str, Result]] = []
+    runs: list[tuple[str, Result]] = []
     for path in sorted(base.glob(f"*/{renderer.RESULT}")):
         try:
-            found.append((path.parent.name, integrity.read_result(path)))
+            runs.append((path.parent.name, integrity.read_result(path)))
         except UsageError:
             continue
-    found.sort(key=lambda one: (one[1].run.started_at, one[0]))
+    runs.sort(key=lambda one: (one[1].run.started_at, one[0]))
     before: dict[tuple[str, str], Result] = {}
     rows = []
-    for folder, result in found:
+    for folder, result in runs:
         key = (_kind(result), _environment(result))
         rows.append(_row(folder, result, before.get(key)))
         before[key] = result
@@ -108,8 +108,8 @@ def changes(before: Result, after: Result) -> list[str]:
     """Return what is not as it was in an earlier run, each a sentence; empty where nothing changed."""
     then = {one.id: one.outcome.status for one in before.evidence.checks}
     now = {one.id: one.outcome.status for one in after.evidence.checks}
-    said = []
-    for words, ids in (
+    sentences = []
+    for description, ids in (
         ("now failed", [name for name in now if now[name] == "failed" and then.get(name) != "failed"]),
         ("passed again", [name for name in now if now[name] == "passed" and then.get(name) == "failed"]),
         ("not verified now", [name for name in now if now[name] == "unverified" and then.get(name) != "unverified"]),
@@ -119,16 +119,16 @@ def changes(before: Result, after: Result) -> list[str]:
         if ids:
             rest = len(ids) - _LISTED
             more = f" and {wording.number(rest)} more" if rest > 0 else ""
-            said.append(f"{words}: {', '.join(ids[:_LISTED])}{more}")
-    for what, one, other in (
+            sentences.append(f"{description}: {', '.join(ids[:_LISTED])}{more}")
+    for what, earlier, other in (
         ("documents", _documents(before), _documents(after)),
         ("documents in quarantine", before.evidence.quarantined, after.evidence.quarantined),
     ):
-        if one != other:
-            said.append(f"{what}: {wording.number(one)} before, {wording.number(other)} now")
+        if earlier != other:
+            sentences.append(f"{what}: {wording.number(earlier)} before, {wording.number(other)} now")
     if wording.verdict_words(before) != wording.verdict_words(after):
-        said.append(f"verdict before: {wording.verdict_words(before)}")
-    return said
+        sentences.append(f"verdict before: {wording.verdict_words(before)}")
+    return sentences
 
 
 def _documents(result: Result) -> int:

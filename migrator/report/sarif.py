@@ -33,14 +33,14 @@ def sarif(result: Result) -> bytes:
 def _run(result: Result) -> dict[str, Any]:
     checks = result.evidence.checks
     rules = {check.id: number for number, check in enumerate(checks)}
-    found = [one for check in checks for one in _results(result, check, rules[check.id])]
+    results = [one for check in checks for one in _results(result, check, rules[check.id])]
     return {
         "tool": {"driver": _driver(result)},
         "automationDetails": {"id": f"migrator/{'verify' if result.cutover is None else 'cutover'}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(result)],
         "artifacts": [{"location": {"uri": _EVIDENCE}, "roles": ["resultFile"]}],
-        "results": _numbered(found),
+        "results": _numbered(results),
         "properties": {
             "digest": result.digest,
             "exitStatus": result.exit_status(),
@@ -126,29 +126,31 @@ def _open(kind: str, text: str) -> dict[str, Any]:
     return {"kind": kind, "level": "none", "message": {"text": wording.visible_text(text)}}
 
 
-def _result(check: Check, one: Finding, *, accepted: bool) -> dict[str, Any]:
-    said = "; ".join(one.details) or check.title
-    key = f"{wording.visible(one.key)}: " if one.key else ""
-    judged = {"kind": "review", "level": "none"} if accepted else {"kind": "fail", "level": _LEVELS[one.severity]}
+def _result(check: Check, finding: Finding, *, accepted: bool) -> dict[str, Any]:
+    message = "; ".join(finding.details) or check.title
+    key = f"{wording.visible(finding.key)}: " if finding.key else ""
+    judged = {"kind": "review", "level": "none"} if accepted else {"kind": "fail", "level": _LEVELS[finding.severity]}
     return {
         **judged,
-        "message": {"text": wording.visible_text(f"{key}{said} ({one.cause})")},
-        **_place(check, one),
-        "properties": {"cause": one.cause, "side": one.side},
+        "message": {"text": wording.visible_text(f"{key}{message} ({finding.cause})")},
+        **_place(check, finding),
+        "properties": {"cause": finding.cause, "side": finding.side},
     }
 
 
-def _place(check: Check, one: Finding) -> dict[str, Any]:
+def _place(check: Check, finding: Finding) -> dict[str, Any]:
     """Return where a finding is, and the fingerprint by which it is known again in the next run."""
-    parts = (check.id, one.cause, one.collection, one.table, one.key, one.path, one.side)
+    parts = (check.id, finding.cause, finding.collection, finding.table, finding.key, finding.path, finding.side)
     print_ = hashlib.sha256(msgspec.json.encode([part.encode("utf-8", "surrogatepass") for part in parts])).hexdigest()
-    inner = wording.visible(one.path or one.key or check.id)
-    outer = [wording.visible(part) for part in (one.collection, one.table) if part]
+    inner = wording.visible(finding.path or finding.key or check.id)
+    outer = [wording.visible(part) for part in (finding.collection, finding.table) if part]
     logical = {
         "name": inner,
-        "fullyQualifiedName": "/".join([*outer, *(wording.visible(part) for part in (one.key, one.path) if part)])
+        "fullyQualifiedName": "/".join(
+            [*outer, *(wording.visible(part) for part in (finding.key, finding.path) if part)]
+        )
         or inner,
-        "kind": "member" if one.path else "object",
+        "kind": "member" if finding.path else "object",
     }
     where = {"physicalLocation": {"artifactLocation": {"uri": _EVIDENCE, "index": 0}}, "logicalLocations": [logical]}
     return {"locations": [where], "partialFingerprints": {FINGERPRINT: print_}}

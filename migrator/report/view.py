@@ -163,7 +163,7 @@ def arrange(result: Result) -> View:
     """Arrange ``result`` for the templates."""
     checks = list(result.evidence.checks)
     columns = [check for check in checks if check.cells]
-    found = [check for check in checks if check.area != "sensitivity"]
+    arranged = [check for check in checks if check.area != "sensitivity"]
     planted = [check for check in checks if check.area == "sensitivity"]
     rows = _map(result, columns)
     sections = sections_of(result)
@@ -178,15 +178,15 @@ def arrange(result: Result) -> View:
         whole=[check for check in checks if not check.cells],
         gaps=_gaps(result),
         limits=[(check, limit) for check in checks for limit in check.limits],
-        causes={severity: _causes(found, severity) for severity in ("difference", "warning", "explained")},
+        causes={severity: _causes(arranged, severity) for severity in ("difference", "warning", "explained")},
         missed=[*_causes(planted, "difference"), *_causes(planted, "explained")],
         failed_otherwise=[
             check
             for check in checks
             if check.outcome.status == "failed"
-            and (check not in found or not any(one.severity == "difference" for one in check.tallies))
+            and (check not in arranged or not any(one.severity == "difference" for one in check.tallies))
         ],
-        examples=_examples(found),
+        examples=_examples(arranged),
         timings=_timings(result),
         timings_more=_timings_more(result),
         gauges=[gauge(one) for one in result.run.measurements],
@@ -206,19 +206,27 @@ def arrange(result: Result) -> View:
 
 def _places(result: Result) -> list[Place]:
     places = []
-    for one in result.evidence.collections:
-        skipped = sum(one.skipped.values())
-        rules = f" ({', '.join(one.skipped)})" if skipped else ""
+    for collection in result.evidence.collections:
+        skipped = sum(collection.skipped.values())
+        rules = f" ({', '.join(collection.skipped)})" if skipped else ""
         parts = [
-            ("clean", "equal", one.without_remainder),
-            ("remainder", "equal, with remainder", one.matched - one.without_remainder),
-            ("quarantined", "in quarantine", one.quarantined),
+            ("clean", "equal", collection.without_remainder),
+            ("remainder", "equal, with remainder", collection.matched - collection.without_remainder),
+            ("quarantined", "in quarantine", collection.quarantined),
             ("skipped", f"not copied by rule{rules}", skipped),
-            ("apart", "missing or not equal", one.missing + one.differing),
+            ("apart", "missing or not equal", collection.missing + collection.differing),
         ]
         note = [f"{wording.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]
-        note += [f"{wording.counted(one.extra, 'row')} without a document"] if one.extra else []
-        places.append(Place(one.collection, ", ".join(one.tables), one.documents, share_bars(parts), "; ".join(note)))
+        note += [f"{wording.counted(collection.extra, 'row')} without a document"] if collection.extra else []
+        places.append(
+            Place(
+                collection.collection,
+                ", ".join(collection.tables),
+                collection.documents,
+                share_bars(parts),
+                "; ".join(note),
+            )
+        )
     return places
 
 
@@ -402,20 +410,28 @@ _INCOMPLETE: Final = "all but"
 def _requirements(result: Result) -> list[RequirementLine]:
     made = {check.id for check in result.evidence.checks}
     lines = []
-    for one in result.evidence.requirements:
-        words, sign = _STANDINGS[result.requirement_standing(one)]
+    for requirement in result.evidence.requirements:
+        standing, sign = _STANDINGS[result.requirement_standing(requirement)]
         note = ""
-        if sign == "passed" and one.id in wording.AFTER_CUTOVER:
-            words = _REHEARSED
-        elif sign == "passed" and (left := wording.documents_left(result, one.id)):
-            words, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"
+        if sign == "passed" and requirement.id in wording.AFTER_CUTOVER:
+            standing = _REHEARSED
+        elif sign == "passed" and (left := wording.documents_left(result, requirement.id)):
+            standing, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"
             note = (
                 f"; {wording.counted(left, 'document')} {'is' if left == 1 else 'are'} in quarantine or dropped from it"
             )
-        tests = one.tests or () if sign in ("not-asked-for", "absent") else ()
-        checks = tuple((name, name in made) for name in one.checks)
+        tests = requirement.tests or () if sign in ("not-asked-for", "absent") else ()
+        checks = tuple((name, name in made) for name in requirement.checks)
         lines.append(
-            RequirementLine(id=one.id, text=one.text, words=words, sign=sign, checks=checks, tests=tests, note=note)
+            RequirementLine(
+                id=requirement.id,
+                text=requirement.text,
+                words=standing,
+                sign=sign,
+                checks=checks,
+                tests=tests,
+                note=note,
+            )
         )
     lines += [
         RequirementLine(id=one.id, text=one.text, words=_OUT_OF_SCOPE, sign="not-applicable", note=one.note)

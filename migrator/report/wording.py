@@ -188,17 +188,19 @@ def verdict_sentence(result: Result) -> str:
     """Return the verdict in one sentence, with what was declared acceptable."""
     if result.cutover is not None:
         return _cutover_sentence(result.cutover)
-    said = _verdict_sentence(result)
+    sentence = _verdict_sentence(result)
     if result.verdict() in ("different", "tool-failed", "unverified") and result.evidence.quarantined:
         verb = "is" if result.evidence.quarantined == 1 else "are"
         quarantined = counted(result.evidence.quarantined, "document")
-        said = f"{said.removesuffix('.')}; {quarantined} {verb} in quarantine."
+        sentence = f"{sentence.removesuffix('.')}; {quarantined} {verb} in quarantine."
     accepted = result.accepted_failures()
     if not accepted:
-        return said
+        return sentence
     areas = listed(list(dict.fromkeys(check.area for check in accepted)))
     was = "was" if len(accepted) == 1 else "were"
-    return f"{said.removesuffix('.')}; {counted(len(accepted), 'failed check')} of {areas} {was} declared acceptable."
+    return (
+        f"{sentence.removesuffix('.')}; {counted(len(accepted), 'failed check')} of {areas} {was} declared acceptable."
+    )
 
 
 def _cutover_words(result: Result, record: CutoverRecord) -> str:
@@ -243,14 +245,14 @@ def _verdict_sentence(result: Result) -> str:
         if not failed:
             return "A warning that was declared a failure was raised."
         data = _data_failed(result)
-        said = (
+        sentence = (
             "The two sides are not equal"
             if data
             else "The data is as it should be"
             if compared
             else "Not everything holds"
         )
-        return f"{said}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
+        return f"{sentence}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
     if verdict == "tool-failed":
         errored = sum(check.errored for check in result.evidence.checks)
         return f"The verification did not finish: {errored} of {counted(made, 'check')} ended in an error."
@@ -278,42 +280,44 @@ def _unproven(count: int, made: int, skipped: list[str]) -> str:
 def basis(result: Result) -> list[str]:
     """Return what the verdict rests on, and what it does not, each a sentence."""
     evidence = result.evidence
-    said = []
+    sentences = []
     if evidence.collections:
-        said.append(_documents(result))
-    said.append(_counted(result))
-    said += [f"Not asked for: {listed(names)}." for names in [not_asked_for(result)] if names]
-    said += [
+        sentences.append(_documents(result))
+    sentences.append(_counted(result))
+    sentences += [f"Not asked for: {listed(names)}." for names in [not_asked_for(result)] if names]
+    sentences += [
         f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
     ]
     unmet = gates_unmet(result)
     if unmet is not None and unmet[0]:
         verb, names = "is" if unmet[0] == 1 else "are", f": {', '.join(unmet[2])}" if unmet[2] else ""
         gates = counted(unmet[1], "gate")
-        said.append(f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all.")
-    said += _explained(evidence)
+        sentences.append(
+            f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all."
+        )
+    sentences += _explained(evidence)
     strength = mutations_caught(result)
     if strength is not None:
-        said.append(_strength(strength))
+        sentences.append(_strength(strength))
     absent = [area.name for area in evidence.areas if area.status == "absent"]
     if absent:
-        said.append(f"Not checked by this version of the tool: {listed(absent)}.")
-    said += [
+        sentences.append(f"Not checked by this version of the tool: {listed(absent)}.")
+    sentences += [
         f"{decision.kind}: decided by {decision.who} on {moment(decision.at)}, because {decision.why}."
         for decision in evidence.decisions[:_LISTED_DECISIONS]
     ]
     if len(evidence.decisions) > _LISTED_DECISIONS:
-        said.append(f"{counted(len(evidence.decisions) - _LISTED_DECISIONS, 'more decision')}, listed below.")
+        sentences.append(f"{counted(len(evidence.decisions) - _LISTED_DECISIONS, 'more decision')}, listed below.")
     if evidence.policy.fail_on:
-        said.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
+        sentences.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
     if evidence.policy.accepted:
-        said.append(f"Failures were declared acceptable in {listed(list(evidence.policy.accepted))}.")
+        sentences.append(f"Failures were declared acceptable in {listed(list(evidence.policy.accepted))}.")
     over = [one for one in result.run.measurements if one.is_over]
     if over:
-        said.append(
+        sentences.append(
             f"{counted(len(over), 'measurement')} {'is' if len(over) == 1 else 'are'} above the stated ceiling."
         )
-    return said
+    return sentences
 
 
 def _counted(result: Result) -> str:
@@ -373,8 +377,8 @@ def open_gates(result: Result) -> list[tuple[str, str]]:
 def proved(result: Result) -> list[str]:
     """Return what the checks of this run show, each a sentence."""
     evidence = result.evidence
-    said = [_documents(result)] if evidence.collections else []
-    said.append(_counted(result))
+    sentences = [_documents(result)] if evidence.collections else []
+    sentences.append(_counted(result))
     by_area = {area.name: area.title for area in evidence.areas}
     passed = [
         name
@@ -383,12 +387,12 @@ def proved(result: Result) -> list[str]:
         and all(one.outcome.status == "passed" for one in own)
     ]
     if passed:
-        said.append(f"Every check passed that can fail in {listed(passed)}.")
+        sentences.append(f"Every check passed that can fail in {listed(passed)}.")
     shown = sum(_is_passed_whole(result, requirement) for requirement in evidence.requirements)
     if shown:
-        said.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
-    said += _explained(evidence)
-    return said
+        sentences.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
+    sentences += _explained(evidence)
+    return sentences
 
 
 def _explained(evidence: Evidence) -> list[str]:
@@ -407,44 +411,44 @@ def _explained(evidence: Evidence) -> list[str]:
 def not_requested(result: Result) -> list[str]:
     """Return what was not asked for, each with the option that asks for it."""
     evidence = result.evidence
-    said = [
+    sentences = [
         f"{area.title} ({area.name}): {area.reason}"
         for area in evidence.areas
         if area.status in ("not-asked-for", "skipped")
     ]
-    said += [
+    sentences += [
         f"{check.title} ({check.id}): {check.outcome.reason}"
         for check in evidence.checks
         if check.outcome.status == "not-asked-for"
     ]
-    return said
+    return sentences
 
 
 def not_proved(result: Result) -> list[str]:
     """Return what this verification cannot tell, the most important first, each a sentence."""
     evidence = result.evidence
-    said = [
+    sentences = [
         f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
     ]
     unsure = [one for one in evidence.checks if one.outcome.status == "unverified" and not one.outcome.grant]
-    said += [f"{check.id} could not be made: {check.outcome.reason}" for check in unsure[:_LISTED_CHECKS]]
+    sentences += [f"{check.id} could not be made: {check.outcome.reason}" for check in unsure[:_LISTED_CHECKS]]
     if len(unsure) > _LISTED_CHECKS:
-        said.append(f"{counted(len(unsure) - _LISTED_CHECKS, 'more check')} could not be made.")
+        sentences.append(f"{counted(len(unsure) - _LISTED_CHECKS, 'more check')} could not be made.")
     absent = [area.name for area in evidence.areas if area.status == "absent"]
     if absent:
-        said.append(f"Not checked by this version of the tool: {listed(absent)}.")
-    said += list(evidence.left_out[:_LISTED_CHECKS])
+        sentences.append(f"Not checked by this version of the tool: {listed(absent)}.")
+    sentences += list(evidence.left_out[:_LISTED_CHECKS])
     strength = mutations_caught(result)
     if strength is None:
-        said.append("How many faults these checks would miss: none was planted in this run (--sensitivity).")
+        sentences.append("How many faults these checks would miss: none was planted in this run (--sensitivity).")
     else:
-        said.append(_strength(strength))
-    said.append("What happens after this run: it holds for the moment at which it was made.")
-    said.append("Programs of the application that are not schedulers, their code, and how it is deployed.")
+        sentences.append(_strength(strength))
+    sentences.append("What happens after this run: it holds for the moment at which it was made.")
+    sentences.append("Programs of the application that are not schedulers, their code, and how it is deployed.")
     limits = sum(len(check.limits) for check in evidence.checks)
     if limits:
-        said.append(f"{counted(limits, 'limit')} of single checks, listed under coverage.")
-    return said
+        sentences.append(f"{counted(limits, 'limit')} of single checks, listed under coverage.")
+    return sentences
 
 
 def not_asked_for(result: Result) -> list[str]:
@@ -455,11 +459,11 @@ def not_asked_for(result: Result) -> list[str]:
 
 def rights(result: Result) -> list[tuple[str, str, list[Check]]]:
     """Return each right that was missing: why, the statement that gives it, and the checks that need it."""
-    found: dict[str, list[Check]] = {}
+    lacking: dict[str, list[Check]] = {}
     for check in result.evidence.checks:
         if check.outcome.grant:
-            found.setdefault(check.outcome.grant, []).append(check)
-    return [(some[0].outcome.reason, grant, some) for grant, some in found.items()]
+            lacking.setdefault(check.outcome.grant, []).append(check)
+    return [(some[0].outcome.reason, grant, some) for grant, some in lacking.items()]
 
 
 def _strength(caught: tuple[int, int]) -> str:
@@ -479,25 +483,25 @@ def _checks(some: list[Check]) -> str:
 
 def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
     """Return how many gates of the cutover are not met now, of how many, and which; None if they were not checked."""
-    found = {one.name: one for one in result.run.measurements if one.check == GATES}
+    gates = {one.name: one for one in result.run.measurements if one.check == GATES}
     total = sum(one.counts.get("gates", 0) for one in result.evidence.checks if one.id == GATES)
-    if not found or not total:
+    if not gates or not total:
         return None
     rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows]
     names = [str(row[0]) for row in rows if len(row) > 1 and row[1] == UNMET]
-    return int(sum(one.value for one in found.values())), total, names
+    return int(sum(one.value for one in gates.values())), total, names
 
 
 def identity(result: Result) -> list[tuple[str, str]]:
     """Return what was compared: each database with its server, address and identity, and the installation."""
-    said: list[tuple[str, str]] = []
-    for one in result.run.sides:
-        parts = [one.server, f"database {one.database}" if one.database else "", one.address]
-        parts.append(f"replica set {one.replica_set}" if one.replica_set else "")
-        parts.append(f"replica set id {one.replica_set_id}" if one.replica_set_id else "")
-        parts.append(f"system identifier {one.system_identifier}" if one.system_identifier else "")
-        said.append((one.name, ", ".join(part for part in parts if part)))
-    return [*said, *result.run.installation.items()]
+    lines: list[tuple[str, str]] = []
+    for side in result.run.sides:
+        parts = [side.server, f"database {side.database}" if side.database else "", side.address]
+        parts.append(f"replica set {side.replica_set}" if side.replica_set else "")
+        parts.append(f"replica set id {side.replica_set_id}" if side.replica_set_id else "")
+        parts.append(f"system identifier {side.system_identifier}" if side.system_identifier else "")
+        lines.append((side.name, ", ".join(part for part in parts if part)))
+    return [*lines, *result.run.installation.items()]
 
 
 def documents_left(result: Result, requirement: str) -> int:
@@ -569,25 +573,25 @@ def short(check: Check) -> str:
 
 def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
     """Return the checks that did not pass by how they ended and why, so that a reason is given once."""
-    found: dict[tuple[Status, str, str], list[Check]] = {}
+    groups: dict[tuple[Status, str, str], list[Check]] = {}
     for check in result.evidence.checks:
         outcome = check.outcome
         if outcome.status != "passed":
             key = outcome.reason or check.id  # a failed check gives no reason: each is a group of its own
-            found.setdefault((outcome.status, key, outcome.grant), []).append(check)
+            groups.setdefault((outcome.status, key, outcome.grant), []).append(check)
     return [
         (status, some[0].outcome.reason or counted(some[0].findings_total, "finding"), some)
-        for (status, _, _), some in found.items()
+        for (status, _, _), some in groups.items()
     ]
 
 
 def terminal_lines(result: Result, folder: str) -> list[str]:
     """Return the last lines of a verification on a terminal."""
-    said = [verdict_sentence(result), *(f"  {name}: {words}" for name, words in identity(result))]
-    said += [f"  {one}" for one in basis(result)]
+    lines = [verdict_sentence(result), *(f"  {name}: {words}" for name, words in identity(result))]
+    lines += [f"  {one}" for one in basis(result)]
     for status, why, some in grouped(result):
         if some[0].outcome.grant:
             continue  # listed above, with its statement
         which = f"{some[0].id}: {some[0].title}" if len(some) == 1 else ", ".join(one.id for one in some)
-        said.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
-    return [*said, f"report: {folder}/report.html"]
+        lines.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
+    return [*lines, f"report: {folder}/report.html"]

@@ -189,13 +189,13 @@ def _write(raw: BinaryIO, session: Session, runs: Sequence[Run]) -> _Content:
 
 def _check(path: Path, written: _Content, runs: Sequence[Run]) -> None:
     """Raise ``ArchiveError`` unless the file holds these runs, and reads back as what was written."""
-    found = _Content()
-    for run, one in itertools.zip_longest(runs, read_archive(path)):
-        if one is not None:
-            found.add(one, _encoded(one))
-            if run is not None and one.run.id == run.id and one.run != run:
+    content = _Content()
+    for run, line in itertools.zip_longest(runs, read_archive(path)):
+        if line is not None:
+            content.add(line, _encoded(line))
+            if run is not None and line.run.id == run.id and line.run != run:
                 raise ArchiveError("the file does not read back as it was written: a run has other values")
-    if why := written.difference(found):
+    if why := written.difference(content):
         raise ArchiveError(f"the file does not read back as it was written: {why}")
 
 

@@ -76,17 +76,17 @@ class CelerySystem(ExternalSystem):
         """Return how the task ended, by the result backend; None if there is no backend."""
         if not self._has_results:
             return None
-        found = self._app.AsyncResult(task_id)
-        match found.state:
+        task = self._app.AsyncResult(task_id)
+        match task.state:
             case states.SUCCESS:
-                outcome = completed_outcome(found.result)
+                outcome = completed_outcome(task.result)
             case states.REVOKED:
                 outcome = Outcome(state="cancelled", error="revoked in Celery")
             case states.FAILURE:
                 outcome = Outcome(
                     state="error",
-                    error=storable_text(f"{type(found.result).__name__}: {found.result}", _LONGEST_ERROR),
-                    error_detail=storable_text(str(found.traceback), _LONGEST_TRACEBACK),
+                    error=storable_text(f"{type(task.result).__name__}: {task.result}", _LONGEST_ERROR),
+                    error_detail=storable_text(str(task.traceback), _LONGEST_TRACEBACK),
                 )
             case _:
                 return None

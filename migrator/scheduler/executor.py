@@ -118,11 +118,11 @@ class InProcessExecutor:
         """Ask other systems for outcomes, and report those that there are."""
         with self._lock:
             sent: Sequence[_SentRun] = list(self._sent.values())
-        for one in sent:
-            outcome = _ask(one, one.system.outcome)
+        for sending in sent:
+            outcome = _ask(sending, sending.system.outcome)
             if outcome is not None:
-                self.forget(one.claim.run.id)
-                one.reports.ended(one.claim, outcome)
+                self.forget(sending.claim.run.id)
+                sending.reports.ended(sending.claim, outcome)
 
     def close(self) -> None:
         """Tell all handlers of this process to stop; what other systems execute goes on there."""
@@ -173,11 +173,11 @@ def completed_outcome(answer: object) -> Outcome:
 
 def failure_outcome(error: BaseException) -> Outcome:
     """Return an exception as the outcome of a run: its type, its message, and the traceback."""
-    words = "".join(traceback.format_exception_only(error)).strip()
+    message = "".join(traceback.format_exception_only(error)).strip()
     detail = "".join(traceback.format_exception(error))
     return Outcome(
         state="error",
-        error=storable_text(words, _MAX_ERROR_CHARS),
+        error=storable_text(message, _MAX_ERROR_CHARS),
         error_detail=storable_text(detail, _MAX_DETAIL_CHARS),
     )
 

@@ -63,15 +63,15 @@ def first_fire(trigger: Trigger, now: datetime) -> datetime | None:
     """
     start = trigger.start_at if trigger.start_at is not None and trigger.start_at >= now else None
     if trigger.kind == "one_time":
-        found = trigger.run_at
+        fire = trigger.run_at
     elif trigger.kind == "cron":
-        found = _cron(trigger, now if start is None else _just_before(start))
+        fire = _cron(trigger, now if start is None else _just_before(start))
     elif trigger.kind == "interval":
         base = trigger.start_at if trigger.anchor == "fixed_rate" else None
-        found = start or _multiple(base or now, length_of(trigger.interval_ms), now)
+        fire = start or _multiple(base or now, length_of(trigger.interval_ms), now)
     else:
-        found = None
-    return bounded(trigger, found)
+        fire = None
+    return bounded(trigger, fire)
 
 
 def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
@@ -81,18 +81,18 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
     ``start_at``. One counted from completion: ``after`` is the completion. Raises ``CronError``.
     """
     if trigger.kind == "one_time":
-        found = trigger.run_at if trigger.run_at is not None and trigger.run_at > after else None
+        fire = trigger.run_at if trigger.run_at is not None and trigger.run_at > after else None
     elif trigger.kind == "cron":
-        found = _cron(trigger, _not_before(trigger.start_at, after))
+        fire = _cron(trigger, _not_before(trigger.start_at, after))
     elif trigger.kind == "interval":
         after = _not_before(trigger.start_at, after)
         base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
         if counted_from_completion(trigger):
             base = after
-        found = _multiple(base or after, length_of(trigger.interval_ms), after)
+        fire = _multiple(base or after, length_of(trigger.interval_ms), after)
     else:
-        found = None
-    return bounded(trigger, found)
+        fire = None
+    return bounded(trigger, fire)
 
 
 def upcoming(trigger: Trigger, count: int) -> list[datetime]:
@@ -100,16 +100,16 @@ def upcoming(trigger: Trigger, count: int) -> list[datetime]:
 
     Of an interval that is counted from completion only the planned one: the others depend on when its runs end.
     """
-    found: list[datetime] = []
+    fires: list[datetime] = []
     left = count if trigger.max_fires is None else min(count, trigger.max_fires - trigger.fire_count)
     at = trigger.next_fire_at if trigger.enabled else None
-    while at is not None and len(found) < left:
-        found.append(at)
+    while at is not None and len(fires) < left:
+        fires.append(at)
         try:
             at = None if counted_from_completion(trigger) else next_fire(trigger, at)
         except CronError:
             at = None
-    return found
+    return fires
 
 
 def due(trigger: Trigger, now: datetime) -> Due:
@@ -161,11 +161,11 @@ def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
 
 def _slots(trigger: Trigger, first: datetime | None, now: datetime, most: int) -> list[datetime]:
     """Return the slots from ``first`` up to now, oldest first, ``most`` of them."""
-    found: list[datetime] = []
-    while first is not None and first <= now and len(found) < most:
-        found.append(first)
+    slots: list[datetime] = []
+    while first is not None and first <= now and len(slots) < most:
+        slots.append(first)
         first = next_fire(trigger, first)
-    return found
+    return slots
 
 
 def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -> list[datetime]:
@@ -176,13 +176,13 @@ def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -
     early, late = _just_before(oldest[0]), now if trigger.end_at is None else min(now, trigger.end_at)
     start = late - min(late - early, 3 * (oldest[-1] - oldest[0]) / 2)
     while True:
-        found = _slots(trigger, next_fire(trigger, start), now, 2 * MAX_SLOTS + 1)
-        if len(found) > 2 * MAX_SLOTS:
+        slots = _slots(trigger, next_fire(trigger, start), now, 2 * MAX_SLOTS + 1)
+        if len(slots) > 2 * MAX_SLOTS:
             early = start
-        elif len(found) < MAX_SLOTS:
+        elif len(slots) < MAX_SLOTS:
             late = start
         else:
-            return found[-MAX_SLOTS:]
+            return slots[-MAX_SLOTS:]
         start = early + (late - early) / 2
 
 
@@ -243,10 +243,10 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
     """
     if trigger.next_fire_at is None or trigger.next_fire_at > now or trigger.kind == "event" or not trigger.enabled:
         return Fire(runs=(), trigger=trigger)
-    found = due(trigger, now)
+    due_slots = due(trigger, now)
     if live_runs and counted_from_completion(trigger):
-        return _fired(schedule, trigger, (), found.following)  # it counts from the end of what still runs
-    fires, misses = _chosen(trigger, found, now)
+        return _fired(schedule, trigger, (), due_slots.following)  # it counts from the end of what still runs
+    fires, misses = _chosen(trigger, due_slots, now)
     left = None if trigger.max_fires is None else max(trigger.max_fires - trigger.fire_count, 0)
     runs = [_run(trigger, miss, "skipped", now) for miss in misses]
     queued = 0
@@ -258,9 +258,9 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
             queued += 1
         else:
             runs.append(_run(trigger, _Slot(at=fire.at, reason={"skipped": "concurrency"}), "skipped", now))
-    if found.broken is not None:
+    if due_slots.broken is not None:
         trigger = msgspec.structs.replace(trigger, enabled=False)
-    return _fired(schedule, trigger, runs, found.following)
+    return _fired(schedule, trigger, runs, due_slots.following)
 
 
 class _Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,25 +270,25 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Queues up, however many runs are live."""
 
 
-def _chosen(trigger: Trigger, found: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
+def _chosen(trigger: Trigger, due_slots: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
     grace = GRACE if trigger.misfire_grace_ms is None else length_of(trigger.misfire_grace_ms)
-    late = [slot for slot in found.slots if grace is not None and now - slot > grace]
-    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in found.slots[len(late) :]]
-    broken = {} if found.broken is None else {"triggerDisabled": found.broken}
+    late = [slot for slot in due_slots.slots if grace is not None and now - slot > grace]
+    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in due_slots.slots[len(late) :]]
+    broken = {} if due_slots.broken is None else {"triggerDisabled": due_slots.broken}
     if broken and on_time:
         on_time[-1] = msgspec.structs.replace(on_time[-1], reason=broken)
-    if not late and found.passed is None:
+    if not late and due_slots.passed is None:
         return on_time, []
     policy = "skip" if trigger.skip_if_overdue else trigger.misfire_policy or "fire_once"
-    missed = late if found.passed is None else [found.passed, *late]
+    missed = late if due_slots.passed is None else [due_slots.passed, *late]
     span = {"from": format_iso(missed[0]), "to": format_iso(missed[-1])} | broken
     if policy == "skip":
         return on_time, [_Slot(at=missed[-1], reason={"skipped": "misfire"} | span)]
     if policy == "fire_once":
         one = _Slot(at=missed[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
         return on_time or [one], []
-    passed = [] if found.passed is None else [_Slot(at=found.passed, reason={"skipped": "misfire"} | span)]
+    passed = [] if due_slots.passed is None else [_Slot(at=due_slots.passed, reason={"skipped": "misfire"} | span)]
     return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
 
 
@@ -347,10 +347,10 @@ def adopt(trigger: Trigger, now: datetime) -> Trigger:
         return trigger
     fired = trigger.last_fire_at is not None and not counted_from_completion(trigger)
     try:
-        found = next_fire(trigger, now) if fired else first_fire(trigger, now)
+        fire = next_fire(trigger, now) if fired else first_fire(trigger, now)
     except CronError:
         return trigger
-    return msgspec.structs.replace(trigger, next_fire_at=found)
+    return msgspec.structs.replace(trigger, next_fire_at=fire)
 
 
 def resumed(trigger: Trigger, now: datetime) -> Trigger:

@@ -229,7 +229,7 @@ def load_registry(path: str) -> Registry:
     if not module or not name:
         raise UsageError(f"the handlers (scheduler.handlers, --handlers) are named as module:name, not {path}")
     try:
-        found: Any = importlib.import_module(module)
+        loaded: Any = importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
             f"the module {module} of the handlers (scheduler.handlers, --handlers) cannot be imported: {error}"
@@ -240,14 +240,14 @@ def load_registry(path: str) -> Registry:
             f" {type(error).__name__}"
         ) from error
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(loaded, part):
             raise UsageError(f"the module {module} of the handlers (scheduler.handlers, --handlers) has no {name}")
-        found = getattr(found, part)
-    if isinstance(found, Registry):
-        return found
-    if isinstance(found, Mapping):
+        loaded = getattr(loaded, part)
+    if isinstance(loaded, Registry):
+        return loaded
+    if isinstance(loaded, Mapping):
         registry = Registry()
-        for key, function in found.items():
+        for key, function in loaded.items():
             registry.register(key, function)
         return registry
     raise UsageError(f"{path} is neither a registry nor a mapping of names to functions")

@@ -267,27 +267,29 @@ def status_of(
     )
 
 
-def status_lines(found: Status) -> list[str]:
+def status_lines(health: Status) -> list[str]:
     """Return it as people read it."""
-    leader = "nobody" if found.leader is None else f"{found.leader.holder}, term {found.leader.term}"
-    said = [
-        f"scheduler on {found.backend}, {found.tenants:,} tenants, at {_time(found.at)}",
+    leader = "nobody" if health.leader is None else f"{health.leader.holder}, term {health.leader.term}"
+    lines = [
+        f"scheduler on {health.backend}, {health.tenants:,} tenants, at {_time(health.at)}",
         f"leader: {leader}",
-        f"processes: {found.alive:,} alive of {len(found.instances):,}",
+        f"processes: {health.alive:,} alive of {len(health.instances):,}",
     ]
-    for one in found.instances:
-        state = "alive" if one.alive else one.status if one.status in WORKER_ENDED else "silent"
-        heard = "never heard" if one.last_heartbeat_at is None else f"heard {_time(one.last_heartbeat_at)}"
-        said.append(f"  {one.id} {one.kind} {one.hostname or '?'}:{one.pid or '?'} {state}, {heard}")
-    counts = ", ".join(f"{status} {count:,}" for status, count in found.schedules.items() if count)
-    said.append(f"schedules: {sum(found.schedules.values()):,} ({counts or 'none'}), {found.enabled:,} enabled")
-    oldest = "" if found.oldest_ready_at is None else f", the oldest since {_time(found.oldest_ready_at)}"
-    said.append(f"runs: {found.ready:,} ready{oldest}, {found.delayed:,} delayed, {found.running:,} running")
-    said.append("next fires:" if found.next_fires else "next fires: none")
-    said += [
-        f"  {_time(one.fire.at)} {one.tenant} {one.fire.name} ({one.fire.schedule_id})" for one in found.next_fires
+    for instance in health.instances:
+        state = "alive" if instance.alive else instance.status if instance.status in WORKER_ENDED else "silent"
+        heard = "never heard" if instance.last_heartbeat_at is None else f"heard {_time(instance.last_heartbeat_at)}"
+        lines.append(
+            f"  {instance.id} {instance.kind} {instance.hostname or '?'}:{instance.pid or '?'} {state}, {heard}"
+        )
+    counts = ", ".join(f"{status} {count:,}" for status, count in health.schedules.items() if count)
+    lines.append(f"schedules: {sum(health.schedules.values()):,} ({counts or 'none'}), {health.enabled:,} enabled")
+    oldest = "" if health.oldest_ready_at is None else f", the oldest since {_time(health.oldest_ready_at)}"
+    lines.append(f"runs: {health.ready:,} ready{oldest}, {health.delayed:,} delayed, {health.running:,} running")
+    lines.append("next fires:" if health.next_fires else "next fires: none")
+    lines += [
+        f"  {_time(one.fire.at)} {one.tenant} {one.fire.name} ({one.fire.schedule_id})" for one in health.next_fires
     ]
-    return said
+    return lines
 
 
 def _time(at: datetime) -> str:

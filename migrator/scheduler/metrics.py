@@ -87,7 +87,7 @@ def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | Non
     """Return the samples of these tenants, and of all processes."""
     latency = store.ping()
     status = health.status_of(store, (), silent_for=health.SILENT_FOR, now=now)
-    found = [
+    samples = [
         _sample("database_latency_seconds", "Response time of the database.", latency.total_seconds()),
         _sample("scheduler_leader", "1 if a scheduler process is the leader.", float(status.leader is not None)),
         _sample(
@@ -97,10 +97,10 @@ def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | Non
     for alive, state in ((True, "alive"), (False, "dead")):
         count = len([one for one in status.instances if one.alive is alive])
         help_ = f"Processes by whether they sent a heartbeat in the last {health.SILENT_FOR.total_seconds():g} s."
-        found.append(_sample("scheduler_instances", help_, count, state=state))
+        samples.append(_sample("scheduler_instances", help_, count, state=state))
     for tenant in tenants:
-        found += _tenant_samples(tenant, Scheduler(store, tenant).metrics(now=now))
-    return found
+        samples += _tenant_samples(tenant, Scheduler(store, tenant).metrics(now=now))
+    return samples
 
 
 def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
@@ -263,7 +263,9 @@ def take_key_metrics(
 
 def key_samples(metrics: KeyMetrics, *, prefix: str = "", **labels: str) -> Iterator[Sample]:
     """Yield a sample per key metric that is known, for Prometheus."""
-    for one in KEY_METRICS:
-        value = getattr(metrics, one.field)
+    for metric in KEY_METRICS:
+        value = getattr(metrics, metric.field)
         if value is not None:
-            yield Sample(name=prefix + one.sample, help=one.help, value=round(value * one.scale, 6), labels=labels)
+            yield Sample(
+                name=prefix + metric.sample, help=metric.help, value=round(value * metric.scale, 6), labels=labels
+            )

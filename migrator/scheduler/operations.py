@@ -296,10 +296,10 @@ class Jobs:
             named = [self._named(text, chosen.tenants, runs=runs) for text in texts]
             return tuple({(one.schedule.id, one.run and one.run.id): one for one in named}.values())
         tenants = self._tenants(chosen.tenants)
-        found = tuple(Target(schedule=one) for tenant in tenants for one in self._passing(tenant, chosen))
-        if not found:
+        targets = tuple(Target(schedule=one) for tenant in tenants for one in self._passing(tenant, chosen))
+        if not targets:
             raise UsageError(self._with_owner("no job passes the filter"))
-        return found
+        return targets
 
     def find(self, text: str, tenants: Sequence[str] = ()) -> Job:
         """Return the job that a text names; raises ``UsageError`` as ``select``."""
@@ -339,11 +339,11 @@ class Jobs:
         if self.store.backend != "mongo":
             return None
         is_foreign, foreign = self._foreignness(), 0
-        for one in removals():
-            with self.store.session(one.tenant) as session:
-                found = {key: session.schedules.get(key) for key in one.by_schedule if key is not None}
+        for removal in removals():
+            with self.store.session(removal.tenant) as session:
+                found = {key: session.schedules.get(key) for key in removal.by_schedule if key is not None}
             owned = {key for key, schedule in found.items() if schedule is not None and is_foreign(schedule)}
-            foreign += sum(count for key, count in one.by_schedule.items() if key in owned)
+            foreign += sum(count for key, count in removal.by_schedule.items() if key in owned)
         if not foreign:
             return None
         return f"{foreign:,} of the runs belong to jobs of another application in MongoDB, which alone may remove them"
@@ -363,13 +363,15 @@ class Jobs:
                     return Target(schedule=job.schedule)
                 if runs and (target := self._run(tenant, identity)) is not None:
                     return target
-        found = [one for tenant in among for one in self._called(tenant, text)]
-        if not found:
+        schedules = [one for tenant in among for one in self._called(tenant, text)]
+        if not schedules:
             raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
-        if len(found) > 1:
-            several = listed_words([Target(schedule=one) for one in found], NAMED_ALIKE)
-            raise UsageError(f"{len(found):,} jobs are called {text}: {several}; name one by its id, or add --tenant")
-        return Target(schedule=found[0])
+        if len(schedules) > 1:
+            several = listed_words([Target(schedule=one) for one in schedules], NAMED_ALIKE)
+            raise UsageError(
+                f"{len(schedules):,} jobs are called {text}: {several}; name one by its id, or add --tenant"
+            )
+        return Target(schedule=schedules[0])
 
     def _run(self, tenant: str, identity: UUID) -> Target | None:
         def ask(session: Session) -> Target | None:
@@ -412,14 +414,14 @@ class Jobs:
             skipped, room = max(0, offset - total), limit - len(listed)
             if chosen.name is not None:
                 passing = self._passing(tenant, chosen)
-                found, count = passing[skipped : skipped + room], len(passing)
+                rows, count = passing[skipped : skipped + room], len(passing)
             else:
                 query = msgspec.structs.replace(_query(chosen), limit=max(room, 1), offset=skipped)
                 asked = self._client(tenant).list(query)
-                found, count = [job.schedule for job in asked.jobs[:room]], asked.total
+                rows, count = [job.schedule for job in asked.jobs[:room]], asked.total
             total += count
-            if found:
-                listed += self._listed(tenant, found)
+            if rows:
+                listed += self._listed(tenant, rows)
         return JobList(backend=self.store.backend, jobs=tuple(listed), total=total, offset=offset)
 
     def show(self, job: Job) -> JobDetails:
@@ -607,17 +609,17 @@ def _result(
 
 
 def _tried_out(action: Action, targets: Sequence[Target], session: Session) -> list[OperationResult]:
-    found = []
+    results = []
     for target in targets:
         try:
             _CHECKS[action](target, session)
         except OvertakenError:
             raise
         except _REFUSALS as error:
-            found.append(_refused(target, error))
+            results.append(_refused(target, error))
         else:
-            found.append(_result(target, "allowed", state=target.schedule.status))
-    return found
+            results.append(_result(target, "allowed", state=target.schedule.status))
+    return results
 
 
 def _refused(target: Target, error: MigratorError) -> OperationResult:

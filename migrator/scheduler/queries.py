@@ -99,10 +99,10 @@ def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
         validation.instant(bound, getattr(query, bound))
     for several in ("statuses", "kinds", "handlers", "tags_any", "tags_all"):
         validation.check_several(several, getattr(query, several))
-    found = session.schedules.list(query)
+    schedules = session.schedules.list(query)
     # A first page that is not full is all there is: it need not be counted again.
-    total = len(found) if query.offset == 0 and len(found) < query.limit else session.schedules.count(query)
-    return JobPage(jobs=tuple(jobs_of(session, found)), total=total, limit=query.limit, offset=query.offset)
+    total = len(schedules) if query.offset == 0 and len(schedules) < query.limit else session.schedules.count(query)
+    return JobPage(jobs=tuple(jobs_of(session, schedules)), total=total, limit=query.limit, offset=query.offset)
 
 
 def list_history(

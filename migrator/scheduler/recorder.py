@@ -255,7 +255,7 @@ def _log(run: Run, line: LogLine, identity: UUID) -> ExecutionLog:
 
 
 def _by_tenant(things: Iterable[Item], tenant: Callable[[Item], str]) -> dict[str, list[Item]]:
-    found: defaultdict[str, list[Item]] = defaultdict(list)
+    by_tenant: defaultdict[str, list[Item]] = defaultdict(list)
     for thing in things:
-        found[tenant(thing)].append(thing)
-    return found
+        by_tenant[tenant(thing)].append(thing)
+    return by_tenant

@@ -141,12 +141,12 @@ def apply(
             if dry_run:
                 removed.update(session.statistics.removable(rule.keep, before))
                 break
-            found, file = _batch(session, rule, before, archive)
-        removed.update(found)
+            removable, file = _batch(session, rule, before, archive)
+        removed.update(removable)
         if file is not None:
             archives.append(file)
             say(f"retention: archived {file.runs:,} runs with {file.logs:,} lines of their logs in {file.path}")
-        if not found:
+        if not removable:
             break
     return Removal(tenant=tenant, by_schedule=dict(removed), dry_run=dry_run, archives=tuple(archives))
 
@@ -174,13 +174,13 @@ def _batch(
         old = session.runs.held([run.id for run in old])
         file = write_archive(archive, session, old) if old else None
         fault_points.reach(fault_points.RETENTION_ARCHIVED)
-    found = Counter(run.schedule_id for run in old)
+    counts = Counter(run.schedule_id for run in old)
     if not old or not session.runs.remove([run.id for run in old]):
         return Counter(), None
-    for schedule_id in sorted(one for one in found if one is not None):
+    for schedule_id in sorted(one for one in counts if one is not None):
         if session.schedules.get(schedule_id) is not None or session.runs.of_schedule(schedule_id, 1):
             session.run_summaries.recompute(schedule_id)
     details = {"runs": str(len(old)), "keep": str(rule.keep)} | ({} if file is None else {"archive": file.path})
     event = Event(name=REMOVED, tenant_id=session.tenant, at=session.now, details=details)
     session.audit.append(audit_entry(event))
-    return found, file
+    return counts, file

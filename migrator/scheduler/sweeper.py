@@ -202,10 +202,10 @@ class Sweeper:
         bare = session.schedules.count(query) - planned
         if bare < 1:
             return 0
-        found = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
+        schedules = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
         return sum(
             self._of_each(session, schedule, lambda one: _adopt_triggers(session, one))
-            for schedule in found
+            for schedule in schedules
             if covered(schedule)
         )
 

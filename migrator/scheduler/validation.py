@@ -147,12 +147,12 @@ def zone_name(name: str) -> str:
 def own_schedule(session: Session, schedule_id: UUID) -> Schedule:
     """Return a schedule that this tenant may change; raises ``NotFoundError``, or ``UsageError`` for one of ``*``."""
     check_id("schedule_id", schedule_id)
-    found = session.schedules.get(schedule_id)
-    if found is None:
+    stored = session.schedules.get(schedule_id)
+    if stored is None:
         raise NotFoundError(f"no schedule {schedule_id}")
-    if found.tenant_id != session.tenant:
+    if stored.tenant_id != session.tenant:
         raise UsageError(f"schedule {schedule_id} belongs to all tenants: none of them changes it")
-    return found
+    return stored
 
 
 def next_status(schedule: Schedule, action: str) -> str:

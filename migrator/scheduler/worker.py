@@ -87,11 +87,11 @@ def worker_scope(worker: WorkerRecord) -> Scope:
 
 def own_workers(store: Store) -> Sequence[WorkerRecord]:
     """Return the processes of this scheduler that were registered here, or came here with a cutover."""
-    found = [one for one in store.workers.list() if is_own_worker(one)]
-    if store.backend == "postgres" and any(one.source is not None for one in found):
+    workers = [one for one in store.workers.list() if is_own_worker(one)]
+    if store.backend == "postgres" and any(one.source is not None for one in workers):
         moved = isinstance(store, EpochStore) and store.epoch_backend() == store.backend
-        found = [one for one in found if moved or one.source is None]
-    return found
+        workers = [one for one in workers if moved or one.source is None]
+    return workers
 
 
 def _metadata(worker: WorkerRecord) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
     What a first load has dropped and not yet created again is listed, with this reason. Nothing is changed.
     """
     names = names or Roles()
-    found: list[Difference] = []
+    listed: list[Difference] = []
     with transaction(dsn) as alchemy:
         connection = driver(alchemy)
         be_owner(connection, names)
@@ -59,8 +59,8 @@ def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
         declared = _declared(alchemy, names)
         connection.rollback()
     for schema in BRANCHES:
-        found += _compare(schema, declared[schema], live[schema], owed)
-    return found
+        listed += _compare(schema, declared[schema], live[schema], owed)
+    return listed
 
 
 def _read(connection: Connection, schema: str) -> Catalogue | None:
@@ -103,8 +103,8 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
     extra = {relation for relation, kind, _ in live if kind == "relation"} - {fact[0] for fact in declared}
     for fact in sorted(declared.keys() | live.keys()):
         relation, kind, name = fact
-        expected, found = declared.get(fact), live.get(fact)
-        if expected == found:
+        expected, actual = declared.get(fact), live.get(fact)
+        if expected == actual:
             continue
         if expected is None and kind == "index" and name.startswith(LOOKUP_PREFIX):
             continue  # the tail's own, until the cutover is finished
@@ -112,11 +112,11 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
             continue  # a missing table is one difference, not one for each of its columns
         place = f"{schema}.{relation}" if relation else f"schema {schema}"
         what = " ".join(part for part in (place, kind if kind != "relation" else "", name) if part)
-        if found is None and name in owed:
-            found = "removed for the first load and not yet restored; call migrator backfill"
+        if actual is None and name in owed:
+            actual = "removed for the first load and not yet restored; call migrator backfill"
         kind_of = "missing" if live.get(fact) is None else "extra" if expected is None else "changed"
-        harmless = kind_of == "extra" and found is not None and _harms_nothing(fact, found, declared)
-        yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, found, harmless)
+        harmless = kind_of == "extra" and actual is not None and _harms_nothing(fact, actual, declared)
+        yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, actual, harmless)
 
 
 _PLAIN_INDEX: Final = re.compile(
@@ -127,7 +127,7 @@ _FIXED_SIZE: Final = ("uuid", "boolean", "smallint", "integer", "bigint", "doubl
 """Types of which no value is too long for an index."""
 
 
-def _harms_nothing(fact: Fact, found: str, declared: Catalogue) -> bool:
+def _harms_nothing(fact: Fact, actual: str, declared: Catalogue) -> bool:
     """Return whether an addition harms nothing.
 
     That is the right of a role, not of everybody, to read, and an index that no row can violate: not unique, without
@@ -135,8 +135,8 @@ def _harms_nothing(fact: Fact, found: str, declared: Catalogue) -> bool:
     """
     relation, kind, name = fact
     if kind == "grant":
-        return name != "public" and bool(re.fullmatch(r"(?:select|usage)(?: \([^)]*\))?", found))
-    match = _PLAIN_INDEX.fullmatch(found) if kind == "index" else None
+        return name != "public" and bool(re.fullmatch(r"(?:select|usage)(?: \([^)]*\))?", actual))
+    match = _PLAIN_INDEX.fullmatch(actual) if kind == "index" else None
     if match is None:
         return False
     columns = [one.partition(" ")[0] for one in match["columns"].split(", ")]

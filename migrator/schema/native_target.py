@@ -62,13 +62,13 @@ def library_table(connection: Connection, table: Table, target: Target, settings
         raise RefusedError(
             f"the target has no table {schema}.{name}, which {target.title or target.name} makes: {PREPARE}"
         )
-    found = {column: kind for column, kind, _ in rows}
-    missing = [column.name for column in table.columns if column.name not in found]
+    types = {column: kind for column, kind, _ in rows}
+    missing = [column.name for column in table.columns if column.name not in types]
     if missing:
         raise RefusedError(
             f"table {schema}.{name} has no column {', '.join(missing)}: it is of another version than {target.versions}"
         )
-    return LibraryTable(schema, name, found, {column: sequence for column, _, sequence in rows if sequence})
+    return LibraryTable(schema, name, types, {column: sequence for column, _, sequence in rows if sequence})
 
 
 def prepare(connection: Connection, target: Target, settings: TargetSettings) -> None:
@@ -76,11 +76,11 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
 
     Raises ``RefusedError`` if a table of the library does not exist, or lacks a column.
     """
-    found = {table.name: library_table(connection, table, target, settings) for table in target.tables}
+    library_tables = {table.name: library_table(connection, table, target, settings) for table in target.tables}
     with connection.transaction():
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.tool_schema)))
         for table in target.tables:
-            for statement in _statements(target, table, found):
+            for statement in _statements(target, table, library_tables):
                 connection.execute(statement)
 
 

@@ -489,10 +489,10 @@ def named_places(revision: str) -> list[tuple[str, str]]:
     branch, at, stop = revision.rpartition("@")
     if revision == BASE:
         return [(one, BASE) for one in reversed(BRANCHES)]
-    for one in BRANCHES:
-        known = [BASE, *(entry.id for entry in known_revisions(one))] if not at or branch == one else []
+    for name in BRANCHES:
+        known = [BASE, *(entry.id for entry in known_revisions(name))] if not at or branch == name else []
         if stop in known and (at or stop != BASE):
-            return [(one, stop)]
+            return [(name, stop)]
     raise UsageError(f"no revision {revision}; known: base, " + ", ".join(_names()))
 
 

@@ -40,12 +40,12 @@ def load_profile(name: str) -> Profile:
         raise ConfigurationError(f"unknown source profile {name!r}{nearest(name, (*NAMES, *sorted(installed)))}")
     module, _, attribute = place.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        profile = getattr(import_module(module), attribute)
     except Exception as error:  # noqa: BLE001 - a module may raise whatever it likes, and a name be one of no module
         raise ConfigurationError(f"source profile {place}: cannot be imported: {type(error).__name__}") from None
-    if not isinstance(found, Profile):
+    if not isinstance(profile, Profile):
         raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")
-    return found
+    return profile
 
 
 def _configured(settings: SourceSettings, target: TargetSettings) -> Profile:

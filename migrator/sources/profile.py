@@ -222,10 +222,10 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_derived(self, document: Document) -> Document:
         """Return the document without its derived fields."""
-        found = {name for name, kind in self.derived.items() if type(document.get(name)) is kind}
+        names = {name for name, kind in self.derived.items() if type(document.get(name)) is kind}
         if self.inherited:
-            found.add(INHERITED)
-        return {name: value for name, value in document.items() if name not in found} if found else document
+            names.add(INHERITED)
+        return {name: value for name, value in document.items() if name not in names} if names else document
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True):

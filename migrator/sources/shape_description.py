@@ -59,10 +59,13 @@ def _part(part: Any, respelled: Mapping[str, Mapping[str, str]]) -> Description:
 
 def _bounded(constraints: tuple[Any, ...]) -> Description:
     least, most = -(2**63), 2**63 - 1
-    for one in constraints:
-        if not isinstance(one, msgspec.Meta) or one != msgspec.Meta(ge=one.ge, le=one.le):
-            raise IndescribableError(f"no description of an int with {one}")
-        least, most = (least if one.ge is None else int(one.ge)), (most if one.le is None else int(one.le))
+    for constraint in constraints:
+        if not isinstance(constraint, msgspec.Meta) or constraint != msgspec.Meta(ge=constraint.ge, le=constraint.le):
+            raise IndescribableError(f"no description of an int with {constraint}")
+        least, most = (
+            (least if constraint.ge is None else int(constraint.ge)),
+            (most if constraint.le is None else int(constraint.le)),
+        )
     return ("int", least, most)
 
 
@@ -81,14 +84,14 @@ def _members(shape: type[Shape], respelled: Mapping[str, Mapping[str, str]]) -> 
     return ("members", tuple(members))
 
 
-def _without(described: Description, words: frozenset[str]) -> Description:
+def _without(described: Description, spellings: frozenset[str]) -> Description:
     match described:
         case ("union", inner):
-            return ("union", tuple(_without(part, words) for part in inner))
+            return ("union", tuple(_without(part, spellings) for part in inner))
         case ("words", texts):
-            return ("words", tuple(text for text in texts if text not in words))
+            return ("words", tuple(text for text in texts if text not in spellings))
         case ("text",):
-            return ("other words", tuple(sorted(words)))
+            return ("other words", tuple(sorted(spellings)))
         case ("null",) | ("int", _, _) | ("bool",) | ("double",):
             return described
     raise IndescribableError("a member with other words that is no text")

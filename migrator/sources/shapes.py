@@ -249,14 +249,14 @@ def paths_of_type(hint: object) -> Iterator[str]:
 
 def nested(shape: type[Shape]) -> list[tuple[str, str, type[Shape], bool]]:
     """List the fields that hold a shape or a list of one: attribute, name in the document, shape, whether a list."""
-    found = []
+    paths = []
     hints = get_type_hints(shape)
     for field in msgspec.structs.fields(shape):
         for kind in parts(hints[field.name]):
             inner = get_args(kind)[0] if get_origin(kind) is list else kind
             if isinstance(inner, type) and issubclass(inner, Shape):
-                found.append((field.name, field.encode_name, inner, inner is not kind))
-    return found
+                paths.append((field.name, field.encode_name, inner, inner is not kind))
+    return paths
 
 
 def parts(kind: object) -> tuple[object, ...]:
@@ -333,11 +333,11 @@ def _struct(shape: type[Shape]) -> type[msgspec.Struct]:
 
 
 def _union(hint: object) -> Any:  # noqa: ANN401 - an annotation
-    found: Any = msgspec.UnsetType
+    union: Any = msgspec.UnsetType
     for part in parts(hint):
         if part is not type(None):
-            found |= _plain(part)
-    return found
+            union |= _plain(part)
+    return union
 
 
 def _plain(hint: Any) -> Any:  # noqa: ANN401 - annotations

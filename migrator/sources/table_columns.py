@@ -51,12 +51,12 @@ def _time(value: object, *, naive: bool) -> datetime:
         raise Rejected("wrong-type", "", expected)
     try:
         moment: Any = table_row.from_bson(value)
-        found: datetime = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        instant: datetime = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise Rejected("bad-date", "", "a time in the years 1 to 9999") from None
     if (moment.tzinfo is None) != naive:
         raise Rejected("bad-date", "", expected)
-    return found
+    return instant
 
 
 class _AnyBinary(type):
@@ -185,10 +185,10 @@ def key(kind: Any) -> Callable[[Document, Context], None]:  # noqa: ANN401 - a t
 
 def inherits(document: Document, name: str, path: str, of: str) -> Any:  # noqa: ANN401 - any value of a row
     """Return what a row inherits from the one that ``path`` refers to; raise ``Rejected`` if it is not there."""
-    found = document.get(INHERITED, {}).get(name)
-    if found is None:
+    value = document.get(INHERITED, {}).get(name)
+    if value is None:
         raise Rejected("orphan", path, f"the key of a row of {of}")
-    return found
+    return value
 
 
 def row_of(rows: Rows, record: type[AnyRecord]) -> AnyRecord | None:
@@ -228,14 +228,14 @@ def state_next_fire(reading: Reading, path: str, *, fires: bool) -> None:
     if not fires or trigger.get("next_fire_at") is not None:
         return
     if "cron_expression" in trigger:
-        found = cron.next_fire(trigger["cron_dialect"], trigger["cron_expression"], trigger["timezone"], as_of)
+        fire = cron.next_fire(trigger["cron_dialect"], trigger["cron_expression"], trigger["timezone"], as_of)
     else:
         with suppress(OverflowError):
             trigger["next_fire_at"] = as_of + timedelta(milliseconds=trigger["interval_ms"])
             return
-        found = None
-    trigger["next_fire_at"] = found
-    if found is None:
+        fire = None
+    trigger["next_fire_at"] = fire
+    if fire is None:
         reading.notes.append(Note("no-next-fire", path))
 
 

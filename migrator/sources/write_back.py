@@ -398,17 +398,17 @@ def place(document: Document, path: str, value: object) -> None:
 
 def says_trigger(read: Rows, trigger: Trigger) -> bool:
     """Tell whether rows of a document hold a trigger that fires when this one fires."""
-    found = next((row for row in read if isinstance(row, Trigger)), None)
-    if found is None or found.kind != trigger.kind or found.event_name != trigger.event_name:
+    read_trigger = next((row for row in read if isinstance(row, Trigger)), None)
+    if read_trigger is None or read_trigger.kind != trigger.kind or read_trigger.event_name != trigger.event_name:
         return False
     if trigger.kind == "one_time":
-        return found.run_at in (trigger.run_at, trigger.next_fire_at)
+        return read_trigger.run_at in (trigger.run_at, trigger.next_fire_at)
     if trigger.kind != "cron":
-        return found.interval_ms == trigger.interval_ms
-    if (found.timezone or "UTC") != (trigger.timezone or "UTC"):
+        return read_trigger.interval_ms == trigger.interval_ms
+    if (read_trigger.timezone or "UTC") != (trigger.timezone or "UTC"):
         return False  # the document cannot say in which zone, or says another
-    return found.cron_expression == trigger.cron_expression and fires_alike(
-        found.cron_dialect or "", trigger.cron_dialect or "", trigger.cron_expression or "", trigger.timezone
+    return read_trigger.cron_expression == trigger.cron_expression and fires_alike(
+        read_trigger.cron_dialect or "", trigger.cron_dialect or "", trigger.cron_expression or "", trigger.timezone
     )
 
 
@@ -451,28 +451,33 @@ class _Probes:
 
     def _schedule_faults(self, collection: Collection, status: str) -> Iterator[str]:
         row = self._minimal(Schedule, status=status)
-        words = f"a schedule in the state {status}"
-        yield from self._faults_of_row(collection, row, words)
+        description = f"a schedule in the state {status}"
+        yield from self._faults_of_row(collection, row, description)
         if status in states.SCHEDULE_FIRING:
             return
         read = self._tried(collection, self._with_trigger(collection, row))
         if isinstance(read, tuple) and read and fires(read):
-            yield f"{collection.name}: {words} would fire again: no field holds schedules.status or schedules.enabled"
+            yield (
+                f"{collection.name}: {description} would fire again: no field holds schedules.status or"
+                " schedules.enabled"
+            )
 
     def _run_faults(self, collection: Collection, state: str) -> Iterator[str]:
-        row, words = self._minimal(Run, state=state), f"a run in the state {state}"
+        row, description = self._minimal(Run, state=state), f"a run in the state {state}"
         if state not in _NOT_BEGUN:
-            yield from self._faults_of_row(collection, row, words)
+            yield from self._faults_of_row(collection, row, description)
         read = self._read_row(collection, Run, row)
         again = read.state if isinstance(read, Run) else state
         if states.is_terminal(states.RUN, state) and not states.is_terminal(states.RUN, again):
-            yield f"{collection.name}: {words} would come back as {again}, as if it had not ended"
+            yield f"{collection.name}: {description} would come back as {again}, as if it had not ended"
 
-    def _faults_of_row(self, collection: Collection, row: Record, words: str) -> Iterator[str]:
+    def _faults_of_row(self, collection: Collection, row: Record, description: str) -> Iterator[str]:
         read = self._tried(collection, (row,))
         if isinstance(read, Rejected):
             at = f" at {read.path}" if read.path else ""
-            yield f"{collection.name}: {words} cannot be written back: {read.reason}{at}, expected {read.expected}"
+            yield (
+                f"{collection.name}: {description} cannot be written back: {read.reason}{at}, expected {read.expected}"
+            )
 
     def losses(self) -> Iterator[str]:
         """Yield what has no place in documents."""

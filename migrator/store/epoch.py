@@ -57,11 +57,12 @@ def copy_words(source: str) -> str:
 
 def require(standing: Standing, own: str) -> None:
     """Raise ``BackendMovedError`` if the other side holds the data, ``CopyError`` for a copy that nobody may change."""
-    found = standing.backend
+    backend = standing.backend
     if standing.copy is not None:
         raise CopyError(copy_words(standing.copy))
-    if found is not None and found != own:
+    if backend is not None and backend != own:
         raise BackendMovedError(
-            f"the scheduler's data is in {found} since the last cutover or rollback (lock {KEY}), and this process uses"
-            f" {own}: set [persistence] scheduler to {found} and open the store again"
+            f"the scheduler's data is in {backend} since the last cutover or rollback (lock {KEY}), and this"
+            " process uses"
+            f" {own}: set [persistence] scheduler to {backend} and open the store again"
         )

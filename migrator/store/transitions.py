@@ -171,19 +171,19 @@ def _number(value: object) -> bool:
 def graph_event(job: GraphJob, now: datetime) -> GraphJobEvent:
     """Return the event of a status change: the source's envelope around the job; the backend assigns its id."""
     kinds = {code: kind for kind, code in states.GRAPH_JOB_TYPES.items()}
-    words = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
+    names = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
     body: Any = jsonb.decode(job.payload)
     if isinstance(body, dict):
         body = {name: value for name, value in body.items() if name not in {"_id", REMAINDER_KEY}}
     prefix = "gbj" if job.type == states.GRAPH_JOB_TYPES["build"] else "goj"
     payload = {
-        "kind": f"scheduler.graph.job.{words[job.status]}",
+        "kind": f"scheduler.graph.job.{names[job.status]}",
         "tenant": job.tenant_id,
         "ts": format_iso(now),
         "payload": {
             "jobType": kinds[job.type],
             "job": {"id": f"{prefix}_{job.id.hex}"} | body if isinstance(body, dict) else body,
-            "status": words[job.status],
+            "status": names[job.status],
             "occurredAt": format_iso(now),
         },
     }

@@ -41,12 +41,12 @@ def load_target(name: str) -> Target:
         raise ConfigurationError(f"unknown target {name!r}{nearest(name, (*NAMES, *sorted(installed)))}")
     module, _, attribute = place.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        loaded = getattr(import_module(module), attribute)
     except Exception as error:  # noqa: BLE001 - a module may raise whatever it likes, and a name be one of no module
         raise ConfigurationError(f"target {place}: cannot be imported: {type(error).__name__}") from None
-    if not isinstance(found, Target):
+    if not isinstance(loaded, Target):
         raise ConfigurationError(f"target {place}: expected a migrator.targets.model.Target")
-    return register(found)
+    return register(loaded)
 
 
 def register(target: Target) -> Target:

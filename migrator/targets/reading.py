@@ -107,16 +107,16 @@ def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: W
         wrong(key, f"{where}type: expected a type of PostgreSQL")
         written = "text"
     plain = written.removesuffix(NOT_NULL)
-    words = held.get("words", [])
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    labels = held.get("words", [])
+    if not isinstance(labels, list) or not all(isinstance(word, str) for word in labels):
         wrong(key, f"{where}words: expected a list of texts")
-        words = []
+        labels = []
     base, bracket, length = plain.partition("(")
     column = Column(
         name=name,
         type=_ABBREVIATED.get(base, base) + bracket + length,
         needed=written.endswith(NOT_NULL),
-        words=tuple(words),
+        words=tuple(labels),
         default=held.get("default"),
     )
     if not is_known_type(column):

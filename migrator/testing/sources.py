@@ -231,7 +231,7 @@ class SourceTests:
 
 def source_tests(
     profile: str,
-    found: Documents,
+    samples: Documents,
     hostile: Sequence[Hostile] = (),
     *,
     context: Context = CONTEXT,
@@ -246,5 +246,5 @@ def source_tests(
     members: dict[str, Any] = {"quarantined": frozenset(quarantined), "ordered": ordered}
     if not hostile:
         members["test_a_hostile_document_is_quarantined"] = None
-    members |= {"profile": load_profile(profile), "documents": found, "hostile": hostile, "context": context}
+    members |= {"profile": load_profile(profile), "documents": samples, "hostile": hostile, "context": context}
     return type("SourceTests", (SourceTests,), members)

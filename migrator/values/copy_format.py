@@ -210,20 +210,20 @@ class RowCodec:
         head, tail = expected
         if not stored.startswith(head):
             return False
-        here, there = 0, len(head)
+        here, offset = 0, len(head)
         for _ in self.json:
             wanted: int = _unpack_length(tail, here)[0]
-            found: int = _unpack_length(stored, there)[0]
+            length: int = _unpack_length(stored, offset)[0]
             here += 4
-            there += 4
-            if wanted < 0 or found < 0:
-                if wanted != found:
+            offset += 4
+            if wanted < 0 or length < 0:
+                if wanted != length:
                     return False
                 continue
-            if not _same_json(tail[here + 1 : here + wanted], stored[there + 1 : there + found]):
+            if not _same_json(tail[here + 1 : here + wanted], stored[offset + 1 : offset + length]):
                 return False
             here += wanted
-            there += found
+            offset += length
         return True
 
     def key(self, row: bytes) -> bytes:
@@ -267,12 +267,12 @@ class RowCodec:
 
     def differing(self, expected: tuple[bytes, bytes], stored: bytes) -> tuple[str, ...]:
         """Return the names of the columns that differ between an expected and a stored row."""
-        wanted, found = self.cells(expected[0] + expected[1]), self.cells(stored)
+        wanted, actual = self.cells(expected[0] + expected[1]), self.cells(stored)
         return tuple(
             name
             for name in self.columns
-            if wanted[name] != found[name]
-            and not (name in self.json and _same_json(_unversioned(wanted[name]), _unversioned(found[name])))
+            if wanted[name] != actual[name]
+            and not (name in self.json and _same_json(_unversioned(wanted[name]), _unversioned(actual[name])))
         )
 
 
@@ -295,7 +295,7 @@ _codecs: dict[type[msgspec.Struct], RowCodec] = {}
 
 def codec(record: type[msgspec.Struct]) -> RowCodec:
     """Return the codec of a record type; made once per process."""
-    found = _codecs.get(record)
-    if found is None:
-        found = _codecs[record] = RowCodec(record)
-    return found
+    known = _codecs.get(record)
+    if known is None:
+        known = _codecs[record] = RowCodec(record)
+    return known

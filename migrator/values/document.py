@@ -134,10 +134,10 @@ def in_order(document: Document, like: Document) -> Document:
 
     A document with other keys stays as it is. (The order of keys within an ``_id`` is part of its value.)
     """
-    found: Document = _in_order(document, like)
-    if "_id" in document and found is not document:
-        found["_id"] = document["_id"]
-    return found
+    ordered: Document = _in_order(document, like)
+    if "_id" in document and ordered is not document:
+        ordered["_id"] = document["_id"]
+    return ordered
 
 
 def _in_order(value: Any, like: Any) -> Any:  # noqa: ANN401 - any BSON value

@@ -61,10 +61,10 @@ def _escaped(value: Value) -> Value:
 
 
 def _member_document(pairs: Value) -> Value:
-    found = json_util.object_pairs_hook(pairs, _EXTENDED_JSON)
-    if isinstance(found, dict):
-        return {key.removeprefix("$") if key.startswith("$$") else key: value for key, value in found.items()}
-    return found
+    member = json_util.object_pairs_hook(pairs, _EXTENDED_JSON)
+    if isinstance(member, dict):
+        return {key.removeprefix("$") if key.startswith("$$") else key: value for key, value in member.items()}
+    return member
 
 
 ROOT: Final = uuid5(NAMESPACE_URL, "urn:migrator:scheduler")
@@ -248,13 +248,13 @@ def raw_id(raw: bytes) -> Any:  # noqa: ANN401 - any BSON value
     of a user-defined subtype holding its bytes, so that two such documents stay apart.
     """
     try:
-        found = document.decode(raw)["_id"]
+        identity = document.decode(raw)["_id"]
     except (document.Undecodable, KeyError):
         element = _first_element(raw)
         return _value_of(element)
     if raw[4] in _FOLDING and raw[5:9] == _ID_NAME:
         return _value_of(_first_element(raw))
-    return found
+    return identity
 
 
 def _value_of(element: bytes) -> Any:  # noqa: ANN401 - any BSON value

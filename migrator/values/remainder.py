@@ -312,11 +312,11 @@ def entries(remainder: bytes) -> list[Entry]:
     """Return what a remainder holds, in the order of its paths; no values."""
     if remainder == EMPTY:
         return []
-    found: list[Entry] = []
+    listed: list[Entry] = []
     for text, form in jsonb.decode(remainder).items():
         path = text.removeprefix("+")
-        found.append(Entry(path, general_path(path), _kind(form, added=path != text)))
-    return sorted(found, key=_path_of)
+        listed.append(Entry(path, general_path(path), _kind(form, added=path != text)))
+    return sorted(listed, key=_path_of)
 
 
 def _own_child(node: Value, step: Step, own: set[int]) -> Value:
@@ -331,33 +331,33 @@ def _own_child(node: Value, step: Step, own: set[int]) -> Value:
     return child
 
 
-def _compare_members(document: dict[str, Any], rebuilt: dict[str, Any], path: str, found: dict[str, Any]) -> None:
+def _compare_members(document: dict[str, Any], rebuilt: dict[str, Any], path: str, actual: dict[str, Any]) -> None:
     for key, value in document.items():
         other = rebuilt.get(key, _MISSING)
         if type(value) is type(other) and type(value) in EXACT and value == other:
             continue
         is_id = not path and key == "_id"
         if other is _MISSING:
-            found["+" + member_path(path, key)] = write_typed(value, ordered=is_id)
+            actual["+" + member_path(path, key)] = write_typed(value, ordered=is_id)
         elif is_id and isinstance(value, dict):
             if not same({"_id": value}, {"_id": other}):
-                found[key] = write_typed(value, ordered=True)
+                actual[key] = write_typed(value, ordered=True)
         else:
-            _compare(value, other, member_path(path, key), found)
+            _compare(value, other, member_path(path, key), actual)
     for key in rebuilt:
         if key not in document:
-            found[member_path(path, key)] = ABSENT
+            actual[member_path(path, key)] = ABSENT
 
 
-def _compare(value: Value, other: Value, path: str, found: dict[str, Value]) -> None:
+def _compare(value: Value, other: Value, path: str, members: dict[str, Value]) -> None:
     if type(value) is dict and type(other) is dict:
-        _compare_members(value, other, path, found)
+        _compare_members(value, other, path, members)
     elif type(value) is list and type(other) is list and len(value) == len(other):
         for index, item in enumerate(value):
             if type(item) not in EXACT or type(item) is not type(other[index]) or item != other[index]:
-                _compare(item, other[index], f"{path}[{index}]", found)
+                _compare(item, other[index], f"{path}[{index}]", members)
     elif not same(value, other):
-        found[path] = write_typed(value)
+        members[path] = write_typed(value)
 
 
 def _kind(form: Value, *, added: bool) -> Kind:

@@ -87,14 +87,14 @@ def instant_of(wall: datetime, zone: tzinfo) -> datetime:
 
     For a time that the clock skips that is the end of the gap. Raises ``OverflowError`` outside years 1-9999.
     """
-    found = wall.replace(tzinfo=zone).astimezone(UTC)
-    if wall_clock(found, zone) == wall:
-        return found
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if wall_clock(instant, zone) == wall:
+        return instant
     before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
-    while found - before > _MICROSECOND:
-        middle = before + (found - before) // 2
-        before, found = (middle, found) if wall_clock(middle, zone) < wall else (before, middle)
-    return found
+    while instant - before > _MICROSECOND:
+        middle = before + (instant - before) // 2
+        before, instant = (middle, instant) if wall_clock(middle, zone) < wall else (before, middle)
+    return instant
 
 
 def wall_clock(instant: datetime, zone: tzinfo) -> datetime:

@@ -100,10 +100,10 @@ class Context:
                     self._shared[step] = compute()
             except MigratorError as error:
                 self._shared[step] = error
-        found = self._shared[step]
-        if isinstance(found, MigratorError):
-            raise found
-        return found  # type: ignore[no-any-return]  # what compute returned
+        answer = self._shared[step]
+        if isinstance(answer, MigratorError):
+            raise answer
+        return answer  # type: ignore[no-any-return]  # what compute returned
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

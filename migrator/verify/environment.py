@@ -25,27 +25,27 @@ def basis(context: Context) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
     profile = profile_of(context.settings.source, context.settings.target)
     named = context.settings.cutover.environment
-    found = {
+    facts = {
         **({"environment": named} if named else {}),
         "profile": f"{profile.name}/{profile.version}",
         "tool": f"migrator {__version__}",
     }
     with suppress(MigratorError):
-        found["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
-    return found
+        facts["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
+    return facts
 
 
 def installation(context: Context) -> dict[str, str]:
     """Return which installation was verified: its name, the plan of the copy, and the digest of the configuration."""
-    found = {
+    facts = {
         "environment": identity.environment_name(context.settings),
         "configuration": f"sha256:{identity.settings_digest(context.settings)}",
     }
     with suppress(MigratorError), postgres.translate_errors("the target"), context.target() as target:
         plan = ledger.latest_plan(target)
         if plan is not None:
-            found["plan"] = f"{plan.id}, as of {plan.as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {plan.state}"
-    return found
+            facts["plan"] = f"{plan.id}, as of {plan.as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {plan.state}"
+    return facts
 
 
 def surroundings(source: Side, target: Side) -> dict[str, str]:

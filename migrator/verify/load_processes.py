@@ -87,10 +87,10 @@ class _TimedQueue(Delegate[Queue]):
 
 def _timed(took: list[float], call: Callable[[], Sequence[Part]]) -> Sequence[Part]:
     began = time.perf_counter()
-    found = call()
-    if found:
+    answer = call()
+    if answer:
         took.append((time.perf_counter() - began) * 1000)
-    return found
+    return answer
 
 
 class _TimedStore(Delegate[Store]):

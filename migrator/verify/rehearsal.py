@@ -201,14 +201,14 @@ def _carried(profile: Profile, record: type[Record], columns: Sequence[str]) -> 
 
 
 def _documents(source: MongoDatabase) -> dict[DocumentKey, bytes]:
-    found: dict[DocumentKey, bytes] = {}
+    documents: dict[DocumentKey, bytes] = {}
     with translate_errors("the source"):
         for name in source.list_collection_names():
             if name in TOOL_COLLECTIONS:
                 continue
             for batch in source[name].find_raw_batches({}):
-                found |= {(name, identity.source_id_of(raw)): raw for raw in split(cast("Any", batch))}
-    return found
+                documents |= {(name, identity.source_id_of(raw)): raw for raw in split(cast("Any", batch))}
+    return documents
 
 
 def _holds_written_text(raw: bytes) -> bool:

@@ -50,18 +50,18 @@ class LoadSize(msgspec.Struct, frozen=True, kw_only=True):
 
 def ceilings_of(given: Sequence[str]) -> dict[str, float]:
     """Return the ceilings that a caller states as ``NAME=NUMBER``; raises ``UsageError`` for any other text."""
-    found = {}
+    ceilings = {}
     for text in given:
         name, _, number = text.partition("=")
         if name not in CEILINGS:
             raise UsageError(f"--load-ceiling {text}: no such ceiling; known: {', '.join(CEILINGS)}")
         try:
-            found[name] = float(number)
+            ceilings[name] = float(number)
         except ValueError:
-            found[name] = -1.0
-        if not 0 < found[name] < float("inf"):
+            ceilings[name] = -1.0
+        if not 0 < ceilings[name] < float("inf"):
             raise UsageError(f"--load-ceiling {text}: the ceiling is a number above 0")
-    return found
+    return ceilings
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,14 +132,14 @@ def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:
         for name in spec.requirements:
             checks.setdefault(name, []).append(spec.id)
     tests = {member: row.tests for row in capabilities() for member in row.members}
-    found = [
+    listed = [
         Requirement(id=name, text=WORDS.get(name, ""), checks=tuple(ids), tests=tests.get(name, ()))
         for name, ids in checks.items()
     ]
     elsewhere = checks.keys() | {one.id for one in OUT_OF_SCOPE}
-    found += [
+    listed += [
         Requirement(id=row.id, text=row.words, checks=(), tests=row.tests)
         for row in capabilities()
         if not row.members <= elsewhere
     ]
-    return tuple(sorted(found, key=lambda one: one.id))
+    return tuple(sorted(listed, key=lambda one: one.id))

@@ -102,10 +102,10 @@ def verify(
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
     durations: dict[str, int] = {}
     for number, spec in enumerate(wanted, 1):
-        found, errored, took = _run_check(spec, context)
-        done.append((spec, found, errored))
+        result, errored, took = _run_check(spec, context)
+        done.append((spec, result, errored))
         durations[spec.id] = took
-        say(f"verify: {number}/{len(wanted)} {spec.id}: {_progress(found, took, began)}")
+        say(f"verify: {number}/{len(wanted)} {spec.id}: {_progress(result, took, began)}")
     evidence = Evidence(
         basis=environment.basis(context),
         policy=request.policy(CHECKS),
@@ -140,7 +140,7 @@ def _decisions(context: Context) -> tuple[Decision, ...]:
     """Return the decisions of people that are recorded in the target: that of a fresh start, and all others."""
     fresh = () if context.request.fresh is None else (context.request.fresh,)
     with suppress(MigratorError), context.target() as target:
-        found = [
+        listed = [
             Decision(
                 kind=one.kind,
                 who=one.who,
@@ -150,7 +150,7 @@ def _decisions(context: Context) -> tuple[Decision, ...]:
             )
             for one in decisions.recorded(target)
         ]
-        return (*fresh, *(one for one in found if one not in fresh))
+        return (*fresh, *(one for one in listed if one not in fresh))
     return fresh
 
 
@@ -174,25 +174,25 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
     errored = False
     try:
         if context.request.fresh is not None and spec.needs_source:
-            found = CheckResult(outcome=not_applicable(fresh_start.reason(context.request.fresh)))
+            result = CheckResult(outcome=not_applicable(fresh_start.reason(context.request.fresh)))
         else:
             with translate_errors("the target"), translate_source_errors("the source"):
-                found = spec.run(context)
+                result = spec.run(context)
     except (RefusedError, DeniedError) as error:
-        found = CheckResult(outcome=unverified(error.sentence, error.grant))
+        result = CheckResult(outcome=unverified(error.sentence, error.grant))
     except UsageError:
         raise
     except MigratorError as error:
-        found, errored = CheckResult(outcome=unverified(str(error))), True
+        result, errored = CheckResult(outcome=unverified(str(error))), True
     except Exception as error:  # noqa: BLE001 - one faulty check must not hide what the others find
         logger().exception("verify.check_broke", check=spec.id)
         reason = f"the check itself is faulty: {type(error).__name__}"
-        found, errored = CheckResult(outcome=unverified(reason)), True
+        result, errored = CheckResult(outcome=unverified(reason)), True
     took = (time.monotonic_ns() - began) // 1_000_000 - (sum(context.steps.values()) - shared)
-    return found, errored, max(took, 0)
+    return result, errored, max(took, 0)
 
 
-def _check(spec: CheckSpec, found: CheckResult, *, errored: bool) -> Check:
+def _check(spec: CheckSpec, result: CheckResult, *, errored: bool) -> Check:
     return Check(
         id=spec.id,
         area=spec.area,
@@ -200,14 +200,14 @@ def _check(spec: CheckSpec, found: CheckResult, *, errored: bool) -> Check:
         requirements=spec.requirements,
         can_fail=spec.can_fail,
         limits=spec.limits,
-        outcome=found.outcome,
+        outcome=result.outcome,
         errored=errored,
-        counts=found.counts,
-        cells=found.cells,
-        tallies=found.tallies,
-        findings=found.findings,
-        findings_total=found.findings_total,
-        panels=found.panels,
+        counts=result.counts,
+        cells=result.cells,
+        tallies=result.tallies,
+        findings=result.findings,
+        findings_total=result.findings_total,
+        panels=result.panels,
     )
 
 
@@ -240,7 +240,7 @@ SHOWN_DOCUMENTS = 50
 
 def _write_values(settings: Settings, result: Result, folder: Path) -> None:
     """Write the values of the first differences into a file that only this user can read; log why if they cannot be."""
-    found = dict.fromkeys(
+    values = dict.fromkeys(
         (one.collection, one.key)
         for check in result.evidence.checks
         if check.area == "parity"
@@ -248,7 +248,7 @@ def _write_values(settings: Settings, result: Result, folder: Path) -> None:
         if one.severity == "difference" and one.collection and one.key
     )
     try:
-        shown = values_of(settings, list(found)[:SHOWN_DOCUMENTS])
+        shown = values_of(settings, list(values)[:SHOWN_DOCUMENTS])
     except MigratorError as error:
         logger().warning("verify.values_not_shown", why=str(error))
         return

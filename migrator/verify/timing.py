@@ -105,10 +105,10 @@ _STATEMENTS: Final = (
 
 def insert_rows(connection: Connection, tenant: str, amount: RowCounts) -> None:
     """Insert the rows of a tenant in one transaction, as the owner of the tables."""
-    words = {name: sql.Literal(value) for name, value in msgspec.structs.asdict(amount).items()}
+    literals = {name: sql.Literal(value) for name, value in msgspec.structs.asdict(amount).items()}
     with connection.transaction():
         for statement in _STATEMENTS:
-            connection.execute(sql.SQL(statement).format(tenant=sql.Literal(tenant), **words))
+            connection.execute(sql.SQL(statement).format(tenant=sql.Literal(tenant), **literals))
 
 
 def first_schedule(connection: Connection, tenant: str) -> UUID:

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,50 @@ def test_tests_neither_sleep_nor_skip() -> None:
             if name in {"time.sleep", "pytest.skip", "pytest.xfail", "pytest.mark.skip", "pytest.mark.xfail"}:
                 found.append(f"{named(path)}:{node.lineno} {name}")  # type: ignore[attr-defined]  # an expression has it
     assert found == []
+
+
+VAGUE = {"found", "it", "one", "said", "there", "words"}
+"""Names of variables that say nothing: they stay where a comprehension or three lines are their whole life."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def names_of(arguments: ast.arguments) -> set[str]:
+    others = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *others)}
+
+
+def lines_of(node: ast.AST, name: str, *, bound: bool = False) -> Iterator[int]:
+    """Yield the lines in which a variable stands; ``bound``: in which it is set. Not what has the same name inside."""
+    if isinstance(node, (*FUNCTIONS, ast.Lambda)) and (bound or name in names_of(node.args)):
+        return
+    if isinstance(node, ast.comprehension | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        targets = [inner.target for inner in getattr(node, "generators", [])]
+        if bound or name in {inner.id for one in targets for inner in ast.walk(one) if isinstance(inner, ast.Name)}:
+            return
+    if isinstance(node, ast.Name) and node.id == name and (not bound or isinstance(node.ctx, ast.Store)):
+        yield node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from lines_of(child, name, bound=bound)
+
+
+def vague_names(source: str) -> Iterator[tuple[str, str]]:
+    """Yield function and variable where a variable without a name of its own lives longer than three lines."""
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, FUNCTIONS):
+            continue
+        statements = function.body[1:] if ast.get_docstring(function) and function.body[1:] else function.body
+        held = {inner.id for inner in ast.walk(function) if isinstance(inner, ast.Name)}
+        for name in sorted(VAGUE & held):
+            begins = [line for statement in statements for line in lines_of(statement, name, bound=True)]
+            begins += [statements[0].lineno] if name in names_of(function.args) else []
+            ends = [line for statement in statements for line in lines_of(statement, name)]
+            if begins and ends and max(ends) - min(begins) >= 3:
+                yield function.name, name
+
+
+def test_a_variable_that_lives_longer_than_three_lines_has_the_name_of_the_thing() -> None:
+    planted = "def f(a):\n    one = a\n    b = [one for one in a]\n    c = 1\n    return one, b, c\n"
+    assert list(vague_names(planted)) == [("f", "one")]
+    assert list(vague_names(planted.replace("return one, b", "return b"))) == []
+    modules = [(named(path), path.read_text()) for path in python_files("migrator")]
+    assert [(name, *vague) for name, source in modules for vague in vague_names(source)] == []

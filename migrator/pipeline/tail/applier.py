@@ -283,10 +283,10 @@ class Applier:
 
     def contested(self) -> DocumentsByCollection:
         """Return the documents that are quarantined because another one holds their key."""
-        found: DocumentsByCollection = {}
+        contested: DocumentsByCollection = {}
         for name, source_id, _ in contested_documents(self._target, self._plan.profile):
-            found.setdefault(name, set()).add(source_id)
-        return found
+            contested.setdefault(name, set()).add(source_id)
+        return contested
 
 
 def _key(row: SerializedRow) -> RowKey:

@@ -177,24 +177,24 @@ def wait_for_tail(sessions: Sessions, goal: Timestamp, seconds: float, *, derive
     ``seconds``.
     """
     began = time.monotonic()
-    said = False
+    announced = False
     while not _has_caught_up(sessions, goal, derived=derived):
         waited = time.monotonic() - began
         if waited > seconds or not is_tail_running(sessions.target):
             return False
-        if not said and waited > SILENT_S:
-            said = True
+        if not announced and waited > SILENT_S:
+            announced = True
             waiting("for the tail to catch up with the source")
         time.sleep(POLL_S)
     return True
 
 
 def _has_caught_up(sessions: Sessions, goal: Timestamp, *, derived: bool) -> bool:
-    found = tail_state(sessions.target, sessions.profile.name)
+    state = tail_state(sessions.target, sessions.profile.name)
     return (
-        found is not None
-        and found.position.time >= goal
-        and not (derived and found.derived_pending)
+        state is not None
+        and state.position.time >= goal
+        and not (derived and state.derived_pending)
         and not any_left(sessions.target, tailed_collections(sessions))
     )
 
@@ -228,19 +228,19 @@ def pending_changes(settings: Settings) -> PendingChanges:
             raise PositionLostError(NO_POSITION)
         goal = committed_time(sessions.source)
         names = {sessions.name_of(one.name): one.name for one in sessions.profile.collections}
-        found, reached = EventBatch(begin), False
+        batch, reached = EventBatch(begin), False
         while not reached:  # a dropped database ends a stream, and the next one goes on behind it
-            with closing(ChangeStream(sessions.source, names, found.position)) as stream:
-                found.ended = False
-                while not (reached or found.ended):
-                    found.add(stream.take(BATCH_EVENTS, BATCH_S))
-                    at = found.position.time
-                    reached = at > goal or (at == goal and found.exhausted)
+            with closing(ChangeStream(sessions.source, names, batch.position)) as stream:
+                batch.ended = False
+                while not (reached or batch.ended):
+                    batch.add(stream.take(BATCH_EVENTS, BATCH_S))
+                    at = batch.position.time
+                    reached = at > goal or (at == goal and batch.exhausted)
         return PendingChanges(
             position_at=positions.as_datetime(begin.time),
-            events=found.events,
-            documents={name: len(ids) for name, ids in sorted(found.touched.items())},
-            whole=tuple(sorted(found.whole)),
+            events=batch.events,
+            documents={name: len(ids) for name, ids in sorted(batch.touched.items())},
+            whole=tuple(sorted(batch.whole)),
             owed=count(target),
             reason=write_permission(target, None).reason,
         )

@@ -61,22 +61,22 @@ def drop_indexes(target: Connection) -> int:
     Outside a transaction. It waits for transactions of others that use the tables, for the session's ``lock_timeout``.
     A tail that begins again creates the indexes again.
     """
-    found = tail_indexes(target)
-    for name in found:
+    indexes = tail_indexes(target)
+    for name in indexes:
         target.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier("scheduler", name)))
-    return len(found)
+    return len(indexes)
 
 
 def _has_index(target: Connection, table: str, column: str) -> bool:
     """Return whether an index begins with a column and holds every row in which it is not null."""
-    found = fetch_value(
+    exists = fetch_value(
         target,
         "SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]"
         " WHERE indrelid = %s::regclass AND attname = %s AND indisvalid AND (indpred IS NULL"
         " OR pg_get_expr(indpred, indrelid) = '(' || attname || ' IS NOT NULL)'))",
         (f"scheduler.{table}", column),
     )
-    return bool(found)
+    return bool(exists)
 
 
 def references_of_profile(profile: Profile) -> Iterator[Reference]:
@@ -101,7 +101,7 @@ class RowLookups:
     def rows_of(self, collection: Collection, record: type[Record], source_ids: Sequence[str]) -> dict[RowKey, str]:
         """Return the stored rows of these documents in one table, with the source id of each."""
         if has_source_column(record):
-            found = self._sessions.target.execute(
+            rows = self._sessions.target.execute(
                 sql.SQL(
                     "SELECT stored.id, stored.tenant_id, stored.source_id"
                     " FROM json_array_elements_text(%s::json) AS wanted (source_id)"
@@ -111,13 +111,13 @@ class RowLookups:
                 (msgspec.json.encode(source_ids).decode(), self._sessions.profile.source_of(collection.name)),
             )
         else:
-            found = self._sessions.target.execute(
+            rows = self._sessions.target.execute(
                 sql.SQL("SELECT id, tenant_id, source_id FROM {} WHERE source_id = ANY(%s)").format(
                     self._remembered(collection, record)
                 ),
                 (list(source_ids),),
             )
-        return {(one, tenant): named for one, tenant, named in found.fetchall()}
+        return {(one, tenant): named for one, tenant, named in rows.fetchall()}
 
     def all_of(self, collection: Collection) -> Iterator[str]:
         """Yield the source ids of every document of a collection that has rows, through a cursor of the transaction."""
@@ -135,10 +135,10 @@ class RowLookups:
 
     def by_row(self, collection: Collection, record: type[Record], key: str) -> str:
         """Return the document of a row in a table that does not name it; ``key`` is its id as text."""
-        found = self._sessions.target.execute(
+        rows = self._sessions.target.execute(
             sql.SQL("SELECT source_id FROM {} WHERE id::text = %s").format(self._remembered(collection, record)), (key,)
         ).fetchone()
-        return "" if found is None else str(found[0])
+        return "" if rows is None else str(rows[0])
 
     def referring(
         self, collection: Collection, reference: Reference, targets: Iterable[UUID | int]
@@ -147,21 +147,21 @@ class RowLookups:
         record, table = reference.record, table_name(reference.record.table)
         column = sql.Identifier(reference.column)
         if has_source_column(record):
-            found = self._sessions.target.execute(
+            rows = self._sessions.target.execute(
                 sql.SQL("SELECT id, tenant_id, source_id FROM {} WHERE {} = ANY(%s) AND source = %s").format(
                     table, column
                 ),
                 (list(targets), self._sessions.profile.source_of(collection.name)),
             )
         else:
-            found = self._sessions.target.execute(
+            rows = self._sessions.target.execute(
                 sql.SQL(
                     "SELECT id, tenant_id, own.source_id FROM {} JOIN {} AS own USING (id, tenant_id)"
                     " WHERE {} = ANY(%s)"
                 ).format(table, self._remembered(collection, record), column),
                 (list(targets),),
             )
-        return {(one, tenant): named for one, tenant, named in found.fetchall()}
+        return {(one, tenant): named for one, tenant, named in rows.fetchall()}
 
     def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[RowKey, str]]) -> None:
         """Record rows that were stored, in a table that does not name their documents."""
@@ -200,12 +200,12 @@ class RowLookups:
                 ).format(sql.Identifier(name), kind)
             )
             target.execute(sql.SQL("TRUNCATE {}").format(place))
-            found = list(_origins(target, collection, record))
+            origins = list(_origins(target, collection, record))
             with (
                 target.cursor() as cursor,
                 cursor.copy(sql.SQL("COPY {} FROM STDIN").format(place)) as copy,
             ):
-                for row in found:
+                for row in origins:
                     copy.write_row(row)
             target.execute(
                 sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hash (source_id)").format(

@@ -90,14 +90,14 @@ class TailSession:
     def _found_position(self) -> positions.Position:
         """Return the saved position, or that of the first copy; record an alarm if there is none."""
         identity = self.sessions.reader.identity()
-        found = positions.next_position(self._target, self._profile, identity)
+        position = positions.next_position(self._target, self._profile, identity)
         if positions.tail_state(self._target, self._profile) is None:
-            begin = found or positions.position_at_time(committed_time(self.sessions.source))
+            begin = position or positions.position_at_time(committed_time(self.sessions.source))
             positions.start_from(self._target, self._profile, identity, begin)
-        if found is None:
+        if position is None:
             self.raise_alarm(positions.NO_POSITION)
             raise PositionLostError(positions.NO_POSITION)
-        return found
+        return position
 
     def _open_stream(self) -> ChangeStream:
         names = {self.sessions.name_of(one.name): one.name for one in self.sessions.profile.collections}
@@ -319,12 +319,12 @@ class TailSession:
 
     def oplog_words(self) -> str:
         """Return for how long the source keeps the changes after the position."""
-        found = positions.oplog_history(self.sessions.source)
-        if found is None:
+        history = positions.oplog_history(self.sessions.source)
+        if history is None:
             return "the tool may not read the oplog, so nobody knows how long it keeps the changes from here"
-        if not found.full:
+        if not history.full:
             return "the oplog keeps all changes from here until it is full"
-        hours = max(0, self.position.time.time - found.oldest.time) / 3600
+        hours = max(0, self.position.time.time - history.oldest.time) / 3600
         return f"the oplog keeps the changes from here for about {hours:.1f} h more"
 
     def result(self, before: TailTotals, *, reached: bool) -> "TailResult":

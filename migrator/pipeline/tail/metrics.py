@@ -43,26 +43,26 @@ def stored_metrics(settings: Settings) -> TailMetrics | None:
     The lag is from the position to the target's clock. Only a running tail knows the delay of one event.
     """
     try:
-        found = copy_status(settings).tail
+        tail = copy_status(settings).tail
     except MigratorError:
         return None  # the scheduler's metrics do not depend on a target that does not exist, or is not migrated
-    if found is None:
+    if tail is None:
         return None
     return TailMetrics(
-        **totals_of(found),
-        lag_s=found.lag_s,
+        **totals_of(tail),
+        lag_s=tail.lag_s,
         delay_ms=None,
-        rate=found.rate if found.follows else 0.0,
-        owed=found.owed,
-        position_s=int(found.position_at.timestamp()),
-        alarm=found.alarm is not None,
+        rate=tail.rate if tail.follows else 0.0,
+        owed=tail.owed,
+        position_s=int(tail.position_at.timestamp()),
+        alarm=tail.alarm is not None,
     )
 
 
 def samples(metrics: TailMetrics) -> list[Sample]:
     """Return the metrics as samples; the delay of one event only where it is known."""
     delay_s = None if metrics.delay_ms is None else metrics.delay_ms / 1000
-    found: tuple[tuple[str, Literal["gauge", "counter"], str, float | None], ...] = (
+    listed: tuple[tuple[str, Literal["gauge", "counter"], str, float | None], ...] = (
         ("events_total", "counter", "events seen", metrics.events),
         ("documents_total", "counter", "documents applied", metrics.documents),
         ("rows_written_total", "counter", "rows inserted or changed", metrics.written),
@@ -76,7 +76,7 @@ def samples(metrics: TailMetrics) -> list[Sample]:
     )
     return [
         Sample(name=f"tail_{name}", kind=kind, help=words, value=value)
-        for name, kind, words, value in found
+        for name, kind, words, value in listed
         if value is not None
     ]
 

@@ -69,11 +69,11 @@ def write_native_rows(
 
 
 def _by_table(made: Mapping[int, RowsByKey], positions: Iterable[int]) -> dict[type[Record], list[bytes]]:
-    found: dict[type[Record], list[bytes]] = {}
+    rows: dict[type[Record], list[bytes]] = {}
     for position in positions:
         for (record, _), row in made[position].items():
-            found.setdefault(record, []).append(row)
-    return found
+            rows.setdefault(record, []).append(row)
+    return rows
 
 
 def _store_rows(

@@ -139,14 +139,18 @@ def taken(planned: Iterable[PlannedFire]) -> Iterator[TakenSlot]:
     """
     last: dict[tuple[str, str], PlannedFire] = {}
     seen: set[tuple[str, str, datetime]] = set()
-    for one in planned:
-        document = (one.collection, one.source_id)
+    for fire in planned:
+        document = (fire.collection, fire.source_id)
         before = last.get(document)
-        last[document] = one
+        last[document] = fire
         slot = None if before is None else before.planned_at
-        if slot is None or one.seen_at < slot - CLOCKS_APART or (one.planned_at is not None and one.planned_at <= slot):
+        if (
+            slot is None
+            or fire.seen_at < slot - CLOCKS_APART
+            or (fire.planned_at is not None and fire.planned_at <= slot)
+        ):
             continue
         if (*document, slot) not in seen:
             seen.add((*document, slot))
-            until = slot if one.planned_at is None else min(one.planned_at, max(one.seen_at, slot))
-            yield TakenSlot(collection=one.collection, source_id=one.source_id, slot=slot, until=until)
+            until = slot if fire.planned_at is None else min(fire.planned_at, max(fire.seen_at, slot))
+            yield TakenSlot(collection=fire.collection, source_id=fire.source_id, slot=slot, until=until)

@@ -130,14 +130,14 @@ class TailState(TailCounts, frozen=True, kw_only=True):
 
 def tail_state(target: Connection, profile: str) -> TailState | None:
     """Return the state of the tail; None before its first call."""
-    found = fetch_structs(
+    states = fetch_structs(
         target,
         TailState,
         "SELECT position AS stored, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
         " derived_pending, alarm, alarm_at FROM migration.tail WHERE profile = %s",
         (profile,),
     )
-    return found[0] if found else None
+    return states[0] if states else None
 
 
 def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:

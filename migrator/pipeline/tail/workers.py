@@ -107,10 +107,10 @@ class Workers:
 
     def close(self) -> None:
         """End the processes."""
-        for one in self._workers:
-            one.pipe.close()  # all at once: each needs a moment
-        for one in self._workers:
-            one.close()
+        for worker in self._workers:
+            worker.pipe.close()  # all at once: each needs a moment
+        for worker in self._workers:
+            worker.close()
         self._workers.clear()
 
     def ready(self, documents: int) -> int:

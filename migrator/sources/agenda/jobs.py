@@ -217,11 +217,11 @@ def _cause(job: Document, moments: Moments, variant: str, notes: list[Note]) -> 
     zone = None
     if zone_name:
         try:
-            found, is_mapped = cron.zone(zone_name)
+            resolved, is_mapped = cron.zone(zone_name)
         except cron.ZoneError:
             notes.append(Note("unknown-zone", "repeatTimezone"))
             return None
-        zone = found.key
+        zone = resolved.key
         if is_mapped:
             notes.append(Note("mapped-zone", "repeatTimezone"))
     kind, fault = _repeating(interval, variant) if interval else (_cron(str(at), AT_DIALECT), "unevaluable-cron")

@@ -137,10 +137,10 @@ def completed(
 ) -> dict[str, Any]:
     """Return the fields, and those that the library writes even where there is nothing to say."""
     nulls = _nulls(variant.name, repeats=repeats, has_run="lastRunAt" in fields, is_put_off="skipImmediate" in facts)
-    found = {**nulls, **fields}
+    document = {**nulls, **fields}
     if variant.saves_result:
-        found["shouldSaveResult"] = facts.get("shouldSaveResult", False)
-    return found
+        document["shouldSaveResult"] = facts.get("shouldSaveResult", False)
+    return document
 
 
 @lru_cache(maxsize=64)

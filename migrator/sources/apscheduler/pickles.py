@@ -316,12 +316,12 @@ class _Machine:
         """Add what is above the mark to the value below it."""
         self._extend(self._above_mark())
 
-    def _extend(self, found: list[Any]) -> None:
+    def _extend(self, items: list[Any]) -> None:
         target = self._top()
         if isinstance(target, Made):
-            target.items.extend(found)
+            target.items.extend(items)
         elif type(target) is list:
-            target.extend(found)
+            target.extend(items)
         else:
             raise _broken()
 
@@ -334,11 +334,11 @@ class _Machine:
         """Set the members above the mark."""
         self._put(self._above_mark())
 
-    def _put(self, found: list[Any]) -> None:
+    def _put(self, items: list[Any]) -> None:
         target = self._top()
-        if len(found) % 2 or not isinstance(target, Table | Made):
+        if len(items) % 2 or not isinstance(target, Table | Made):
             raise _broken()
-        target.pairs.extend(zip(found[::2], found[1::2], strict=True))
+        target.pairs.extend(zip(items[::2], items[1::2], strict=True))
 
     def name_global(self, argument: str) -> None:
         """Name a global."""
@@ -379,10 +379,10 @@ class _Machine:
 
     def call_above_mark(self, _: object) -> None:
         """Record a call of the first value above the mark with the others."""
-        found = self._above_mark()
-        if not found:
+        arguments = self._above_mark()
+        if not arguments:
             raise _broken()
-        self._make(found[0], tuple(found[1:]))
+        self._make(arguments[0], tuple(arguments[1:]))
 
     def build(self, _: object) -> None:
         """Keep the state of a value."""
@@ -497,17 +497,17 @@ def hold_limits(value: object) -> None:
     for _ in range(DEEPEST + 1):
         values += len(level)
         inner: list[Any] = []
-        for found in level:
-            kind = type(found)
+        for member in level:
+            kind = type(member)
             if kind is str or kind is bytes or kind is bytearray:
-                text += len(found)
+                text += len(member)
                 continue
             if kind is list or kind is tuple:
-                inner += found
+                inner += member
             elif kind is Table:
-                inner += found.pairs
+                inner += member.pairs
             elif kind is Made:
-                inner += (found.arguments, found.state, found.items, found.pairs)
+                inner += (member.arguments, member.state, member.items, member.pairs)
             else:
                 continue
             if values + len(inner) > MOST_VALUES:

@@ -223,11 +223,11 @@ def _jitter(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bounds(state: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    bounds = {}
     for name in ("start_date", "end_date"):
         if state.get(name) is not None:
-            found[name] = instant_of(state[name], f"{PATH}.{name}")
-    return found
+            bounds[name] = instant_of(state[name], f"{PATH}.{name}")
+    return bounds
 
 
 def _window_spec(state: Mapping[str, Any]) -> dict[str, str]:

@@ -65,15 +65,15 @@ def read_value(value: object, path: str) -> Any:  # noqa: ANN401 - any plain dat
             return pickles.read(data)
         if len(data) > pickles.LONGEST:
             raise Rejected("bad-pickle", path, f"at most {pickles.LONGEST} bytes")
-        found = json.loads(data, object_pairs_hook=_table)
-        pickles.hold_limits(found)
+        content = json.loads(data, object_pairs_hook=_table)
+        pickles.hold_limits(content)
     except ImportRefusedError as refused:
         raise Rejected("refused-import", path, refused.expected) from None
     except PickleRefusedError as refused:
         raise Rejected("bad-pickle", path, refused.expected) from None
     except (ValueError, RecursionError):
         raise Rejected("bad-pickle", path, "JSON, or a pickle of the protocols 2 to 5") from None
-    return found
+    return content
 
 
 def _table(pairs: list[tuple[str, Any]]) -> Any:  # noqa: ANN401 - any plain data
@@ -90,10 +90,10 @@ def _table(pairs: list[tuple[str, Any]]) -> Any:  # noqa: ANN401 - any plain dat
 
 def _kept(document: Document, names: tuple[str, ...]) -> dict[str, Any]:
     """Return fields as they are, binary values as base64."""
-    found = {name: document[name] for name in names if name in document}
+    kept = {name: document[name] for name in names if name in document}
     return {
         name: {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
-        for name, value in found.items()
+        for name, value in kept.items()
     }
 
 

@@ -175,13 +175,13 @@ class _Draft:
         for place in PLACES[self._table]:
             if place.column in filled:
                 continue
-            found = _found(place, self._fields, placed)
-            if found is None and place.want == "word":
-                found = self._word_by_content(place, placed)
-            if found is None and place.want == "cron":
-                found = next((path for path, field in self._fields.items() if field.is_cron), None)
-            if found is not None:
-                placed[found] = place
+            column = _found(place, self._fields, placed)
+            if column is None and place.want == "word":
+                column = self._word_by_content(place, placed)
+            if column is None and place.want == "cron":
+                column = next((path for path, field in self._fields.items() if field.is_cron), None)
+            if column is not None:
+                placed[column] = place
                 filled.add(place.column)
         placed.pop(self._tenant or "", None)
         return placed
@@ -229,10 +229,10 @@ class _Draft:
 
     def _is_found(self, field: SampledField, other: _Sampled) -> bool:
         values = list(field.ids)
-        found = self._known_ids(other.name, values)
+        known = self._known_ids(other.name, values)
         if field.kind in ("objectId", "binData"):
-            return found > 0  # these are unique in the world; the others may name documents that were deleted
-        return found >= max(min(_FEWEST_IDS, len(values)), _FOUND_SHARE * len(values))
+            return known > 0  # these are unique in the world; the others may name documents that were deleted
+        return known >= max(min(_FEWEST_IDS, len(values)), _FOUND_SHARE * len(values))
 
     def _feed(self) -> list[str]:
         """Return the tables that the documents feed; a trigger only if something makes it fire."""
@@ -264,15 +264,15 @@ class _Draft:
         end = next((path for path, place in self._placed.items() if place.column == "runs.finished_at"), None)
         if end is None:
             return []
-        first, found = self._fields[end], []
+        first, ends = self._fields[end], []
         left = self._sampled.documents - first.filled
         for path, field in sorted(self._fields.items(), key=lambda one: (-one[1].filled, one[0])):
             is_beside = path.rpartition(".")[0] == end.rpartition(".")[0] and not self._is_mapped(path)
             is_end = any(word_for(name, ENDED) for name in spellings(path, "time"))
             if is_beside and is_end and field.encoding == first.encoding and field.filled <= left:
-                found.append(path)
+                ends.append(path)
                 left -= field.filled
-        return found
+        return ends
 
     def _id_line(self) -> tuple[str, str] | None:
         """Return the column that the ``_id`` can fill, and its line, if no field fills that column."""

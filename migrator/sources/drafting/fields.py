@@ -147,10 +147,10 @@ class SampledField:
             return "date"
         if self.kind == "string" and self._iso > TIME_SHARE * self.types["string"]:
             return "iso-z" if 2 * self._zulu > self._iso else "iso"
-        said = [number for number in self.numbers if number]  # 0 stands for no time at all
-        if self.kind in _NUMBERS and said:
+        numbers = [number for number in self.numbers if number]  # 0 stands for no time at all
+        if self.kind in _NUMBERS and numbers:
             for name, least, most in _SINCE_1970:
-                if sum(least <= number <= most for number in said) > TIME_SHARE * len(said):
+                if sum(least <= number <= most for number in numbers) > TIME_SHARE * len(numbers):
                     return name
         return None
 

@@ -425,11 +425,11 @@ class Codec:
             raise Rejected("missing-field", "_id", "a value")
         if mapped.admit is not None:
             mapped.admit(document, context)
-        found = read(document, part.shape)
+        shape = read(document, part.shape)
         notes: list[Note] = []
-        tenant = self._tenant_of(found, document, context, notes)
+        tenant = self._tenant_of(shape, document, context, notes)
         reading = Reading(document, tenant, context, {table: {} for table in mapped.tables}, notes)
-        part.read(found, reading)
+        part.read(shape, reading)
         further = self._further
         if further is not None and not further.keys.isdisjoint(document):
             further.read(read(document, further.shape), reading)
@@ -441,7 +441,7 @@ class Codec:
             mapped.derive(document, reading, context)
         if self._may_fail:
             self._evaluate(reading)
-        rows = self._rows(found, reading)
+        rows = self._rows(shape, reading)
         if mapped.tables[0] == "locks":
             lock: Any = rows[0]
             context.skip_expired_lock(lock.expires_at)
@@ -517,14 +517,14 @@ class Codec:
         places = [(one.record.table, one.column, one.collection) for one in _references(self.mapped.every)]
         return places.index((table, column, field.collection))
 
-    def _tenant_of(self, found: Shape, document: Document, context: Context, notes: list[Note]) -> str:
+    def _tenant_of(self, shape: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         field = self._tenant
         if field is None or self._read_tenant is None:
             if self._mapping.target != SCHEDULER:
                 return NO_TENANT
             given = self.mapped.tenant
             return tenant_of(None, context, [], path="") if given is None else given(document, context)
-        value = self._read_tenant(found)
+        value = self._read_tenant(shape)
         if not field.also and field.shape is None:
             return tenant_of(value, context, notes, path=field.path)
         if field.shape is Any and value is not None and type(value) is not str:
@@ -555,7 +555,7 @@ class Codec:
             del trigger["cron_dialect"]
             reading.unusable["triggers"] = Note(UNEVALUABLE, self._paths.get("triggers.cron_expression", ""))
 
-    def _rows(self, found: Shape, reading: Reading) -> Rows:
+    def _rows(self, shape: Shape, reading: Reading) -> Rows:
         """Return the rows: always one of the first table, and of each other one for which something was found."""
         if reading.unusable:
             note = reading.unusable.get(self.tables[0].name)
@@ -568,7 +568,7 @@ class Codec:
             return (self._row(first, reading, ids, source_id),)
         made = [first]
         for table in others:
-            if self._is_made(table.name, found, reading):
+            if self._is_made(table.name, shape, reading):
                 self._choose(table.name, reading)
                 made.append(table)
         for table in made:
@@ -582,12 +582,12 @@ class Codec:
             return identity.row_id(table.name, reading.tenant, collection, identity.source_id(name), keep_uuid=False)
         return identity.row_id(table.name, reading.tenant, self.mapped.name, source_id, keep_uuid=table.keeps_uuid)
 
-    def _is_made(self, table: str, found: Shape, reading: Reading) -> bool:
+    def _is_made(self, table: str, shape: Shape, reading: Reading) -> bool:
         """Tell whether the document makes a row of a table after the first."""
         if table in reading.unusable:
             return False
         if table in self._present:
-            return any(get(found) is not None for get in self._present[table])
+            return any(get(shape) is not None for get in self._present[table])
         if table == "triggers":
             return not constraints.CAUSES.keys().isdisjoint(reading.columns[table])
         return bool(reading.columns[table])
@@ -712,11 +712,11 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
 
 def _references(fields: Sequence[Field]) -> Iterator[Reference]:
     """Yield the references; fields of several kinds that fill one column make one."""
-    found: dict[tuple[str, str], list[Field]] = {}
+    references: dict[tuple[str, str], list[Field]] = {}
     for field in fields:
         if field.converter == "reference" and not field.loose:
-            found.setdefault((field.columns[0], field.collection), []).append(field)
-    for (place, collection), same in found.items():
+            references.setdefault((field.columns[0], field.collection), []).append(field)
+    for (place, collection), same in references.items():
         table, column = tables.split(place)
         yield Reference(
             record=tables.record_of(table),
@@ -794,12 +794,12 @@ def _getter(attribute: str) -> Callable[[Any], Any]:
     if len(names) == 1:
         return attrgetter(attribute)
 
-    def read_inner(found: Any) -> Any:  # noqa: ANN401 - the value of a field
+    def read_inner(shape: Any) -> Any:  # noqa: ANN401 - the value of a field
         for name in names:
-            found = getattr(found, name)
-            if found is None:
+            shape = getattr(shape, name)
+            if shape is None:
                 break
-        return found
+        return shape
 
     return read_inner
 

@@ -225,10 +225,10 @@ class _Reading:
         name, documents = self._name(source), source.get("documents", "")
         if not isinstance(documents, str):
             self._wrong(("source", "documents"), "source.documents: expected a text")
-        found = self._table(("collections",), self._tree.get("collections"))
-        if not found:
+        described = self._table(("collections",), self._tree.get("collections"))
+        if not described:
             self._wrong(("collections",), "expected at least one section [collections.NAME]")
-        sections = {one: self._table(("collections", one), held) for one, held in found.items()}
+        sections = {one: self._table(("collections", one), held) for one, held in described.items()}
         if self._target is not None:
             sections = {one: FullNames(self._target).collection(held) for one, held in sections.items()}
         left_out = {one: self._reason(one, held) for one, held in sections.items() if "left_out" in held}
@@ -394,15 +394,15 @@ class _Reading:
         if len(set(value)) < len(value):
             self._wrong(place, f"{where}a table stands twice")
         known: list[str] = []
-        for one in dict.fromkeys(value):
-            if one not in self._tables_fed:
-                self._wrong(place, f"{where}unknown table {one}{nearest(one, list(self._tables_fed))}")
+        for table in dict.fromkeys(value):
+            if table not in self._tables_fed:
+                self._wrong(place, f"{where}unknown table {table}{nearest(table, list(self._tables_fed))}")
             # the columns are checked against the table that is meant, so that their own mistakes are reported too
-            near = difflib.get_close_matches(one, list(self._tables_fed), n=1)
-            known += [one] if one in self._tables_fed else near
-        for one in known[1:]:
-            if self._target is None and one not in tables.FURTHER and one in value:
-                self._wrong(place, f"{where}{one} can only stand first")
+            near = difflib.get_close_matches(table, list(self._tables_fed), n=1)
+            known += [table] if table in self._tables_fed else near
+        for table in known[1:]:
+            if self._target is None and table not in tables.FURTHER and table in value:
+                self._wrong(place, f"{where}{table} can only stand first")
         return tuple(dict.fromkeys(known))
 
     def _fields(self, section: Key, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
@@ -519,8 +519,8 @@ class _Reading:
         self._check_type(named, options, key, where)
         self._check_types(named, options, key, where)
         self._check_names(path, options, key, where)
-        words = self._words(columns, named, options, key, where)
-        write_as = self._write_as(columns, words, options.get("write_as", {}), key, where)
+        spellings = self._words(columns, named, options, key, where)
+        write_as = self._write_as(columns, spellings, options.get("write_as", {}), key, where)
         self._check_default(columns, options.get("default"), key, where)
         if named in ("cron", "cron-fields"):
             self._check_dialect(options.get("dialect"), key, where)
@@ -536,7 +536,7 @@ class _Reading:
             path=path,
             columns=columns,
             converter=named,
-            words=words,
+            words=spellings,
             write_as=write_as,
             default=options.get("default"),
             **given,
@@ -672,21 +672,21 @@ class _Reading:
             self._wrong(key, f"{where}words: {column} has no word {word}{nearest(str(word), listed)}")
 
     def _write_as(
-        self, columns: Sequence[str], words: Mapping[str, Any], given: object, key: Key, where: str
+        self, columns: Sequence[str], spellings: Mapping[str, Any], given: object, key: Key, where: str
     ) -> Mapping[str, str]:
         """Return the words that are written for values of the column that no word stands for."""
         if not isinstance(given, dict) or not all(isinstance(word, str) for word in given.values()):
             self._wrong(key, f'{where}write_as: expected {{ ours = "theirs" }}, numbers in quotes too')
             return {}
         listed = tables.words_of(columns[0]) if columns else ()
-        worded = {value for value in words.values() if isinstance(value, str)}
+        worded = {value for value in spellings.values() if isinstance(value, str)}
         for value, word in given.items():
             if listed and value not in listed:
                 self._wrong(key, f"{where}write_as: {columns[0]} has no word {value}{nearest(value, listed)}")
             elif value in worded:
                 self._wrong(key, f"{where}write_as: {value} has a word already")
-            if word not in words:
-                self._wrong(key, f"{where}write_as: {word} is not among the words{nearest(word, list(words))}")
+            if word not in spellings:
+                self._wrong(key, f"{where}write_as: {word} is not among the words{nearest(word, list(spellings))}")
         return given
 
     def _weekdays(self, options: Mapping[str, Any], key: Key, where: str) -> Mapping[str, Any]:
@@ -724,7 +724,7 @@ class _Reading:
     def _choices(
         self, section: Key, fed: Sequence[str], filled: Sequence[str], held: object
     ) -> Mapping[str, tuple[Case, ...]]:
-        found: dict[str, tuple[Case, ...]] = {}
+        choices: dict[str, tuple[Case, ...]] = {}
         place: Key = (*section, "choices")
         for column, value, key in _constant_leaves(self._table(place, held), place):
             where = f"choice {column} of {_label(section)}: "
@@ -737,8 +737,8 @@ class _Reading:
             if not isinstance(value, list) or not value or not all(isinstance(one, dict) for one in value):
                 self._wrong(key, f'{where}expected a list of {{ if = "field", value = … }}')
                 continue
-            found[column] = tuple(self._case(column, one, key, where) for one in value)
-        return found
+            choices[column] = tuple(self._case(column, one, key, where) for one in value)
+        return choices
 
     def _case(self, column: str, held: Mapping[str, Any], key: Key, where: str) -> Case:
         self._known_keys(key, held, ("if", "equals", "value"), where)
@@ -758,7 +758,7 @@ class _Reading:
         self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         filled = {column: field.path for field in fields for column in field.columns}
-        found: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
         for column, value, key in _constant_leaves(held, (*section, "constants")):
             where = f"constant {column} of {_label(section)}: "
             if not self._is_column(column, fed, key, where):
@@ -771,14 +771,14 @@ class _Reading:
                 expected = tables.words_of(column) or (f"a value of type {tables.type_of(column)}",)
                 opened = f' in place of "{OPEN}"' if value == OPEN else ""
                 self._wrong(key, f"{where}expected {', '.join(expected)}{opened}")
-            found[column] = value
-        return found
+            constants[column] = value
+        return constants
 
     def _rows(
         self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
     ) -> Mapping[str, tuple[str, ...]]:
         paths = {field.path: None for field in fields}
-        found: dict[str, tuple[str, ...]] = {}
+        conditions: dict[str, tuple[str, ...]] = {}
         for table, value in held.items():
             key: Key = (*section, "rows", table)
             where = f"rows {table} of {_label(section)}: "
@@ -791,8 +791,8 @@ class _Reading:
             for path in listed:
                 if path not in paths:
                     self._wrong(key, f"{where}{path} is not among the fields{nearest(path, paths)}")
-            found[table] = tuple(path for path in listed if path in paths)
-        return found
+            conditions[table] = tuple(path for path in listed if path in paths)
+        return conditions
 
     def _check_columns(self, section: Key, fed: Sequence[str], fields: Sequence[Field], others: Sequence[str]) -> None:
         """Report columns that may not be null and that nothing fills, and paths that lie in one another.
@@ -890,12 +890,12 @@ def _label(section: Key) -> str:
     return "/".join(section[1::2])
 
 
-def _sections(one: Mapped) -> Iterator[tuple[Key, tuple[Field, ...]]]:
+def _sections(mapped: Mapped) -> Iterator[tuple[Key, tuple[Field, ...]]]:
     """Yield the section and the fields of a collection, or those of its kinds."""
-    section: Key = ("collections", one.name)
-    if not one.kinds:
-        yield section, one.fields
-    for name, kind in one.kinds.items():
+    section: Key = ("collections", mapped.name)
+    if not mapped.kinds:
+        yield section, mapped.fields
+    for name, kind in mapped.kinds.items():
         yield (*section, "kinds", name), kind.fields
 
 
@@ -992,18 +992,18 @@ def _lines(text: str) -> Mapping[Key, int]:
 
     A key inside an inline table has the line of the table's own key.
     """
-    found: dict[Key, int] = {}
+    lines: dict[Key, int] = {}
     header: Key = ()
     for number, line in enumerate(text.splitlines(), 1):
         match = _HEADER.match(line)
         if match:
             header = _parts(match["path"])
-            found.setdefault(header, number)
+            lines.setdefault(header, number)
             continue
         match = _ASSIGNMENT.match(line)
         if match:
-            found.setdefault((*header, *_parts(match["path"])), number)
-    return found
+            lines.setdefault((*header, *_parts(match["path"])), number)
+    return lines
 
 
 def _parts(path: str) -> Key:

@@ -66,17 +66,17 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
     text = texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})"
     if field.none is not None:
         text = f"nullif(({text})::numeric, {field.none})"
-    found = CONVERTERS[field.converter].aggregate(field, value, text, default)
-    if found is None:
+    aggregate = CONVERTERS[field.converter].aggregate(field, value, text, default)
+    if aggregate is None:
         return None
-    expression, source_sql = found.expression, "" if "_id" in paths else found.source_sql
+    expression, source_sql = aggregate.expression, "" if "_id" in paths else aggregate.source_sql
     if field.none is not None:
         expression = {"$cond": [{"$eq": [value, field.none]}, None, expression]}
-    if default is not None and not found.has_default:
+    if default is not None and not aggregate.has_default:
         expression = {"$cond": [{"$eq": [{"$ifNull": [value, None]}, None]}, default, expression]}
         source_sql = source_sql and f"coalesce({source_sql}, {sql.literal(default)})"
     table = tables.split(field.columns[0])[0]
-    return Measure(field.path, found.kind, expression, _sql(found.sql, table, owner), source_sql)
+    return Measure(field.path, aggregate.kind, expression, _sql(aggregate.sql, table, owner), source_sql)
 
 
 def _chosen(cases: Sequence[Case]) -> Any:  # noqa: ANN401 - a MongoDB expression

@@ -249,10 +249,10 @@ class _Planner:
     def _run(self) -> tuple[int, ...]:
         if not self._rules.is_completed:
             return ()
-        found = tuple(self._positions[f"{self._rules.name}.{name}"] for name in _RUN)
-        if any(self._cells[position] is not None for position in found):
+        positions = tuple(self._positions[f"{self._rules.name}.{name}"] for name in _RUN)
+        if any(self._cells[position] is not None for position in positions):
             raise Unplannable("a constant that completes a run")
-        return found
+        return positions
 
     def _literals(self) -> Iterator[Step]:
         for name, text in self._mapped.fixed.items():
@@ -393,11 +393,11 @@ class _Planner:
     def _learn_tenant(self, value: bytes) -> Learned:
         notes: list[Note] = []
         try:
-            found = value_in(value)
-            tenant = tenant_of(found, self._context, notes)
+            tenant_text = value_in(value)
+            tenant = tenant_of(tenant_text, self._context, notes)
         except (documents.Undecodable, Rejected, TypeError, AttributeError):
             return None
-        return None if notes or type(found) is not str else (tenant.encode(), _value_of(tenant))
+        return None if notes or type(tenant_text) is not str else (tenant.encode(), _value_of(tenant))
 
 
 def value_in(value: bytes) -> Any:  # noqa: ANN401 - any BSON value

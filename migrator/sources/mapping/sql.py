@@ -6,11 +6,11 @@ from typing import Any
 def value_at(path: str) -> str:
     """Return the SQL of a path: a column, or a member of the JSON in it."""
     column, *members = path.split(".")
-    found = f"this.{_identifier(column)}"
+    expression = f"this.{_identifier(column)}"
     if not members:
-        return found
+        return expression
     steps = ", ".join(map(quoted, members))
-    return f"({found} #>> ARRAY[{steps}])"
+    return f"({expression} #>> ARRAY[{steps}])"
 
 
 def literal(value: Any) -> str:  # noqa: ANN401 - a value of a column

@@ -67,7 +67,7 @@ def own(
     columns: Iterable[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     *,
-    words: Mapping[str, Mapping[str, str]] | None = None,
+    spellings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Field, ...]:
     """Return the fields of our own store for columns of a table, in the order in which they are written.
 
@@ -80,5 +80,5 @@ def own(
             fields.append(reference(column, **{"trim": False, "shape": None, **given}))
         else:
             known = {word: word for word in constraints.WORDS.get(column, ())}
-            fields.append(field(column, "column", words=(words or {}).get(name, known), **given))
+            fields.append(field(column, "column", words=(spellings or {}).get(name, known), **given))
     return tuple(fields)

@@ -227,18 +227,18 @@ def decode_job(document: Document, context: Context) -> Decoded:
         raise Rejected("missing-field", "_id", "a value")
     if is_own_job(document):
         return decode_own_job(document, context)
-    found = read(document, Job)
+    job = read(document, Job)
     notes: list[Note] = []
-    tenant = tenants.tenant_of(found.tenant_id, context, notes)
-    source_id = identity.source_id(found.key)
-    ids.compare_ids(found.key, found.id, notes)
-    kind = _kind(found, source_id)
+    tenant = tenants.tenant_of(job.tenant_id, context, notes)
+    source_id = identity.source_id(job.key)
+    ids.compare_ids(job.key, job.id, notes)
+    kind = _kind(job, source_id)
     version = names.GRAPH_BUILD_VERSION if kind == "build" else names.GRAPH_OVERLAY_VERSION
-    ids.version_of(found.schema_version, version, notes)
-    created = required(found.created_at, "createdAt")
+    ids.version_of(job.schema_version, version, notes)
+    created = required(job.created_at, "createdAt")
     started, completed = (
-        found.started_at,
-        found.completed_at,
+        job.started_at,
+        job.completed_at,
     )
     if started is not None and completed is not None and completed < started:
         notes.append(Note("finished-before-started", "completedAt"))
@@ -246,11 +246,11 @@ def decode_job(document: Document, context: Context) -> Decoded:
         id=identity.row_id("graph_jobs", tenant, names.GRAPH_JOBS, source_id),
         tenant_id=tenant,
         type=names.GRAPH_TYPES[kind],
-        status=names.GRAPH_STATUSES[found.status],
+        status=names.GRAPH_STATUSES[job.status],
         payload=jsonb.encode(document),
         created_at=created,
         updated_at=completed or started or created,
-        correlation_id=text(found.correlation_id, "correlationId"),
+        correlation_id=text(job.correlation_id, "correlationId"),
     )
     return Decoded((row,), tuple(notes))
 
@@ -276,20 +276,20 @@ def decode_event(document: Document, context: Context) -> Decoded:
         raise Rejected("missing-field", "_id", "a value")
     if is_own_event(document):
         return decode_own_event(document, context)
-    found = read(document, EventDocument)
+    event = read(document, EventDocument)
     notes: list[Note] = []
-    tenant = tenants.tenant_of(tenants.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
-    job = found.payload.job.id
+    tenant = tenants.tenant_of(tenants.first_said(event.tenant, event.tenant_id), context, notes, path="tenant")
+    job = event.payload.job.id
     if not isinstance(job, str):
         reason = "missing-field" if job is None else "wrong-type"
         raise Rejected(reason, "payload.job.id", "the id of a graph job")
     row = GraphJobEvent(
-        id=identity.event_id(tenant, EVENTS_SOURCE, found.key),
+        id=identity.event_id(tenant, EVENTS_SOURCE, event.key),
         job_id=ids.graph_job_id(tenant, job),
         tenant_id=tenant,
-        status=names.GRAPH_STATUSES[found.payload.status],
+        status=names.GRAPH_STATUSES[event.payload.status],
         payload=jsonb.encode(document),
-        created_at=required(found.ts, "ts"),
+        created_at=required(event.ts, "ts"),
     )
     return Decoded((row,), tuple(notes))
 

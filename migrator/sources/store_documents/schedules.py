@@ -82,16 +82,16 @@ def _status(*, enabled: bool) -> str:
 def _derive(document: Document, reading: Reading, context: Context) -> None:
     """Fill the state of a schedule, and its trigger where its cron text can be evaluated."""
     columns = reading.columns[Schedule.table]
-    said, again = document.get("enabled") is not False, document.get(TOOL_ENABLED) is True
-    columns["enabled"] = said or again
-    status = columns.setdefault("status", _status(enabled=said))
-    if said and again and status not in states.SCHEDULE_FIRING:
+    enabled, again = document.get("enabled") is not False, document.get(TOOL_ENABLED) is True
+    columns["enabled"] = enabled or again
+    status = columns.setdefault("status", _status(enabled=enabled))
+    if enabled and again and status not in states.SCHEDULE_FIRING:
         columns["status"] = _status(enabled=True)  # enabled again by the old application, which knows no status
     if not context.of_store:
-        _derive_trigger(document, reading, said=said)
+        _derive_trigger(document, reading, enabled=enabled)
 
 
-def _derive_trigger(document: Document, reading: Reading, *, said: bool) -> None:
+def _derive_trigger(document: Document, reading: Reading, *, enabled: bool) -> None:
     """Fill the trigger that the cron text makes; one that no engine can evaluate is noted, and stays remainder."""
     path, notes = "cronExpression", reading.notes
     line, zone = document.get(path), document.get("timezone")
@@ -117,7 +117,7 @@ def _derive_trigger(document: Document, reading: Reading, *, said: bool) -> None
     }
     if document.get(TOOL_TRIGGER) is not None:
         columns |= _of_tool(document[TOOL_TRIGGER], reading)
-        if said:
+        if enabled:
             columns["enabled"] = True  # who enabled the schedule wants it to fire
         if not cron.fires_alike(columns["cron_dialect"], line, evaluable.zone):
             columns["cron_dialect"] = names.CRON_DIALECT  # the line was changed by the old application
@@ -163,18 +163,18 @@ def _respell(rows: Rows, document: Document) -> None:
     document["enabled"] = enabled
     if document["status"] == _status(enabled=enabled):
         del document["status"]
-    said: Document = {TOOL_ENABLED: True if row.enabled and not enabled else None}
+    changes: Document = {TOOL_ENABLED: True if row.enabled and not enabled else None}
     if trigger is not None:
         own_id = _trigger_id(row)
         # Documents of the source name a zone: a trigger that was created elsewhere without one is given UTC.
         zone = trigger.timezone or (None if trigger.id == own_id else "UTC")
-        said |= {"cronExpression": trigger.cron_expression, "timezone": zone}
-        said[TOOL_TRIGGER] = _tool_fields(row, trigger, own_id)
+        changes |= {"cronExpression": trigger.cron_expression, "timezone": zone}
+        changes[TOOL_TRIGGER] = _tool_fields(row, trigger, own_id)
     for name in ("cronExpression", "timezone", TOOL_ENABLED, TOOL_TRIGGER):
-        if said.get(name) is None:
+        if changes.get(name) is None:
             del document[name]
         else:
-            document[name] = said[name]
+            document[name] = changes[name]
 
 
 def _trigger_id(schedule: Schedule) -> UUID:
@@ -256,7 +256,7 @@ SCHEDULES = Mapped(
             "cancelled_at",
             "completed_at",
         ),
-        words={"status": names.SCHEDULE_STATUSES},
+        spellings={"status": names.SCHEDULE_STATUSES},
     ),
     derive=_derive,
     respell=_respell,

@@ -186,16 +186,19 @@ class CandidateReader:
             page = [one for one in page if one.source_id not in seen]
             seen |= {one.source_id for one in page}
             self._look_up(page)
-            for one in page:
-                if self._takes(one):
-                    chosen.append(one)
-                    self._given.add(one.source_id)
+            for candidate in page:
+                if self._takes(candidate):
+                    chosen.append(candidate)
+                    self._given.add(candidate.source_id)
                     if len(chosen) == limit:
                         return chosen
                     continue
-                if one.schedule is not None:
-                    closed[one.schedule] = {"tenantId": one.stored.row.tenant_id, "scheduleId": one.text}
-                met_others = met_others or not self._search.serves(self.schedule(one))
+                if candidate.schedule is not None:
+                    closed[candidate.schedule] = {
+                        "tenantId": candidate.stored.row.tenant_id,
+                        "scheduleId": candidate.text,
+                    }
+                met_others = met_others or not self._search.serves(self.schedule(candidate))
             if not more:
                 return chosen
             size *= 4
@@ -204,11 +207,11 @@ class CandidateReader:
 
     def _narrow(self) -> None:
         """Read candidates of the schedules that fit only, if they are few: the server then reads no others."""
-        found = [*self._transaction.find(self._schedules.name, self._unread, limit=_FEW)]
+        schedules = [*self._transaction.find(self._schedules.name, self._unread, limit=_FEW)]
         self._unread = {}
-        if len(found) < _FEW:
+        if len(schedules) < _FEW:
             fitting = [
-                one for one in map(self._schedules.stored, found) if one is not None and self._search.fits(one.row)
+                one for one in map(self._schedules.stored, schedules) if one is not None and self._search.fits(one.row)
             ]
             texts = [text for one in fitting for text in (*spelled(one), str(one.row.id))]
             self._among = {"scheduleId": {"$in": texts}}
@@ -224,24 +227,24 @@ class CandidateReader:
         hint = (
             None if self._among else self._search.waiting.streams[0].index
         )  # few of some schedules have a better index
-        for one in self._transaction.aggregate_raw(self.rows.name, pipeline, hint):
-            kind = next(iter(one))
+        for raw in self._transaction.aggregate_raw(self.rows.name, pipeline, hint):
+            kind = next(iter(raw))
             if kind == "stream":
-                rows[one["stream"]].append(one)
+                rows[raw["stream"]].append(raw)
             elif kind == "backend":
-                backend = one["backend"]
-            elif isinstance(key := one["_id"], str) and (schedule := self._schedules.stored(bytes(one.raw))):
+                backend = raw["backend"]
+            elif isinstance(key := raw["_id"], str) and (schedule := self._schedules.stored(bytes(raw.raw))):
                 self._read_schedules[key] = schedule
         epoch.require(epoch.Standing(backend), "mongo")
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         bounds: list[tuple[int, datetime, UUID] | None] = []
         for number, read in rows.items():
             some = self._candidates(read, orders[number])
-            found += some
+            candidates += some
             if len(read) == size:
                 bounds.append(some[-1].place if some else None)
-        found.sort(key=lambda one: one.place)
-        known = [one for one in found if all(last is not None and one.place <= last for last in bounds)]
+        candidates.sort(key=lambda one: one.place)
+        known = [one for one in candidates if all(last is not None and one.place <= last for last in bounds)]
         return [one for one in known if self.now is None or one.since <= self.now], bool(bounds)
 
     def _pipeline(self, size: int, closed: list[_Where]) -> tuple[Sequence[Order], Sequence[Mapping[str, Any]]]:
@@ -269,19 +272,19 @@ class CandidateReader:
         """Return the documents of a stream that can be read."""
         if self.now is None:
             self.now = from_bson(read[0]["now"])
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for one in read:
             raw = bytes(one["document"].raw) if "document" in one else self.rows.raw(one["_id"])
             stored = None if raw is None else self.rows.stored(raw)
             if stored is not None:
                 stated = stored.document.get(FIELD)
                 priority = validation.DEFAULT_PRIORITY if stated is None else int(stated)
-                found.append(
+                candidates.append(
                     Candidate(
                         stored=stored, priority=priority, since=self._search.waiting.since(stored.row), order=order
                     )
                 )
-        return found
+        return candidates
 
     def _look_up(self, page: Sequence[Candidate]) -> None:
         """Find the schedules of a page, and how many more runs they may have."""
@@ -290,11 +293,11 @@ class CandidateReader:
             for one in page
             if one.schedule is not None and one.schedule not in self._found_schedules
         }
-        found = {wanted: self._read_schedules[text] for wanted, text in texts.items() if self._is_read(wanted, text)}
-        missing = {wanted: text for wanted, text in texts.items() if wanted not in found}
-        found |= self._schedules.found(missing, shared=True, hints=set(missing.values()))
-        self._found_schedules |= {wanted: found.get(wanted) for wanted in texts}
-        limited = [one for one in found.values() if self._search.bounded and one.row.max_concurrency is not None]
+        read = {wanted: self._read_schedules[text] for wanted, text in texts.items() if self._is_read(wanted, text)}
+        missing = {wanted: text for wanted, text in texts.items() if wanted not in read}
+        read |= self._schedules.found(missing, shared=True, hints=set(missing.values()))
+        self._found_schedules |= {wanted: read.get(wanted) for wanted in texts}
+        limited = [one for one in read.values() if self._search.bounded and one.row.max_concurrency is not None]
         for identity, running in counted(self._transaction, limited, ("running",)).items():
             most = next(one.row.max_concurrency or 0 for one in limited if one.row.id == identity)
             self._room.setdefault(identity, most - running)

@@ -29,12 +29,12 @@ def write(source: MongoDatabase, epoch: Epoch) -> None:
     where: dict[str, Any] = {"_id": KEY}
     number = {"$ifNull": ["$fence", 0]}
     newer = {"$lte": [number, {"$literal": epoch.number}]}
-    said = {"$cond": [newer, {"$literal": {BACKEND: epoch.backend}}, "$metadata"]}
+    metadata = {"$cond": [newer, {"$literal": {BACKEND: epoch.backend}}, "$metadata"]}
     update = {
         "tenantId": GLOBAL,
         "resource": RESOURCE,
         "fence": {"$max": [number, {"$literal": epoch.number}]},
-        "metadata": said,
+        "metadata": metadata,
     }
     locks = source.get_collection(names.LOCKS, write_concern=WriteConcern("majority"))
     locks.update_one(where, [{"$set": update}], upsert=True)

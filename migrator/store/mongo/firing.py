@@ -252,17 +252,17 @@ class _Batch:
 
     def fire(self, plan: FirePlan, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
         """Return the runs inserted; None if none of the triggers is due any more."""
-        found = self._triggers.at([one.key for one in candidates], {})
+        triggers = self._triggers.at([one.key for one in candidates], {})
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         found_schedules = self._schedules.found(texts, shared=True, hints=set(texts.values()))
         self._live = counted(self._transaction, found_schedules.values(), states.RUN_OPEN)
         self._creation.learn(found_schedules.values())
-        self._creation.foresee(one.row for one in found.values())
+        self._creation.foresee(one.row for one in triggers.values())
         changes: list[Change] = []
         status: dict[UUID, Schedule] = {}
         fired: list[Run] = []
         for one in candidates:
-            stored, of = found.get(one.source_id), found_schedules.get(one.schedule) if one.schedule else None
+            stored, of = triggers.get(one.source_id), found_schedules.get(one.schedule) if one.schedule else None
             if stored is None or of is None:
                 continue
             schedule = status.get(of.row.id, of.row)

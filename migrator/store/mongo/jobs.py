@@ -73,10 +73,10 @@ class MongoGraphJobs(Repository[GraphJob]):
             validation.check_known("status of graph jobs", states.GRAPH_JOB_CODES, (status,))
             where = {"status": {"$in": _SPELLINGS.get(status, [status])}}
         # Times are texts in the source's format and dates in ours: only the rows can be sorted.
-        found = [one.row for one in self._each(where) if one.row.type == states.GRAPH_JOB_TYPES[kind]]
-        found.sort(key=lambda row: row.id)
-        found.sort(key=lambda row: row.created_at, reverse=True)
-        return found[:limit]
+        rows = [one.row for one in self._each(where) if one.row.type == states.GRAPH_JOB_TYPES[kind]]
+        rows.sort(key=lambda row: row.id)
+        rows.sort(key=lambda row: row.created_at, reverse=True)
+        return rows[:limit]
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         event = validation.checked_record(event, self._tenant)
@@ -89,10 +89,10 @@ class MongoGraphJobs(Repository[GraphJob]):
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
         """Return a job's events in the order of their insertion; first those that the source wrote, by time."""
         texts = self._refers(GraphJob, job_id)
-        found = self._events._each({"$and": [{"$or": [{"jobId": texts}, {"payload.job.id": texts}]}]}, shared=True)  # noqa: SLF001 - its own other half
+        events = self._events._each({"$and": [{"$or": [{"jobId": texts}, {"payload.job.id": texts}]}]}, shared=True)  # noqa: SLF001 - its own other half
         own: list[GraphJobEvent] = []
         of_source: list[GraphJobEvent] = []
-        for one in found:
+        for one in events:
             (own if graph.is_own_event(one.document) else of_source).append(one.row)
         of_source.sort(key=lambda row: (row.created_at, row.id))
         return of_source + sorted(own, key=lambda row: row.id)
@@ -197,11 +197,11 @@ class MongoPolicyJobs(Repository[PolicyJob]):
             if one.row.available_at is None or one.row.available_at <= self._now
         ]
         leased: list[PolicyJob] = []
-        for one in sorted(pending, key=lambda one: _rank(one.row)):
+        for stored in sorted(pending, key=lambda one: _rank(one.row)):
             if len(leased) == limit:
                 break
-            if self._transaction.may_write(self.name, one.raw):
-                leased.append(self.replace(one, _dispatching(one.row, owner, until, self._now)))
+            if self._transaction.may_write(self.name, stored.raw):
+                leased.append(self.replace(stored, _dispatching(stored.row, owner, until, self._now)))
         return leased
 
     def _all(self, where: dict[str, Any]) -> Iterator[StoredDocument[PolicyJob]]:

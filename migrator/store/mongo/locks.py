@@ -209,10 +209,10 @@ class MongoLocks:
                     names.LOCKS, {"_id": key, "tenantId": None, "resource": None}, made, upsert=True
                 )
             where = {"_id": known["_id"], **is_free(moment)}
-            found = transaction.take(names.LOCKS, where, taken(holder, ttl, moment))
-            if found is not None:
+            lock = transaction.take(names.LOCKS, where, taken(holder, ttl, moment))
+            if lock is not None:
                 pass_gates(transaction, guard_gates(key, range(GATES)))
-            return found
+            return lock
 
         try:
             return atomically(self._database, act)

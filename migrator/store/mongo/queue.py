@@ -69,16 +69,16 @@ class ExpiredRuns:
         if not self._transaction.distinct(names.SCHEDULES, "timeoutMs", {"timeoutMs": {"$gte": 0}}):
             return {}
         page: list[tuple[Any, Wanted, str]] = []
-        found: dict[UUID, StoredDocument[Run]] = {}
+        expired: dict[UUID, StoredDocument[Run]] = {}
         started = self._running | {"startedAt": {"$ne": None}, "scheduleId": {"$ne": None}}
-        for one in self._transaction.project(names.RUNS, started, ["tenantId", "scheduleId"], hint=RUNNING):
-            tenant, text = one.get("tenantId"), one["scheduleId"]
+        for running in self._transaction.project(names.RUNS, started, ["tenantId", "scheduleId"], hint=RUNNING):
+            tenant, text = running.get("tenantId"), running["scheduleId"]
             if isinstance(tenant, str) and isinstance(text, str):
-                page.append((one["_id"], (tenant, ids.schedule_id(tenant, text)), text))
+                page.append((running["_id"], (tenant, ids.schedule_id(tenant, text)), text))
             if len(page) == _PAGE:
-                found |= self._limited(page)
+                expired |= self._limited(page)
                 page = []
-        return found | self._limited(page)
+        return expired | self._limited(page)
 
     def _limited(self, page: Sequence[tuple[Any, Wanted, str]]) -> dict[UUID, StoredDocument[Run]]:
         self._learn({wanted: text for _, wanted, text in page})
@@ -182,10 +182,10 @@ class ClaimAttempt:
     def take(self, limit: int) -> Sequence[Claim]:
         """Take the first runs; fewer if others took some of them at the same moment."""
         ahead = self._ahead
-        found = take_first(
+        candidates = take_first(
             self._database, self._foreign_ids, self._search, limit, self._claim, ahead=lambda: ahead.runs
         )
-        return found or []
+        return candidates or []
 
     def _claim(
         self, reader: CandidateReader, candidates: Sequence[Candidate], page: Sequence[Candidate]
@@ -251,12 +251,12 @@ class ClaimAttempt:
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         found_schedules = schedules.found(texts, shared=True, hints=set(texts.values()))
         room = self._room(transaction, found_schedules.values())
-        found = runs.at([one.key for one in candidates], {"state": "queued"})
+        stored_runs = runs.at([one.key for one in candidates], {"state": "queued"})
         claims: dict[str, Claim] = {}
         changes: list[Change] = []
-        for one in candidates:
-            stored = found.get(one.source_id)
-            of = None if one.schedule is None else found_schedules.get(one.schedule)
+        for candidate in candidates:
+            stored = stored_runs.get(candidate.source_id)
+            of = None if candidate.schedule is None else found_schedules.get(candidate.schedule)
             schedule = None if of is None else of.row
             if stored is None or not self._search.fits(schedule):
                 continue
@@ -266,7 +266,7 @@ class ClaimAttempt:
                 room[schedule.id] -= 1
             row = transitions.claimed_run(stored.row, self._worker, until, now)
             changes.append(runs.update(stored, row, proved=False))
-            claims[one.source_id] = Claim(run=row, schedule=schedule)
+            claims[candidate.source_id] = Claim(run=row, schedule=schedule)
         if changes:
             transaction.write(names.RUNS, changes)
         return claims
@@ -384,13 +384,13 @@ class MongoQueue:
     def tenants(self) -> Sequence[str]:
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
         with translate_errors(WHAT):
-            found = set(runs.distinct("tenantId"))
+            tenants = set(runs.distinct("tenantId"))
             # The index has the schedules, but not whether they are deleted.
-            for tenant in set(schedules.distinct("tenantId")) - found:
+            for tenant in set(schedules.distinct("tenantId")) - tenants:
                 if schedules.find_one({"tenantId": tenant, "deletedAt": None}, {"_id": 1}) is not None:
-                    found.add(tenant)
-            found |= set(schedules.distinct("selection.tenantId", {"tenantId": None, "deletedAt": None}))
-        return sorted(one for one in found if isinstance(one, str) and one)
+                    tenants.add(tenant)
+            tenants |= set(schedules.distinct("selection.tenantId", {"tenantId": None, "deletedAt": None}))
+        return sorted(one for one in tenants if isinstance(one, str) and one)
 
     def fire_due(
         self,

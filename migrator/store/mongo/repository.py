@@ -97,25 +97,25 @@ class ForeignIds:
     def keys(self, transaction: Transaction, place: Place, tenant: str, identities: Collection[UUID]) -> list[Any]:
         """Return the ``_id``s of the documents of rows; a row without such a document is left out."""
         known = self._known.get((place.name, tenant))
-        found = {} if known is None else {one: known.keys[one] for one in identities if one in known.keys}
-        missing = {*identities} - found.keys()
+        keys = {} if known is None else {one: known.keys[one] for one in identities if one in known.keys}
+        missing = {*identities} - keys.keys()
         if missing and (known is None or not known.is_complete or monotonic() >= known.again_at):
-            found |= self._read(transaction, place, tenant, missing)
-        return [*found.values()]
+            keys |= self._read(transaction, place, tenant, missing)
+        return [*keys.values()]
 
     def _read(self, transaction: Transaction, place: Place, tenant: str, wanted: Collection[UUID]) -> dict[UUID, Any]:
         """Read the ``_id``s of a tenant; return those of the wanted rows."""
         begun = monotonic()
         kept: dict[UUID, Any] = {}
-        found: dict[UUID, Any] = {}
+        keys: dict[UUID, Any] = {}
         is_complete = True
         where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
-        for one in transaction.project(place.name, where, ["_id"]):
-            identity = place.row_id(tenant, one["_id"])
+        for raw in transaction.project(place.name, where, ["_id"]):
+            identity = place.row_id(tenant, raw["_id"])
             if identity in wanted:
-                found[identity] = one["_id"]
+                keys[identity] = raw["_id"]
             if len(kept) < MOST_KEPT:
-                kept[identity] = one["_id"]
+                kept[identity] = raw["_id"]
             else:
                 is_complete = False
         ended = monotonic()
@@ -128,7 +128,7 @@ class ForeignIds:
             others -= 0 if dropped is None else len(dropped.keys)
         again_at = ended + max(_LEAST_PAUSE_S, _PAUSES * (ended - begun))
         self._known[place.name, tenant] = _KnownIds(keys=kept, is_complete=is_complete, again_at=again_at)
-        return found
+        return keys
 
 
 class Repository(Generic[R]):
@@ -172,12 +172,12 @@ class Repository(Generic[R]):
                 yield stored
 
     def _rows(self, where: Mapping[str, Any], limit: int, *, sort: Sort) -> list[R]:
-        found: list[R] = []
+        rows: list[R] = []
         for stored in self._each(where, sort=sort):
-            found.append(stored.row)
-            if len(found) == limit:
+            rows.append(stored.row)
+            if len(rows) == limit:
                 break
-        return found
+        return rows
 
     def found(
         self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()
@@ -258,10 +258,10 @@ class Repository(Generic[R]):
         """Return the tenant of the referenced row; raises ``NotFoundError`` if the session's tenant cannot see it."""
         if identity is None:
             return None
-        found = self._of(record)._find(identity, shared=shared)  # noqa: SLF001 - of the same class
-        if found is None or (isinstance(found.row, Schedule) and found.row.deleted_at is not None):
+        stored = self._of(record)._find(identity, shared=shared)  # noqa: SLF001 - of the same class
+        if stored is None or (isinstance(stored.row, Schedule) and stored.row.deleted_at is not None):
             raise NotFoundError(f"a reference to {record.table} names no row")
-        tenant: str = found.row.tenant_id  # type: ignore[attr-defined] # every table has it
+        tenant: str = stored.row.tenant_id  # type: ignore[attr-defined] # every table has it
         return tenant
 
     def _taken(self, identity: UUID) -> bool:
@@ -434,14 +434,14 @@ def counted(
     for one in of.values():
         for text in spelled(one):
             owners[text].append(one.row)
-    found = dict.fromkeys(of, 0)
+    counts = dict.fromkeys(of, 0)
     if not owners:
-        return found
+        return counts
     by = {"_id": {"tenant": "$tenantId", "text": "$scheduleId"}, "runs": {"$sum": 1}}
     for state in among:  # one by one: each state has an index of its own
         where = {"state": state, "scheduleId": {"$in": [*owners]}}
         for group in transaction.aggregate(names.RUNS, [{"$match": where}, {"$group": by}], hint=OF_STATE[state]):
             for row in owners[group["_id"]["text"]]:
                 if row.tenant_id in (GLOBAL, group["_id"].get("tenant")):
-                    found[row.id] += group["runs"]
-    return found
+                    counts[row.id] += group["runs"]
+    return counts

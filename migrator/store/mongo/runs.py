@@ -229,7 +229,7 @@ class MongoRuns(Repository[Run]):
             {"$project": {"_id": 1}},
         ]
         # Each text is looked up by itself: one scan would read every run of these schedules.
-        found = self._transaction.aggregate(
+        groups = self._transaction.aggregate(
             self.name,
             [
                 {"$limit": 1},
@@ -238,7 +238,7 @@ class MongoRuns(Repository[Run]):
                 {"$lookup": {"from": self.name, "let": {"text": "$text"}, "pipeline": newest, "as": "newest"}},
             ],
         )
-        return [one["_id"] for each in found for one in each["newest"]]
+        return [one["_id"] for each in groups for one in each["newest"]]
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
         return [one.row for one in self._each({"retryOf": self._refers(Run, run_id)}, sort=OLDEST)]
@@ -261,11 +261,11 @@ class MongoRuns(Repository[Run]):
         seen: Counter[object] = Counter()
         old: list[Any] = []
         fields = ("scheduleId", "createdAt", "state")
-        for one in self._transaction.project(self.name, {"tenantId": self._tenant}, fields, sort=NEWEST):
-            schedule = one.get("scheduleId")
+        for raw in self._transaction.project(self.name, {"tenantId": self._tenant}, fields, sort=NEWEST):
+            schedule = raw.get("scheduleId")
             seen[schedule] += 1
-            if seen[schedule] > keep and one.get("state") in ended and _created(one, before):
-                old.append(one["_id"])
+            if seen[schedule] > keep and raw.get("state") in ended and _created(raw, before):
+                old.append(raw["_id"])
         # Oldest first, then by id: they are sorted again, so that equal times are in the order of their ids.
         where = {"_id": {"$in": old}}
         return self._rows(where, limit, sort=OLDEST) if old else []
@@ -397,10 +397,10 @@ class MongoExecutionLogs(Repository[ExecutionLog]):
         wanted = set(run_ids)
         keys = _spellings_of(_of_ids(self._of(Run), self._tenant, run_ids))
         where = {"tenantId": self._tenant, "runId": {"$in": keys}}
-        found = [self.stored(raw) for raw in self._transaction.find(self.name, where)]
-        rows = [whole(one) for one in found if one is not None and one.row.run_id in wanted]
-        if len(rows) < len(found):
-            raise StoreError(f"{len(found) - len(rows):,} of the lines of these runs cannot be read as rows")
+        entries = [self.stored(raw) for raw in self._transaction.find(self.name, where)]
+        rows = [whole(one) for one in entries if one is not None and one.row.run_id in wanted]
+        if len(rows) < len(entries):
+            raise StoreError(f"{len(entries) - len(rows):,} of the lines of these runs cannot be read as rows")
         return sorted(rows, key=lambda row: (row.run_id, row.logged_at, row.id))
 
 

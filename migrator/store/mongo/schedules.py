@@ -67,10 +67,10 @@ class MongoSchedules(Repository[Schedule]):
         rows, fires = self._passing(query)
         rows.sort(key=lambda row: row.id)
         value = _SORTS[query.sort_by]
-        said = [row for row in rows if value(row, fires) is not None]
+        firing = [row for row in rows if value(row, fires) is not None]
         unsaid = [row for row in rows if value(row, fires) is None]
-        said.sort(key=lambda row: value(row, fires), reverse=query.descending)
-        return (said + unsaid)[query.offset : query.offset + query.limit]
+        firing.sort(key=lambda row: value(row, fires), reverse=query.descending)
+        return (firing + unsaid)[query.offset : query.offset + query.limit]
 
     def count(self, query: ScheduleQuery) -> int:
         return len(self._passing(query)[0])
@@ -126,16 +126,16 @@ class MongoSchedules(Repository[Schedule]):
     def due(self, limit: int) -> Sequence[Schedule]:
         validation.check_page(limit)
         fires = self._fires({"nextFireAt": {"$lte": to_bson(self._now)}})
-        found: _Schedules = []
+        due: _Schedules = []
         ordered = sorted(fires.items(), key=lambda one: (one[1], one[0]))
         for identity, _ in ordered:
             stored = self._find(identity)
             row = None if stored is None else stored.row
             if row is not None and row.enabled and row.status == "scheduled" and row.deleted_at is None:
-                found.append(row)
-                if len(found) == limit:
+                due.append(row)
+                if len(due) == limit:
                     break
-        return found
+        return due
 
     def _write(self, stored: StoredDocument[Schedule], row: Schedule) -> Schedule:
         document, read = self._changed(stored, row)
@@ -181,10 +181,10 @@ class MongoSchedules(Repository[Schedule]):
         """Return the earliest next fire of each schedule that has one."""
         fires: _Fires = {}
         condition = {"nextFireAt": {"$ne": None}, "enabled": ENABLED} | where
-        for one in self._triggers._each(condition, shared=True):  # noqa: SLF001 - its own other half
-            at = one.row.next_fire_at
-            if at is not None and at < fires.get(one.row.schedule_id, datetime.max.replace(tzinfo=at.tzinfo)):
-                fires[one.row.schedule_id] = at
+        for trigger in self._triggers._each(condition, shared=True):  # noqa: SLF001 - its own other half
+            at = trigger.row.next_fire_at
+            if at is not None and at < fires.get(trigger.row.schedule_id, datetime.max.replace(tzinfo=at.tzinfo)):
+                fires[trigger.row.schedule_id] = at
         return fires
 
 
@@ -237,14 +237,14 @@ class MongoTriggers(Repository[Trigger]):
         return sorted((one.row for one in found), key=lambda row: (row.schedule_id, row.id))
 
     def of_event(self, event: str) -> Sequence[Trigger]:
-        found: list[tuple[int, UUID, Trigger]] = []
-        for one in self._each({"kind": "event", "eventName": event, "enabled": ENABLED}, shared=True):
-            schedule = self._schedules._visible(one.row.schedule_id)  # noqa: SLF001 - its own other half
+        listening: list[tuple[int, UUID, Trigger]] = []
+        for trigger in self._each({"kind": "event", "eventName": event, "enabled": ENABLED}, shared=True):
+            schedule = self._schedules._visible(trigger.row.schedule_id)  # noqa: SLF001 - its own other half
             if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
                 continue
             if schedule.status in states.SCHEDULE_FIRING:
-                found.append((-priority_of(schedule), one.row.id, one.row))
-        return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
+                listening.append((-priority_of(schedule), trigger.row.id, trigger.row))
+        return [row for *_, row in sorted(listening, key=lambda entry: entry[:2])]
 
     def upsert(self, trigger: Trigger) -> Trigger:
         trigger = validation.checked_record(trigger, self._tenant)
@@ -269,18 +269,18 @@ class MongoTriggers(Repository[Trigger]):
 
         False if that document cannot state it, and the trigger has a document of its own from now on.
         """
-        found = self._schedules._find(schedule_id)  # noqa: SLF001 - its own other half
-        if found is None:
+        schedule = self._schedules._find(schedule_id)  # noqa: SLF001 - its own other half
+        if schedule is None:
             return False
-        collection = found.place.collection
-        before = collection.decode(found.document, Context(as_of=self._now)).rows
+        collection = schedule.place.collection
+        before = collection.decode(schedule.document, Context(as_of=self._now)).rows
         after: tuple[Record, ...] = before[:1]
         if trigger is not None:
-            of_it = {"source": found.row.source, "source_id": found.row.source_id}
+            of_it = {"source": schedule.row.source, "source_id": schedule.row.source_id}
             after = (before[0], msgspec.structs.replace(trigger, **of_it))
-        document = rewritten(found.document, collection.encode(before), collection.encode(after))
-        if document != found.document:
-            self._transaction.replace(found.place.name, document)
+        document = rewritten(schedule.document, collection.encode(before), collection.encode(after))
+        if document != schedule.document:
+            self._transaction.replace(schedule.place.name, document)
         return trigger is not None and is_carried(trigger)
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
@@ -292,10 +292,10 @@ class MongoTriggers(Repository[Trigger]):
         return True
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
-        found = list(self._each({"scheduleId": self._refers(Schedule, schedule_id)}))
-        if any(is_copy(one.document) for one in found):
+        triggers = list(self._each({"scheduleId": self._refers(Schedule, schedule_id)}))
+        if any(is_copy(one.document) for one in triggers):
             self._say(schedule_id, None)
-        keys = [one.document["_id"] for one in found]
+        keys = [one.document["_id"] for one in triggers]
         rows = {"tenantId": self._tenant, "triggerId": {"$in": keys}}
         self._transaction.change(names.RUNS, rows, {"$unset": {"triggerId": ""}})
         return self._transaction.delete(self.name, {"_id": {"$in": keys}})

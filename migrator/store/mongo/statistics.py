@@ -61,10 +61,10 @@ class MongoStatistics:
         where = self._where(runs)
         counts: Counter[str] = Counter()
         last: dict[str, datetime | None] = {"started": None, "created": None}
-        for one in self._counted(where):
-            counts[names.RUN_STATES.get(one["_id"], "")] += one["runs"]
+        for group in self._counted(where):
+            counts[names.RUN_STATES.get(group["_id"], "")] += group["runs"]
             for what, before in last.items():
-                last[what] = max(filter(None, (before, _aware(one[what]))), default=None)
+                last[what] = max(filter(None, (before, _aware(group[what]))), default=None)
         return RunStatistics(
             by_state={state: counts[state] for state in states.RUN},
             durations=self._durations(where) if counts["completed"] else None,
@@ -83,17 +83,17 @@ class MongoStatistics:
             "of": {"$addToSet": {"$cond": [{"$eq": ["$state", "running"]}, "$scheduleId", None]}},
             "oldest": {"$min": {"$cond": [ready, _AVAILABLE, None]}},
         }
-        found = self._aggregate({"tenantId": self._tenant, "state": {"$in": [*_LIVE]}}, {"$group": group})
-        if not found:
+        groups = self._aggregate({"tenantId": self._tenant, "state": {"$in": [*_LIVE]}}, {"$group": group})
+        if not groups:
             return Backlog(ready=0, delayed=0, planning=0, running=0, running_schedules=0, oldest_ready_at=None)
-        one = found[0]
+        totals = groups[0]
         return Backlog(
-            ready=one["ready"],
-            delayed=one["queued"] - one["ready"],
-            planning=one["planning"],
-            running=one["running"],
-            running_schedules=len([key for key in one["of"] if key is not None]),
-            oldest_ready_at=_aware(one["oldest"]),
+            ready=totals["ready"],
+            delayed=totals["queued"] - totals["ready"],
+            planning=totals["planning"],
+            running=totals["running"],
+            running_schedules=len([key for key in totals["of"] if key is not None]),
+            oldest_ready_at=_aware(totals["oldest"]),
         )
 
     def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
@@ -105,10 +105,10 @@ class MongoStatistics:
             "last": {"$max": {"$ifNull": [_FINISHED, _CREATED]}},
         }
         where = self._where(runs) | {"state": {"$in": [*states.RUN_FAILED]}}
-        found = self._aggregate(where, {"$group": group}, {"$sort": {"runs": -1, "_id": 1}}, {"$limit": limit})
+        groups = self._aggregate(where, {"$group": group}, {"$sort": {"runs": -1, "_id": 1}}, {"$limit": limit})
         return [
             FailurePattern(pattern=one["_id"], count=one["runs"], last_at=one["last"].replace(tzinfo=UTC))
-            for one in found
+            for one in groups
         ]
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
@@ -124,7 +124,7 @@ class MongoStatistics:
         where = {"nextFireAt": {"$ne": None}, "enabled": ENABLED}
         triggers = [one.row for one in self._triggers._each(where)]  # noqa: SLF001 - as above
         schedules = {one.row.id: one.row for one in self._schedules._each({"deletedAt": None})}  # noqa: SLF001 - as above
-        found = []
+        fires = []
         for trigger in triggers:
             schedule = schedules.get(trigger.schedule_id)
             if (
@@ -133,12 +133,12 @@ class MongoStatistics:
                 and schedule.status in states.SCHEDULE_FIRING
                 and trigger.next_fire_at
             ):
-                found.append(
+                fires.append(
                     NextFire(
                         at=trigger.next_fire_at, schedule_id=schedule.id, trigger_id=trigger.id, name=schedule.name
                     )
                 )
-        return sorted(found, key=lambda one: (one.at, one.trigger_id))[:limit]
+        return sorted(fires, key=lambda one: (one.at, one.trigger_id))[:limit]
 
     def _where(self, runs: RunFilter) -> dict[str, Any]:
         where: dict[str, Any] = {"tenantId": self._tenant}
@@ -163,10 +163,10 @@ class MongoStatistics:
             "least": {"$min": "$lasted"},
             "most": {"$max": "$lasted"},
         }
-        found = self._aggregate(where, *completed, {"$group": group})
-        if not found:
+        groups = self._aggregate(where, *completed, {"$group": group})
+        if not groups:
             return None
-        count = found[0]["count"]
+        count = groups[0]["count"]
         ranks = [rank(percentile, count) for percentile in PERCENTILES]
         numbered = self._aggregate(
             where,
@@ -177,8 +177,8 @@ class MongoStatistics:
         )
         at = {one["rank"]: int(one["lasted"]) for one in numbered}
         p50, p95, p99 = (at[place] for place in ranks)
-        del found[0]["_id"]
-        return Durations(**{name: int(value) for name, value in found[0].items()}, p50=p50, p95=p95, p99=p99)
+        del groups[0]["_id"]
+        return Durations(**{name: int(value) for name, value in groups[0].items()}, p50=p50, p95=p95, p99=p99)
 
     def _aggregate(self, where: Mapping[str, Any], *stages: Mapping[str, Any]) -> list[dict[str, Any]]:
         return self._transaction.aggregate(names.RUNS, [{"$match": where}, *stages])

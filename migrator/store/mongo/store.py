@@ -158,12 +158,12 @@ class MongoStore:
     def connections(self) -> int | None:
         with translate_errors(WHAT):
             try:
-                found = self.database.client.admin.command("serverStatus", repl=0, metrics=0, locks=0, wiredTiger=0)
+                status = self.database.client.admin.command("serverStatus", repl=0, metrics=0, locks=0, wiredTiger=0)
             except OperationFailure as error:
                 if error.code == UNAUTHORIZED:
                     return None
                 raise
-        return int(found["connections"]["current"])
+        return int(status["connections"]["current"])
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         check_purgeable(tenant)

@@ -160,10 +160,10 @@ class Transaction:
     ) -> Document | None:
         """Update the one that matches, and return it as it is then; none where there is none."""
         with self._translating():
-            found: Document | None = self.database[name].find_one_and_update(
+            document: Document | None = self.database[name].find_one_and_update(
                 where, update, upsert=upsert, return_document=ReturnDocument.AFTER, session=self._session
             )
-            return found
+            return document
 
     def take_alone(
         self,
@@ -174,10 +174,10 @@ class Transaction:
     ) -> bytes | None:
         """Update the first that matches, outside of any transaction, for a majority; return it as it is then."""
         with self._translating():
-            found = self._raw(name, WriteConcern("majority")).find_one_and_update(
+            raw = self._raw(name, WriteConcern("majority")).find_one_and_update(
                 where, update, sort=sort, return_document=ReturnDocument.AFTER
             )
-            return None if found is None else bytes(found.raw)
+            return None if raw is None else bytes(raw.raw)
 
     def delete(self, name: str, where: Mapping[str, Any]) -> int:
         """Delete all that match; return how many."""
@@ -228,11 +228,11 @@ class Transaction:
         """
         if hint is None:
             return None
-        there = _INDEXES.setdefault(self.database.client, set())
-        if (self.database.name, name, hint) not in there:
+        known = _INDEXES.setdefault(self.database.client, set())
+        if (self.database.name, name, hint) not in known:
             found = self.database[name].index_information()
-            there |= {(self.database.name, name, index) for index in found}
-        return hint if (self.database.name, name, hint) in there else None
+            known |= {(self.database.name, name, index) for index in found}
+        return hint if (self.database.name, name, hint) in known else None
 
     def _first(self, read: Callable[[], Cursor[Found] | CommandCursor[Found]]) -> Iterator[Found]:
         """Yield what a read finds. A read that is the first statement is tried again with its transaction."""

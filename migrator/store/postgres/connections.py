@@ -677,17 +677,17 @@ REASON = (
 )
 
 
-def require_session(one: LockSession, other: LockSession) -> None:
+def require_session(session: LockSession, other: LockSession) -> None:
     """Refuse sessions that are shared: raises ``RefusedError`` with the reason.
 
     Both are of the same pooler. While the other one has a transaction open, a session of one's own keeps its process. A
     shared session is either the one that the other uses, or that of another client now.
     """
     for _ in range(ROUNDS):
-        before = one.backend()
+        before = session.backend()
         with other.transaction():
             used = other.backend()
-            after = one.backend()
+            after = session.backend()
         if before == used or before != after:
             raise RefusedError(REASON)
 

@@ -238,11 +238,11 @@ def _keys(rows: Sequence[Key]) -> list[list[Any]]:
 def _given(*filters: Sequence[str] | HandlerFilter | None) -> list[list[str]]:
     """Return the parameters of the filters that are asked for, in their order."""
     given: list[list[str]] = []
-    for one in filters:
-        if isinstance(one, HandlerFilter):
-            given += [list(one.names), list(one.types)]
-        elif one is not None:
-            given.append(list(one))
+    for column in filters:
+        if isinstance(column, HandlerFilter):
+            given += [list(column.names), list(column.types)]
+        elif column is not None:
+            given.append(list(column))
     return given
 
 

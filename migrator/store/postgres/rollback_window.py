@@ -77,14 +77,14 @@ class RollbackWindow:
         if not isinstance(self._profile, MigratorError) and self._profile.name == source:
             return True
         named = self._profile if isinstance(self._profile, MigratorError) else f"names {self._profile.name}"
-        words = (
+        message = (
             f"the cutover came from {source}, and [source] of this process {named}: set it as it was for the cutover"
         )
         if self._refuses:
-            raise RefusedError(f"what {source} can state is not known here: {words}")
+            raise RefusedError(f"what {source} can state is not known here: {message}")
         if source not in self._told:
             self._told.add(source)
-            logger().warning(f"what {source} cannot state is not told: {words}")
+            logger().warning(f"what {source} cannot state is not told: {message}")
         return False
 
     def _unstated(self, schedule: Schedule, triggers: Sequence[Trigger]) -> Sequence[str]:

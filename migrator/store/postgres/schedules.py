@@ -173,12 +173,12 @@ class PostgresSchedules(Repository[Schedule]):
             )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
-        found = self._value(
+        deleted = self._value(
             "UPDATE scheduler.schedules SET deleted_at = %s, deleted_by = %s"
             " WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL RETURNING true",
             (self._now, by, schedule_id, self._tenant),
         )
-        if found is None:
+        if deleted is None:
             return False
         self._connection.execute(
             "UPDATE scheduler.triggers SET enabled = false WHERE schedule_id = %s AND tenant_id = %s AND enabled",
@@ -188,19 +188,19 @@ class PostgresSchedules(Repository[Schedule]):
 
     def due(self, limit: int) -> Sequence[Schedule]:
         validation.check_page(limit)
-        found: dict[UUID, Schedule] = {}
+        schedules: dict[UUID, Schedule] = {}
         page = max(limit, _PAGE)
         query, where = sql.SQL(_DUE).format(sql.SQL("")), {"tenant": self._tenant, "now": self._now, "page": page}
-        while len(found) < limit:
+        while len(schedules) < limit:
             rows = self._connection.execute(query, where).fetchall()
-            ids = [identity for identity in dict.fromkeys(row[0] for row in rows) if identity not in found]
+            ids = [identity for identity in dict.fromkeys(row[0] for row in rows) if identity not in schedules]
             may_fire = {row.id: row for row in self._select(_MAY_FIRE, (ids, self._tenant))}
-            found |= {identity: may_fire[identity] for identity in ids if identity in may_fire}
+            schedules |= {identity: may_fire[identity] for identity in ids if identity in may_fire}
             if len(rows) < page:
                 break
             query = sql.SQL(_DUE).format(sql.SQL(_AFTER))
             where |= dict(zip(("schedule", "from", "trigger"), rows[-1], strict=True))
-        return list(found.values())[:limit]
+        return list(schedules.values())[:limit]
 
     def _source(self, query: ScheduleQuery) -> tuple[Query, dict[str, Any]]:
         """Return FROM and WHERE of a query, except the condition on the name, and the parameters."""

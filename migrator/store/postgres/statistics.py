@@ -151,15 +151,15 @@ class PostgresStatistics:
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         validation.check_page(limit)
-        found: list[NextFire] = []
+        fires: list[NextFire] = []
         query = sql.SQL(_NEXT).format(sql.SQL(""))
         where: dict[str, Any] = {"tenant": self._tenant, "page": _PAGE}
-        while len(found) < limit:
+        while len(fires) < limit:
             rows = self._connection.execute(query, where).fetchall()
             schedules = list({schedule for *_, schedule in rows})
             named: list[tuple[UUID, str]] = self._connection.execute(_MAY_RUN, (schedules, self._tenant)).fetchall()
             may_run = dict(named)
-            found += [
+            fires += [
                 NextFire(at=at, schedule_id=schedule, trigger_id=trigger, name=may_run[schedule])
                 for at, trigger, schedule in rows
                 if schedule in may_run
@@ -168,7 +168,7 @@ class PostgresStatistics:
                 break
             query = sql.SQL(_NEXT).format(sql.SQL(_AFTER))
             where |= {"at": rows[-1][0], "trigger": rows[-1][1], "page": min(2 * where["page"], _LARGEST_PAGE)}
-        return found[:limit]
+        return fires[:limit]
 
     def _rows(
         self,

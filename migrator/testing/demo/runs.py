@@ -136,11 +136,11 @@ def _outcome(plan: Plan, stream: Stream, index: int) -> Outcome:
 
 
 def _delta(plan: Plan, stream: Stream, number: int) -> dict[str, Any]:
-    found = [stream.below(limit) for limit in (2, 4, 6, 9)]
+    counts = [stream.below(limit) for limit in (2, 4, 6, 9)]
     delta: dict[str, Any] = {
         "imageDigest": digest(plan.seed, "image", number),
-        "newFindings": sum(found),
-        **dict(zip(_COUNTED, found, strict=True)),
+        "newFindings": sum(counts),
+        **dict(zip(_COUNTED, counts, strict=True)),
         "kevHits": [f"CVE-2024-{stream.between(1000, 9999)}"] if stream.chance(0.2) else [],
         "topFindings": [
             {
@@ -260,11 +260,11 @@ def _summary(plan: Plan, schedule: int, story: _RunTotals) -> dict[str, Any]:
     }
 
 
-def _entry(fact: RunFacts, found: tuple[int, ...]) -> dict[str, Any]:
+def _entry(fact: RunFacts, counts: tuple[int, ...]) -> dict[str, Any]:
     entry: dict[str, Any] = {"runId": fact.id, "state": fact.state, "createdAt": stamp(fact.created)}
     if fact.finished is not None:
         entry["finishedAt"] = stamp(fact.finished)
-    entry["deltas"] = found[0]
+    entry["deltas"] = counts[0]
     return entry
 
 

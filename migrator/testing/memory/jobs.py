@@ -42,12 +42,12 @@ class MemoryGraphJobs(Table[GraphJob]):
         validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         if status is not None:
             validation.check_known("status of graph jobs", states.GRAPH_JOB_CODES, (status,))
-        found = [
+        jobs = [
             job
             for job in self._all()
             if job.type == states.GRAPH_JOB_TYPES[kind] and status in {None, WORDS[job.status]}
         ]
-        return sorted(found, key=newest_first("created_at"))[:limit]
+        return sorted(jobs, key=newest_first("created_at"))[:limit]
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         event = validation.checked_record(event, self._tenant)
@@ -103,7 +103,7 @@ class MemoryPolicyJobs(Table[PolicyJob]):
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
-        found = [
+        pending = [
             row
             for row in self._all()
             if row.status == "pending" and (row.available_at is None or row.available_at <= self._now)
@@ -118,7 +118,7 @@ class MemoryPolicyJobs(Table[PolicyJob]):
                 lease_expires_at=validation.milliseconds(self._now + lease),
                 updated_at=self._now,
             )
-            for row in sorted(found, key=rank)[:limit]
+            for row in sorted(pending, key=rank)[:limit]
         ]
         self._rows |= {row.id: row for row in leased}
         return leased

@@ -157,11 +157,11 @@ class MemoryQueue:
         validation.check_page(limit)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
-            found = [run for run in tables[Run].values() if served(run.tenant_id, tenants) and rows.over(run)]
+            expired = [run for run in tables[Run].values() if served(run.tenant_id, tenants) and rows.over(run)]
             if workers is not None:
-                found = [run for run in found if run.worker_id in workers and run.fence is not None]
-            found.sort(key=lambda run: (run.lease_expires_at is None, run.lease_expires_at or moment, run.id))
-            return [Claim(run=run, schedule=rows.schedule(run)) for run in found[:limit]]
+                expired = [run for run in expired if run.worker_id in workers and run.fence is not None]
+            expired.sort(key=lambda run: (run.lease_expires_at is None, run.lease_expires_at or moment, run.id))
+            return [Claim(run=run, schedule=rows.schedule(run)) for run in expired[:limit]]
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         with self._transaction(now) as (tables, moment):
@@ -217,21 +217,21 @@ class Rows:
         self, tenants: Sequence[str] | None, queues: Sequence[str] | None, handlers: HandlerFilter | None
     ) -> list[Trigger]:
         """Return due triggers in the order of firing."""
-        found = []
+        due = []
         for trigger in self._tables[Trigger].values():
             of: Schedule = self._tables[Schedule][trigger.schedule_id]
             may_run = of.enabled and of.deleted_at is None and of.status in MAY_RUN
             fire = trigger.next_fire_at
             may_run = may_run and worked_for(of, queues, handlers)
             if trigger.enabled and fire is not None and fire <= self.now and may_run:
-                found.append((-priority(of), microseconds(fire), trigger.id, trigger))
-        return [row for *_, row in sorted(found, key=lambda item: item[:3]) if served(row.tenant_id, tenants)]
+                due.append((-priority(of), microseconds(fire), trigger.id, trigger))
+        return [row for *_, row in sorted(due, key=lambda item: item[:3]) if served(row.tenant_id, tenants)]
 
     def available(
         self, tenants: Sequence[str] | None, queues: Sequence[str] | None, handlers: HandlerFilter | None
     ) -> list[Run]:
         """Return queued runs that may be claimed, in the order of claiming, before ``max_concurrency`` is asked."""
-        found = []
+        available = []
         for run in self._tables[Run].values():
             of = self.schedule(run)
             barred = of is not None and (not of.enabled or of.status == "paused" or of.deleted_at is not None)
@@ -239,8 +239,8 @@ class Rows:
             since = run.available_at or run.created_at
             ready = run.state == "queued" and since <= self.now
             if ready and named and not barred and served(run.tenant_id, tenants):
-                found.append((-priority(of), microseconds(since), run.id, run))
-        return [row for *_, row in sorted(found, key=lambda item: item[:3])]
+                available.append((-priority(of), microseconds(since), run.id, run))
+        return [row for *_, row in sorted(available, key=lambda item: item[:3])]
 
     def schedule(self, run: Run) -> Schedule | None:
         found: Schedule | None = None if run.schedule_id is None else self._tables[Schedule][run.schedule_id]

@@ -158,13 +158,13 @@ class MemoryRuns(Table[Run]):
         validation.check_page(limit, keep)
         runs = sorted(self._all(), key=newest)
         places: Counter[UUID | None] = Counter()
-        found = []
+        beyond = []
         for run in runs:
             places[run.schedule_id] += 1
             old = places[run.schedule_id] > keep and run.created_at < before
             if old and states.is_terminal(states.RUN, run.state):
-                found.append(run)
-        return sorted(found, key=lambda run: (run.created_at, run.id))[:limit]
+                beyond.append(run)
+        return sorted(beyond, key=lambda run: (run.created_at, run.id))[:limit]
 
     def held(self, run_ids: Sequence[UUID]) -> Sequence[Run]:
         ended = [run for run in self._all() if run.id in run_ids and states.is_terminal(states.RUN, run.state)]

@@ -37,10 +37,10 @@ class MemorySchedules(Table[Schedule]):
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
-        found = sorted(self._passing(query), key=lambda row: row.id)
-        with_value = [row for row in found if self._sort_value(row, query) is not None]
+        schedules = sorted(self._passing(query), key=lambda row: row.id)
+        with_value = [row for row in schedules if self._sort_value(row, query) is not None]
         with_value.sort(key=lambda row: self._sort_value(row, query), reverse=query.descending)
-        without = [row for row in found if self._sort_value(row, query) is None]
+        without = [row for row in schedules if self._sort_value(row, query) is None]
         return [*with_value, *without][query.offset : query.offset + query.limit]
 
     def count(self, query: ScheduleQuery) -> int:
@@ -94,12 +94,12 @@ class MemorySchedules(Table[Schedule]):
 
     def due(self, limit: int) -> Sequence[Schedule]:
         validation.check_page(limit)
-        found = []
+        due = []
         for row in self._all():
             fire = self._next_fire(row.id)
             if row.enabled and row.status == "scheduled" and row.deleted_at is None and fire and fire <= self._now:
-                found.append((fire, row.id, row))
-        return [row for *_, row in sorted(found, key=lambda item: item[:2])][:limit]
+                due.append((fire, row.id, row))
+        return [row for *_, row in sorted(due, key=lambda item: item[:2])][:limit]
 
     def _free(self, schedule: Schedule) -> None:
         for row in self._all():
@@ -163,13 +163,13 @@ class MemoryTriggers(Table[Trigger]):
         return sorted(found, key=lambda row: (row.schedule_id, row.id))
 
     def of_event(self, event: str) -> Sequence[Trigger]:
-        found = []
+        triggers = []
         for row in self._all(shared=True):
             of: Schedule = self._tables[Schedule][row.schedule_id]
             may_run = of.enabled and of.deleted_at is None and of.status in MAY_RUN
             if row.enabled and row.kind == "event" and row.event_name == event and may_run:
-                found.append((-(validation.DEFAULT_PRIORITY if of.priority is None else of.priority), row.id, row))
-        return [row for *_, row in sorted(found, key=lambda item: item[:2])]
+                triggers.append((-(validation.DEFAULT_PRIORITY if of.priority is None else of.priority), row.id, row))
+        return [row for *_, row in sorted(triggers, key=lambda item: item[:2])]
 
     def upsert(self, trigger: Trigger) -> Trigger:
         trigger = validation.checked_record(trigger, self._tenant)

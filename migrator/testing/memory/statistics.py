@@ -92,18 +92,18 @@ class MemoryStatistics:
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         validation.check_page(limit)
-        found = []
+        fires = []
         for trigger in self._triggers._all():
             schedule = self._schedules._own(trigger.schedule_id)
             if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
                 continue
             if schedule.status in MAY_RUN and trigger.enabled and trigger.next_fire_at is not None:
-                found.append(
+                fires.append(
                     NextFire(
                         at=trigger.next_fire_at, schedule_id=schedule.id, trigger_id=trigger.id, name=schedule.name
                     )
                 )
-        return sorted(found, key=lambda one: (one.at, one.trigger_id))[:limit]
+        return sorted(fires, key=lambda one: (one.at, one.trigger_id))[:limit]
 
     def _filtered(self, runs: RunFilter) -> Iterator[Run]:
         for row in self._runs._all():

@@ -319,10 +319,10 @@ class _OpenDoor(Scheduler):
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
         others = {name for name in self.store.queue.tenants() if name != self.tenant}
-        found = super().get(schedule_id, now=now)
-        for name in sorted(others) if found is None else ():
-            found = found or Scheduler(self.store, name).get(schedule_id, now=now)
-        return found
+        schedule = super().get(schedule_id, now=now)
+        for name in sorted(others) if schedule is None else ():
+            schedule = schedule or Scheduler(self.store, name).get(schedule_id, now=now)
+        return schedule
 
 
 class _AnotherRate(Scheduler):
@@ -330,10 +330,10 @@ class _AnotherRate(Scheduler):
 
     def metrics(self, *bounds: Any, **more: Any) -> Metrics:  # noqa: ANN401 - as the facade
         """Return statistics of another definition."""
-        found = super().metrics(*bounds, **more)
-        share = found.performance.completed_share
+        metrics = super().metrics(*bounds, **more)
+        share = metrics.performance.completed_share
         return msgspec.structs.replace(
-            found, performance=msgspec.structs.replace(found.performance, success_rate=share)
+            metrics, performance=msgspec.structs.replace(metrics.performance, success_rate=share)
         )
 
 

@@ -25,12 +25,12 @@ OPENSSL = ("libssl.so.1.1", "libcrypto.so.1.1")
 def _in_wheel(distribution: str, path: str) -> Path:
     check_platform()
     try:
-        found = Path(str(metadata.distribution(distribution).locate_file(path)))
+        program = Path(str(metadata.distribution(distribution).locate_file(path)))
     except metadata.PackageNotFoundError as error:
         raise extra_missing(distribution) from error
-    if not found.exists():
+    if not program.exists():
         raise extra_missing(distribution)
-    return found
+    return program
 
 
 def mongod() -> Path:
@@ -83,10 +83,10 @@ def openssl_environment(directory: PrivateDirectory, *, system: tuple[Path, ...]
         directory.subdirectory("lib")
         for plain in OPENSSL:
             stem = plain.removesuffix(".so.1.1")
-            found = sorted(wheel.glob(f"{stem}-*.so.1.1"))
-            if not found:
+            libraries = sorted(wheel.glob(f"{stem}-*.so.1.1"))
+            if not libraries:
                 raise extra_missing("psycopg2-binary")
-            library = directory.bring(found[0], f"lib/{found[0].name}")
+            library = directory.bring(libraries[0], f"lib/{libraries[0].name}")
             if library.parent != folder:
                 (folder / library.name).symlink_to(library)
             (folder / plain).symlink_to(library)

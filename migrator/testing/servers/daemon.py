@@ -147,18 +147,18 @@ def require_startable(directory: Path, *, auth: bool, embedded: EmbeddedSettings
         binaries.mongod()
     if not embedded.postgres_bin:
         binaries.postgres(embedded.postgres_version)
-    found = read_state(directory)
-    if found is not None and found.auth != auth:
-        made = "with --auth: add it" if found.auth else "without --auth: omit it"
+    state = read_state(directory)
+    if state is not None and state.auth != auth:
+        made = "with --auth: add it" if state.auth else "without --auth: omit it"
         raise RefusedError(f"the servers in {directory} were made {made}, or name another directory with --dir")
-    if found is not None and found.ready:
-        return found
-    if found is not None and found.running:
+    if state is not None and state.ready:
+        return state
+    if state is not None and state.running:
         raise RefusedError(
-            f"the servers in {directory} are being started or stopped by process {found.pid}; call again when that has "
+            f"the servers in {directory} are being started or stopped by process {state.pid}; call again when that has "
             f"ended, or call migrator servers stop --dir {directory}"
         )
-    if found is None:
+    if state is None:
         _require_free(directory)
     return None
 
@@ -209,13 +209,13 @@ def _launch(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> Answe
         os.close(write)
     with os.fdopen(read, "rb") as answers:
         try:
-            said = answers.readline()
+            answer = answers.readline()
         except BaseException:
             stop(directory)
             raise
-    if not said:
+    if not answer:
         return Answer(f"the daemon of the servers ended early; its log is {directory / LOG}")
-    return msgspec.json.decode(said, type=Answer)
+    return msgspec.json.decode(answer, type=Answer)
 
 
 def stop(directory: Path, *, remove: bool = False) -> bool:

@@ -99,14 +99,14 @@ def end(server: subprocess.Popen[bytes], death_signal: int) -> None:
 def adopted() -> list[int]:
     """Return the processes whose parent is now this one."""
     here = str(os.getpid())
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # the name in parentheses may hold spaces; state and parent follow the last one
                 if (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1] == here:
-                    found.append(int(entry.name))
-    return found
+                    children.append(int(entry.name))
+    return children
 
 
 def sweep() -> None:

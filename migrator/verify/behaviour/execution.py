@@ -197,11 +197,11 @@ def cancellation(harness: Harness, observed: Observations) -> None:
         observed.expect(f"a late {what} is not written", 0, harness.worker.collect())
         harness.advance(HOUR)
         harness.run_once()
-        found = harness.facade.get_execution(run.id, now=harness.now)
+        execution = harness.facade.get_execution(run.id, now=harness.now)
         observed.expect(
             "cancelled it stays, for the same reason",
             ("cancelled", "enough"),
-            None if found is None else (found.run.state, found.run.error),
+            None if execution is None else (execution.run.state, execution.run.error),
         )
         observed.expect("nothing is repeated", ("cancelled", 1), (harness.status(job), len(harness.runs(job))))
         observed.expect("its handler was told to stop", [run.id], harness.executor.cancelled)

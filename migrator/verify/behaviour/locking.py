@@ -216,10 +216,10 @@ def fences(harness: Harness, observed: Observations) -> None:
 
 def leadership(harness: Harness, observed: Observations) -> None:
     """Let two stand for leadership; the one that lost its term writes nothing any more, and sweeps nothing."""
-    one, two = _candidate(harness, "one"), _candidate(harness, "two")
-    terms = (one.stand(), two.stand())
+    first, two = _candidate(harness, "one"), _candidate(harness, "two")
+    terms = (first.stand(), two.stand())
     observed.expect("one leads", [True, False], [term is not None for term in terms])
-    observed.expect("it goes on leading", terms[0], one.stand())
+    observed.expect("it goes on leading", terms[0], first.stand())
     job = harness.every(MINUTE, max_retries=0, timeout=SECOND)
     harness.executor.outcome = lambda _claim: None
     harness.advance(MINUTE)
@@ -236,10 +236,10 @@ def leadership(harness: Harness, observed: Observations) -> None:
             session.schedules.change(job.id, description="written by a leader that was reaped")
             candidate.guard(session)
 
-    observed.expect_refused("a reaped leader commits nothing", LostLockError, lambda: write(one))
+    observed.expect_refused("a reaped leader commits nothing", LostLockError, lambda: write(first))
     observed.expect("what it wrote is not there", None, harness.job(job).schedule.description)
-    observed.expect("it learns that it leads no longer", None, one.stand())
-    observed.expect("who leads not sweeps nothing", (0, 0), harness.sweeper(one).reclaim())
+    observed.expect("it learns that it leads no longer", None, first.stand())
+    observed.expect("who leads not sweeps nothing", (0, 0), harness.sweeper(first).reclaim())
     observed.expect("nor does the other one get it", None, two.stand())
     taken.release(now=harness.now)
     observed.expect_true("free: the other one leads", two.stand() is not None)

@@ -432,19 +432,19 @@ class Lockstep(Generic[P]):
         for number, operation in enumerate(operations):
             played = {name: player.play(operation) for name, player in players.items()}
             self.refused += next(iter(played.values()))[1]
-            words = _words({name: answer for name, (answer, _) in played.items()})
-            if words is None and (number + 1 == len(operations) or (number + 1) % EVERY == 0):
-                words = _words({name: player.state() for name, player in players.items()})
-            if words is not None:
-                return number, words
+            answers = _words({name: answer for name, (answer, _) in played.items()})
+            if answers is None and (number + 1 == len(operations) or (number + 1) % EVERY == 0):
+                answers = _words({name: player.state() for name, player in players.items()})
+            if answers is not None:
+                return number, answers
         return None
 
     def shortened(self, operations: Sequence[Operation], tries: int = 60) -> Difference | None:
         """Return a difference, its operations cut down as far as so many tries allow; none where there is none."""
-        found = self.play(operations)
-        if found is None:
+        difference = self.play(operations)
+        if difference is None:
             return None
-        kept, words = list(operations[: found[0] + 1]), found[1]
+        kept, description = list(operations[: difference[0] + 1]), difference[1]
         size = max(len(kept) // 2, 1)
         while tries > 0:
             start = 0
@@ -455,11 +455,11 @@ class Lockstep(Generic[P]):
                 if again is None:
                     start += size
                 else:
-                    kept, words = fewer[: again[0] + 1], again[1]
+                    kept, description = fewer[: again[0] + 1], again[1]
             if size == 1:
                 break
             size //= 2
-        return Difference(tuple(kept), words)
+        return Difference(tuple(kept), description)
 
 
 def _words(answers: Mapping[str, Any]) -> tuple[str, ...] | None:

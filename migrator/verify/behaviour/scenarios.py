@@ -70,25 +70,25 @@ class Observations:
         self.varying: list[Panel] = []
         self.measurements: list[Measurement] = []
 
-    def expect(self, what: str, wanted: Any, found: Any, *, pair: bool = False) -> bool:  # noqa: ANN401 - answers of all calls
+    def expect(self, what: str, wanted: Any, actual: Any, *, pair: bool = False) -> bool:  # noqa: ANN401 - answers of all calls
         """Expect an answer, compared by its meaning; tell whether it came. ``pair``: of the states of a machine."""
         self.expected += 1
-        wanted, found = plain(wanted), plain(found)
-        self.seen.append((what, found))
+        wanted, actual = plain(wanted), plain(actual)
+        self.seen.append((what, actual))
         if not pair:
-            self.held[what] = self.held.get(what, True) and wanted == found
-        if wanted == found:
+            self.held[what] = self.held.get(what, True) and wanted == actual
+        if wanted == actual:
             return True
-        self.failures.append(UnmetExpectation(what, wording(wanted, found, EXPECTED_AND_FOUND)))
+        self.failures.append(UnmetExpectation(what, wording(wanted, actual, EXPECTED_AND_FOUND)))
         return False
 
     def expect_true(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
         """Expect the answer true."""
-        return self.expect(what, wanted=True, found=found)
+        return self.expect(what, wanted=True, actual=found)
 
     def expect_false(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
         """Expect the answer false."""
-        return self.expect(what, wanted=False, found=found)
+        return self.expect(what, wanted=False, actual=found)
 
     def expect_refused(self, what: str, error: type[MigratorError], call: Callable[[], Any]) -> None:
         """Expect that a call is refused with this error."""

@@ -95,12 +95,12 @@ def scratch_processes(
     try:
         for task in tasks:
             started.append(ScratchProcess(task))  # noqa: PERF401 - those that were started are ended
-        for one in started:
-            one.receive(within_s=ready_within_s)
+        for process in started:
+            process.receive(within_s=ready_within_s)
         yield started
     finally:
-        for one in started:
-            one.kill()
+        for process in started:
+            process.kill()
 
 
 def _main(task: ScratchTask, pipe: Connection, output: telemetry.OutputSettings) -> None:

@@ -106,7 +106,7 @@ def graph_jobs(harness: Harness, observed: Observations) -> None:
     for kind, code in _TYPES.items():
 
         def attempt(before: str, after: str, code: int = code, kind: GraphType = kind) -> tuple[bool, str]:
-            words = {number: word for word, number in states.GRAPH_JOB_CODES.items()}
+            names = {number: word for word, number in states.GRAPH_JOB_CODES.items()}
             job = GraphJob(
                 id=harness.new_id(),
                 tenant_id=harness.tenant,
@@ -120,14 +120,14 @@ def graph_jobs(harness: Harness, observed: Observations) -> None:
                 session.graph_jobs.insert(job)
                 moved = msgspec.structs.replace(job, status=states.GRAPH_JOB_CODES[after])
                 done = _accepted(lambda: session.graph_jobs.try_replace(moved, before))
-                found = session.graph_jobs.get(kind, job.id)
-                events = [words[one.status] for one in session.graph_jobs.events(job.id)]
+                stored = session.graph_jobs.get(kind, job.id)
+                events = [names[one.status] for one in session.graph_jobs.events(job.id)]
             observed.expect(
                 f"{kind}: {before} to {after}: an event of each move, and of nothing else",
                 [after] if done else [],
                 events,
             )
-            return done, "" if found is None else words[found.status]
+            return done, "" if stored is None else names[stored.status]
 
         _try_all_pairs(harness, observed, f"graph {kind} job", states.GRAPH_JOB, GRAPH, attempt)
 

@@ -74,14 +74,14 @@ def gates_listed(context: Context) -> CheckResult:
     try:
         with open_sessions(context.settings) as sessions:
             conditions = gates.GateOptions(config=config, quarantined=context.request.allow_quarantined)
-            found = gates.evaluate(sessions, conditions)
+            evaluated = gates.evaluate(sessions, conditions)
     finally:
         close_cached()
-    told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in found)
-    unmet = len(server_gates.unmet(found))
+    told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in evaluated)
+    unmet = len(server_gates.unmet(evaluated))
     return CheckResult(
-        outcome=outcome_of(wrong=False, unsure=() if found else ("no gate was evaluated",)),
-        counts={"gates": len(found)},
+        outcome=outcome_of(wrong=False, unsure=() if evaluated else ("no gate was evaluated",)),
+        counts={"gates": len(evaluated)},
         measurements=(Measurement(check="cutover.gates", name="gates not met now", unit="", value=unmet),),
         varying=(table_panel(READINESS, ("gate", "now", "why"), told),),
     )
@@ -89,9 +89,9 @@ def gates_listed(context: Context) -> CheckResult:
 
 def statistics_listed(context: Context) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
-    found = metrics.collect(context.settings, fresh=context.request.fresh is not None)
+    statistics = metrics.collect(context.settings, fresh=context.request.fresh is not None)
     samples = [] if context.request.fresh is not None else _last_hour(context)
-    doubts = () if found.now else ("the scheduler's store cannot be read now",)
+    doubts = () if statistics.now else ("the scheduler's store cannot be read now",)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
         counts={"key metrics": len(KEY_METRICS)},
@@ -105,7 +105,7 @@ def statistics_listed(context: Context) -> CheckResult:
             )
             for _ in samples[:1]
         ),
-        varying=(table_panel(MOMENTS, metrics.COLUMNS, metrics.rows(found)),),
+        varying=(table_panel(MOMENTS, metrics.COLUMNS, metrics.rows(statistics)),),
     )
 
 

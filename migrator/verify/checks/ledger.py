@@ -42,17 +42,17 @@ def ledger_sound(context: Context) -> CheckResult:
             " ORDER BY 1, 2",
             (list(owners), list(owners.values())),
         ).fetchall()
-    found = [("ledger-changed", CHANGED, FIX, table, row) for table, row in looked.changed]
-    found += [("ledger-sum", UNBALANCED, FIX, "chunks", row[1]) for row in unbalanced]
-    found += [("ledger-contradiction", one.title, one.fix, one.table, row) for one, row in contradicting]
+    problems = [("ledger-changed", CHANGED, FIX, table, row) for table, row in looked.changed]
+    problems += [("ledger-sum", UNBALANCED, FIX, "chunks", row[1]) for row in unbalanced]
+    problems += [("ledger-contradiction", one.title, one.fix, one.table, row) for one, row in contradicting]
     tallies, findings = differences(context, "ledger", causes=LEDGER_CAUSES)
     tallies += [
         Tally(severity="difference", cause=cause, path=f"migration.{table}", title=title, fix=fix, count=1, keys=(row,))
-        for cause, title, fix, table, row in found
+        for cause, title, fix, table, row in problems
     ]
     findings += [
         Finding(severity="difference", cause=cause, key=row, path=f"migration.{table}", side="ledger")
-        for cause, _, _, table, row in found
+        for cause, _, _, table, row in problems
     ]
     doubts = [f"{looked.without} rows of the ledger were written by an older version, without a checksum"]
     total = sum(one.count for one in tallies)
@@ -136,10 +136,10 @@ def quarantine_intact(context: Context) -> CheckResult:
             dropped_keys = {(row[0], row[1]) for row in batch if row[3] == "dropped"}
             for name in sorted({row[0] for row in batch} & known.keys()):
                 kept = {row[1]: bytes(row[2]) for row in batch if row[0] == name}
-                there = source.documents(name, kept)
+                existing = source.documents(name, kept)
                 for key, raw in sorted(kept.items()):
                     compared += 1
-                    if key not in there:
+                    if key not in existing:
                         title = "a document in quarantine that the source does not have"
                         anomalies.add(
                             "warning" if cut_over or (name, key) in dropped_keys else "difference",
@@ -149,7 +149,7 @@ def quarantine_intact(context: Context) -> CheckResult:
                             key=key,
                             collection=name,
                         )
-                    elif there[key] != raw:
+                    elif existing[key] != raw:
                         title = "a document in quarantine whose bytes are not those of the source"
                         fix = "call quarantine retry if the document was corrected; else find out who changed the entry"
                         anomalies.add("difference", "quarantine-bytes", title, fix, key=key, collection=name)

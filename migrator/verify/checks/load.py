@@ -40,16 +40,16 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         claims = [one for report in self.reports for one in report.claims]
         ends = [self._since(one.finished_at) for one in self.runs if one.finished_at is not None]
         fired = [self._since(one.created_at) for one in self.runs]
-        found = {}
+        values = {}
         if ends:
-            found["end-s"] = max(ends)
+            values["end-s"] = max(ends)
         if fired:
-            found["firing-p95-s"] = percentile(fired, 0.95)
+            values["firing-p95-s"] = percentile(fired, 0.95)
         if polls:
-            found["poll-p95-ms"] = percentile(polls, 0.95)
+            values["poll-p95-ms"] = percentile(polls, 0.95)
         if claims:
-            found |= {"claim-p95-ms": percentile(claims, 0.95), "claim-p99-ms": percentile(claims, 0.99)}
-        return found
+            values |= {"claim-p95-ms": percentile(claims, 0.95), "claim-p99-ms": percentile(claims, 0.99)}
+        return values
 
     def claim_median_ms(self) -> float:
         """Return the median of the claims that found runs; 0 if there is none."""
@@ -83,15 +83,15 @@ def _faults(load: Load, jobs: int) -> list[str]:
 
 def _runs(store: Store, tenant: str) -> list[Run]:
     """Return all runs of a tenant."""
-    found: list[Run] = []
+    runs: list[Run] = []
     cursor: tuple[datetime, UUID] | None = None
     while True:
         with store.session(tenant) as session:
             page = session.runs.list(RunQuery(limit=_PAGE, cursor=cursor, descending=False))
-        found += page.runs
+        runs += page.runs
         cursor = page.cursor
         if cursor is None:
-            return found
+            return runs
 
 
 def _load_of(context: Context, size: LoadSize, backend: str) -> Load:
@@ -171,7 +171,7 @@ def _ceiling(name: str, size: LoadSize, backend: str) -> float | None:
 
 def _measurements(load: Load, size: LoadSize, backend: str) -> list[Measurement]:
     values = load.values()
-    found = [
+    measurements = [
         Measurement(
             check=LOAD,
             name=f"load on {backend}, {CEILINGS[name].words}",
@@ -183,10 +183,10 @@ def _measurements(load: Load, size: LoadSize, backend: str) -> list[Measurement]
         if name in values
     ]
     rate = len(load.runs) / values["end-s"] if "end-s" in values else 0.0
-    words = f"load on {backend}, runs ended a second"
+    title = f"load on {backend}, runs ended a second"
     return [
-        *found,
-        Measurement(check=LOAD, name=words, unit="", value=round(rate, 1), points=load.ended_each_second()),
+        *measurements,
+        Measurement(check=LOAD, name=title, unit="", value=round(rate, 1), points=load.ended_each_second()),
     ]
 
 
@@ -194,11 +194,11 @@ def _table(load: Load, size: LoadSize, backend: str) -> Panel:
     """Return every value with its ceiling, and who states that."""
     values = load.values()
     rows: list[tuple[str | int | None, ...]] = []
-    for name, one in CEILINGS.items():
+    for name, ceiling in CEILINGS.items():
         most = _ceiling(name, size, backend)
-        by = None if most is None else f"--load-ceiling {name}" if name in size.ceilings else one.stated_by
+        by = None if most is None else f"--load-ceiling {name}" if name in size.ceilings else ceiling.stated_by
         value = f"{values[name]:.3f}" if name in values else None
-        rows.append((one.words, one.unit, value, None if most is None else f"{most:g}", by))
+        rows.append((ceiling.words, ceiling.unit, value, None if most is None else f"{most:g}", by))
     lost = sum(one.refused for one in load.reports)
     rows += [
         ("claim, median", "ms", f"{load.claim_median_ms():.3f}", None, None),

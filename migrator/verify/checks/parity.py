@@ -65,12 +65,12 @@ def result_of_sides(
     comparisons = comparison(context).collections
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
-    for one in comparisons:
-        wrong = {tally.table or one.tables[0] for _, tally in one.tallied(*sides)}
-        for table in one.tables:
-            state = FAILED if table in wrong else unverified(one.unverified) if one.unverified else PASSED
+    for collection in comparisons:
+        wrong = {tally.table or collection.tables[0] for _, tally in collection.tallied(*sides)}
+        for table in collection.tables:
+            state = FAILED if table in wrong else unverified(collection.unverified) if collection.unverified else PASSED
             outcomes.setdefault(table, []).append(state)
-            compared[table] = compared.get(table, 0) + _count(one, table, counted, unit)
+            compared[table] = compared.get(table, 0) + _count(collection, table, counted, unit)
     tallies, findings = differences(context, *sides)
     total = sum(tally.count for tally in tallies)
     return CheckResult(
@@ -96,19 +96,19 @@ def differences(
     """Return what the parity check found on some sides, of some causes or of all; tallies with their first keys."""
     tallies: list[Tally] = []
     findings: list[Finding] = []
-    for one in comparison(context).collections:
-        found = [line for line in one.findings if line.side in sides and (not causes or line.cause in causes)]
+    for collection in comparison(context).collections:
+        chosen = [line for line in collection.findings if line.side in sides and (not causes or line.cause in causes)]
         keys: dict[tuple[str, ...], dict[str, None]] = {}
-        for line in found:
+        for line in chosen:
             keys.setdefault((line.side, line.table, line.path, line.cause), {})[line.key] = None
         tallies += [
             msgspec.structs.replace(
                 tally, keys=tuple(keys.get((side, tally.table, tally.path, tally.cause), ()))[:KEYS_LISTED]
             )
-            for side, tally in one.tallied(*sides)
+            for side, tally in collection.tallied(*sides)
             if not causes or tally.cause in causes
         ]
-        findings += found
+        findings += chosen
     return tallies, findings
 
 
@@ -135,12 +135,12 @@ def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tup
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
     doubts = []
-    for one in results:
-        state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
-        outcomes.setdefault(one.table, []).append(state)
-        compared[one.table] = compared.get(one.table, 0) + one.compared
-        if one.unverified:
-            doubts.append(f"{one.collection}: {one.unverified}")
+    for result in results:
+        state = FAILED if result.differing_total else unverified(result.unverified) if result.unverified else PASSED
+        outcomes.setdefault(result.table, []).append(state)
+        compared[result.table] = compared.get(result.table, 0) + result.compared
+        if result.unverified:
+            doubts.append(f"{result.collection}: {result.unverified}")
     return coverage_cells(context, outcomes, compared, "aggregates"), doubts
 
 
@@ -175,9 +175,9 @@ def accounted_for(context: Context) -> CheckResult:
     ]
     documents = sum(one.documents for one in collections)
     doubts = [*unverified_reasons(context), *(() if documents else ("the source holds no document of this profile",))]
-    found = result_of_sides(context, ("missing", "rejected"), lambda one: one.documents, "documents")
+    result = result_of_sides(context, ("missing", "rejected"), lambda one: one.documents, "documents")
     return CheckResult(
-        outcome=outcome_of(wrong=bool(missing or unbalanced or unexplained or found.findings_total), unsure=doubts),
+        outcome=outcome_of(wrong=bool(missing or unbalanced or unexplained or result.findings_total), unsure=doubts),
         counts={
             "documents": documents,
             "matched": sum(one.matched for one in collections),
@@ -187,10 +187,10 @@ def accounted_for(context: Context) -> CheckResult:
             "not copied by rule": sum(sum(one.skipped.values()) for one in collections),
         }
         | ({"changed on PostgreSQL": changed} if (changed := sum(one.changed for one in collections)) else {}),
-        cells=found.cells,
-        tallies=found.tallies,
-        findings=found.findings,
-        findings_total=found.findings_total,
+        cells=result.cells,
+        tallies=result.tallies,
+        findings=result.findings,
+        findings_total=result.findings_total,
         collections=tuple(one.counts for one in collections),
         quarantine=tuple(line for one in collections for line in one.quarantine),
         losses=tuple(line for one in collections for line in one.losses),
@@ -247,7 +247,7 @@ def aggregates_agree(context: Context) -> CheckResult:
         title="an aggregate that the two databases compute differently",
         fix="look for a fault that decode and encode share: a round trip cannot detect it",
         path=lambda one: one.measure,
-        words=lambda _, line: (
+        describe=lambda _, line: (
             f"{line.tenant} {line.label}",
             f"{line.source} by MongoDB, {line.target} by PostgreSQL",
         ),
@@ -262,14 +262,14 @@ def _aggregate_result(
     title: str,
     fix: str,
     path: Callable[[AggregateResult], str],
-    words: Callable[[AggregateResult, AggregateDifference], tuple[str, str]],
+    describe: Callable[[AggregateResult, AggregateDifference], tuple[str, str]],
 ) -> CheckResult:
     """Return a check of aggregates; ``words`` gives the key of a difference, and what it says."""
     cells, doubts = aggregate_cells(context, results)
     if not results:
         doubts.append("no aggregates were computed")
     total = sum(one.differing_total for one in results)
-    said = [(one, *words(one, line)) for one in results for line in one.differing]
+    described = [(one, *describe(one, line)) for one in results for line in one.differing]
     return CheckResult(
         outcome=outcome_of(wrong=bool(total), unsure=doubts),
         counts={"aggregates": sum(one.compared for one in results), "differing": total},
@@ -284,7 +284,7 @@ def _aggregate_result(
                 title=title,
                 fix=fix,
                 count=one.differing_total,
-                keys=tuple(words(one, line)[0] for line in one.differing[:KEYS_LISTED]),
+                keys=tuple(describe(one, line)[0] for line in one.differing[:KEYS_LISTED]),
             )
             for one in results
             if one.differing_total
@@ -300,7 +300,7 @@ def _aggregate_result(
                 side="aggregate",
                 details=(detail,),
             )
-            for one, key, detail in said
+            for one, key, detail in described
         )[: context.listed],
         findings_total=total,
     )
@@ -392,23 +392,23 @@ def columns_agree(context: Context) -> CheckResult:
     results = comparison(context).columns
     profile = comparison(context).profile.partition("/")[0]
     rows = _column_rows(context, results)
-    found = _aggregate_result(
+    result = _aggregate_result(
         context,
         results,
         cause="column",
         title="a column of which the two databases hold different amounts",
         fix="look for columns that were exchanged, and for texts that were cut or trimmed",
         path=lambda one: column_of(one.measure)[0],
-        words=lambda one, line: (
+        describe=lambda one, line: (
             line.tenant,
             f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",
         ),
     )
     derived = not results and not has_column_measures(profile)
     return msgspec.structs.replace(
-        found,
-        outcome=not_applicable(COLUMNS_DERIVED.format(profile)) if derived else found.outcome,
-        counts={"columns": len(rows), **found.counts},
+        result,
+        outcome=not_applicable(COLUMNS_DERIVED.format(profile)) if derived else result.outcome,
+        counts={"columns": len(rows), **result.counts},
         panels=(table_panel("Every column, and what was compared of it", COLUMN_HEADINGS, rows),),
     )
 

@@ -100,15 +100,15 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
     )
 
 
-def _tally(one: Trial, note: str) -> Tally:
+def _tally(trial: Trial, note: str) -> Tally:
     return Tally(
         severity="explained" if note else "difference",
         cause="missed",
-        path=one.name,
-        title=f"{MISSED}: {one.name}",
+        path=trial.name,
+        title=f"{MISSED}: {trial.name}",
         fix=note or "add a check that detects it: docs/verifiers.md",
         count=1,
-        keys=(one.name,),
+        keys=(trial.name,),
     )
 
 

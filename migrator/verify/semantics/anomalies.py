@@ -85,12 +85,12 @@ class SourceRows:
         for key in keys:
             if key.source is not None and key.source_id is not None and key.source in self._collections:
                 wanted.setdefault(key.source, []).append(key.source_id)
-        found: dict[RowId, Record] = {}
+        rows: dict[RowId, Record] = {}
         for source, ids in sorted(wanted.items()):
             for begin in range(0, len(ids), DOCUMENTS_PER_QUERY):
                 for row in self._decoded(self._collections[source], ids[begin : begin + DOCUMENTS_PER_QUERY]):
-                    found[row.table, cast("Any", row).id] = row
-        return found
+                    rows[row.table, cast("Any", row).id] = row
+        return rows
 
     def _decoded(self, collection: Collection, ids: list[str]) -> Iterable[Record]:
         for raw in self.documents(collection.name, ids).values():

@@ -303,14 +303,14 @@ def _violations(rule: Invariant) -> LiteralString:
 def _judge(rule: Invariant, rows: Sequence[tuple[Any, ...]], source: SourceRows | None, anomalies: Anomalies) -> None:
     table = rule.record.table
     keys = [RowKey(table, row[0], row[1] or _feeding(source, table, row[2]), row[2]) for row in rows]
-    said = {} if source is None or rule.maintained else source.rows(keys)
+    source_rows = {} if source is None or rule.maintained else source.rows(keys)
     for key, row in zip(keys, rows, strict=True):
         severity: Severity = "warning" if rule.retention else "difference"
         if key.source is not None and not rule.maintained:
             if source is None:
                 anomalies.add_doubt(NO_SOURCE)
                 continue
-            same = same_values(said.get(key.row_id), rule.columns, row[3:])
+            same = same_values(source_rows.get(key.row_id), rule.columns, row[3:])
             severity = "explained" if same else "difference"
         anomalies.add(
             severity,

@@ -187,12 +187,12 @@ def _source_triggers(source: SourceRows | None, keys: list[RowKey]) -> set[str]:
     """Return the source ids of the schedules for which the source asks a trigger that is enabled."""
     if source is None:
         return set()
-    found: set[str] = set()
+    triggers: set[str] = set()
     for name in sorted({key.source for key in keys if key.source is not None}):
         ids = [key.source_id for key in keys if key.source == name and key.source_id is not None]
         if (collection := source.collection_of(name)) is not None:
-            found |= with_rule(source.sessions, source.context, collection, ids)
-    return found
+            triggers |= with_rule(source.sessions, source.context, collection, ids)
+    return triggers
 
 
 def _check_armed(
@@ -211,12 +211,12 @@ def _check_armed(
                 done[_TO_BE_ARMED] += 1
         elif kind == "cron" and not _on_slot(dialect, line, zone, next_fire):
             suspects.append(("off-slot", OFF_SLOT, row))
-    said = {} if source is None else source.rows(RowKey("triggers", *row[:3]) for _, _, row in suspects)
+    source_rows = {} if source is None else source.rows(RowKey("triggers", *row[:3]) for _, _, row in suspects)
     for code, title, row in suspects:
         if source is None and row[1] is not None:
             anomalies.add_doubt(NO_SOURCE)
             continue
-        was = said.get(("triggers", row[0]))
+        was = source_rows.get(("triggers", row[0]))
         explained = row[1] is not None and was is not None and getattr(was, "next_fire_at", None) == row[7]
         anomalies.add(
             "explained" if explained else "difference",

@@ -56,18 +56,18 @@ class Summary(msgspec.Struct):
     def wrong(self) -> set[str]:
         """Return which of ``TITLES`` are true of it; a member that is not there claims nothing."""
         counters = msgspec.json.decode(self.texts[2]) if self.texts[2] else {}
-        found = set()
+        wrong = set()
         if not isinstance(counters, dict):
             return {"count"}
         claimed = {name: value for name, value in counters.items() if type(value) is int}
         counted = {"total": self.total, **{state: self.states.get(state, 0) for state in claimed if state in _STATES}}
         if any(name in claimed and claimed[name] != value for name, value in counted.items()):
-            found.add("count")
+            wrong.add("count")
         if any(name in claimed and claimed[name] != value for name, value in self.totals.items()):
-            found.add("total")
+            wrong.add("total")
         if self._first() != self._claimed_last():
-            found.add("latest")
-        return found
+            wrong.add("latest")
+        return wrong
 
     def _first(self) -> object:
         recent = msgspec.json.decode(self.texts[1]) if self.texts[1] else None
@@ -110,16 +110,16 @@ def _summary(row: tuple[Any, ...]) -> Summary:
 def _add_anomalies(
     suspects: Sequence[tuple[Summary, set[str]]], source: SourceRows | None, anomalies: Anomalies
 ) -> None:
-    said = {} if source is None else source.rows(one.key for one, _ in suspects)
+    source_rows = {} if source is None else source.rows(one.key for one, _ in suspects)
     counted = {} if source is None else _counted_at_source(source, [one for one, _ in suspects])
-    for one, kinds in suspects:
-        if source is None and one.key.source is not None:
+    for suspect, kinds in suspects:
+        if source is None and suspect.key.source is not None:
             anomalies.add_doubt(NO_SOURCE)
             continue
-        same = same_values(said.get(one.key.row_id), COLUMNS, one.texts)
-        runs = counted.get(str(one.key.source_id))
+        same = same_values(source_rows.get(suspect.key.row_id), COLUMNS, suspect.texts)
+        runs = counted.get(str(suspect.key.source_id))
         # where the source's runs cannot be added up apart from decode, the summary's own document decides
-        explained = same and (runs is None or runs == one.states)
+        explained = same and (runs is None or runs == suspect.states)
         for kind in sorted(kinds):
             title, fix = TITLES[kind]
             anomalies.add(
@@ -127,7 +127,7 @@ def _add_anomalies(
                 f"summary-{kind}",
                 title,
                 "the source's own summary says the same of the same runs" if explained else fix,
-                key=one.key.source_id or str(one.key.id),
+                key=suspect.key.source_id or str(suspect.key.id),
                 table="run_summaries",
                 path="counters" if kind != "latest" else "last_run",
             )
@@ -160,7 +160,7 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
         wanted = [schedule for schedule, _ in schedules.values()]
         states: dict[tuple[str, str], dict[str, int]] = {one: {} for one in schedules.values()}
         quarantined = source.quarantined("runs")
-        for found in documents.readable(
+        for document in documents.readable(
             database[names("runs")].aggregate_raw_batches(
                 [
                     {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
@@ -179,9 +179,9 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
                 allowDiskUse=True,
             )
         ):
-            state = found["_id"]["state"]
-            by_state = states.get((found["_id"]["schedule"], found["_id"]["tenant"]), {})
-            by_state[_ALIASES.get(state, state)] = by_state.get(_ALIASES.get(state, state), 0) + found["runs"]
+            state = document["_id"]["state"]
+            by_state = states.get((document["_id"]["schedule"], document["_id"]["tenant"]), {})
+            by_state[_ALIASES.get(state, state)] = by_state.get(_ALIASES.get(state, state), 0) + document["runs"]
     return {key: states[schedule] for key, schedule in schedules.items()}
 
 

@@ -76,7 +76,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
 
 def _first_of_each(source: Any, groups: Any) -> list[str]:  # noqa: ANN401 - a collection, and a MongoDB expression
     """Return the source id of the first document of each group."""
-    found = source.aggregate_raw_batches(
+    batches = source.aggregate_raw_batches(
         [
             {"$sort": {"_id": 1}},
             {"$limit": SCANNED},
@@ -86,7 +86,7 @@ def _first_of_each(source: Any, groups: Any) -> list[str]:  # noqa: ANN401 - a c
         ],
         allowDiskUse=True,
     )
-    return [identity.source_id(one["first"]) for one in readable(found)]
+    return [identity.source_id(one["first"]) for one in readable(batches)]
 
 
 def _with_remainder(sessions: Sessions, collection: Collection) -> list[str]:
@@ -142,13 +142,13 @@ def _referred(sessions: Sessions, context: Context, raws: dict[str, list[bytes]]
                 for row in rows:
                     if type(row) is reference.record and getattr(row, reference.column) is not None:
                         wanted.setdefault(reference.target.table, set()).add(getattr(row, reference.column))
-    found: dict[str, set[str]] = {}
+    referred: dict[str, set[str]] = {}
     for table, ids in wanted.items():
         for source, source_id in _origins(sessions.target, table, sorted(ids)):
             collection_name = source.partition("/")[2] if source else table
             if source_id is not None and collection_name in collections:
-                found.setdefault(collection_name, set()).add(source_id)
-    return found
+                referred.setdefault(collection_name, set()).add(source_id)
+    return referred
 
 
 def _origins(target: Connection, table: str, ids: Sequence[Any]) -> list[tuple[str | None, str | None]]:

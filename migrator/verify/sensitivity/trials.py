@@ -160,22 +160,22 @@ def run_trials(
     Mutations that change rows only share a clone, whose rows are put back; the others have one of their own.
     Raises ``RefusedError`` when checks of the unchanged copy fail already, or fail when all rows were put back.
     """
-    found: dict[str, Trial] = {}
+    trials: dict[str, Trial] = {}
     sound = [spec for spec in specs if any(one.runs_check(spec.id) for one in classes)]
     with closing(SourceSessions(databases.settings)) as source:
         with databases.clone() as settings:
             _require_passed(settings, source, sound)
             kept = SavedRows()
             shared = [one for one in classes if is_restorable(one)]
-            for one in shared:
-                found[one.name] = _run_trial(settings, databases, source, one, specs, kept)
+            for mutation in shared:
+                trials[mutation.name] = _run_trial(settings, databases, source, mutation, specs, kept)
             if shared:
                 _require_passed(settings, source, [spec for spec in sound if AREAS[spec.area].mutations == "data"])
-        for one in classes:
-            if one.name not in found:
+        for mutation in classes:
+            if mutation.name not in trials:
                 with databases.clone() as settings:
-                    found[one.name] = _run_trial(settings, databases, source, one, specs)
-    return [msgspec.structs.replace(found[one.name], made=made) for one in classes]
+                    trials[mutation.name] = _run_trial(settings, databases, source, mutation, specs)
+    return [msgspec.structs.replace(trials[one.name], made=made) for one in classes]
 
 
 def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[CheckSpec]) -> None:
@@ -192,7 +192,7 @@ def _run_trial(
     settings: Settings,
     databases: ScratchDatabases,
     source: SourceSessions,
-    one: Mutation,
+    mutation: Mutation,
     specs: Sequence[CheckSpec],
     kept: SavedRows | None = None,
 ) -> Trial:
@@ -201,20 +201,20 @@ def _run_trial(
         try:
             with open_login(settings) as target:
                 if kept is not None:
-                    kept.keep(target, one.touched_tables)
-                    undone.callback(_restore, settings, kept, one.touched_tables)
-                undo = one.apply(ScratchCopy(settings, target, databases.source))
+                    kept.keep(target, mutation.touched_tables)
+                    undone.callback(_restore, settings, kept, mutation.touched_tables)
+                undo = mutation.apply(ScratchCopy(settings, target, databases.source))
         except NoMaterial:
-            return Trial(name=one.name, kind=one.kind, ending="no-material")
+            return Trial(name=mutation.name, kind=mutation.kind, ending="no-material")
         except (psycopg.IntegrityError, psycopg.errors.InsufficientPrivilege):
-            return Trial(name=one.name, kind=one.kind, ending="refused")
+            return Trial(name=mutation.name, kind=mutation.kind, ending="refused")
         if undo is not None:
             undone.callback(undo)
-        with _lent(settings, source, one.touched_tables, one.components) as context:
-            failed, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
+        with _lent(settings, source, mutation.touched_tables, mutation.components) as context:
+            failed, why = failed_checks(context, [spec for spec in specs if mutation.runs_check(spec.id)])
     caught = tuple(sorted(name for name, has_failed in failed.items() if has_failed))
     ending: Ending = "caught" if caught else "errored" if why else "missed"
-    return Trial(name=one.name, kind=one.kind, ending=ending, failed=caught, why=why)
+    return Trial(name=mutation.name, kind=mutation.kind, ending=ending, failed=caught, why=why)
 
 
 def _restore(settings: Settings, kept: SavedRows, tables: tuple[str, ...]) -> None:

@@ -205,12 +205,12 @@ def _respelling_reader(field: Field) -> Reader:
     return read
 
 
-def _respelled(item: Any, words: Mapping[str, Mapping[str, str]]) -> Any:
+def _respelled(item: Any, by_member: Mapping[str, Mapping[str, str]]) -> Any:
     """Return a document whose words are spelled as the table says, where it has them; itself if it has none."""
     if not isinstance(item, dict):
         return item
     spelled = item
-    for name, spellings in words.items():
+    for name, spellings in by_member.items():
         word = item.get(name)
         if isinstance(word, str) and word in spellings:
             spelled = {**spelled, name: spellings[word]}
@@ -228,7 +228,7 @@ class Column(Uncounted):
 
     def reader(self, target: Target, /) -> Reader | None:
         path, kind, checked = target.field.path, tables.type_of(target.column), target.checked
-        items, words = f"{path}[]", target.field.words
+        items, spellings = f"{path}[]", target.field.words
         readers: Mapping[str, Reader] = {
             "jsonb": lambda value, _reading: jsonb.encode(value),
             "timestamptz": lambda value, _reading: instant(value, path),
@@ -238,8 +238,8 @@ class Column(Uncounted):
             ),
             "text": lambda value, _reading: checked(_typed(value, str, path, "string"), path),
         }
-        if words:
-            return lambda value, _reading: choice(_typed(value, str, path, "string"), words, path)
+        if spellings:
+            return lambda value, _reading: choice(_typed(value, str, path, "string"), spellings, path)
         if kind in readers:
             return readers[kind]
         least, most = tables.bounds_of(target.column)

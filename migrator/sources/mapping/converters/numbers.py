@@ -103,17 +103,17 @@ class Number(Converter):
         return number if (factor, add) == (1, 0) else lambda value: number((value - add) / factor)
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
-        found, source = aggregates.number(value), f"({sql})::numeric"
+        number, source = aggregates.number(value), f"({sql})::numeric"
         if (field.factor, field.add) != (1, 0):
-            found = {"$add": [{"$multiply": [found, field.factor]}, field.add]}
+            number = {"$add": [{"$multiply": [number, field.factor]}, field.add]}
             source = f"({source} * {field.factor} + {field.add})"
             if field.factor != 1:
-                found, source = {"$round": [found, 0]}, f"round({source})"
+                number, source = {"$round": [number, 0]}, f"round({source})"
         if field.clamp:
             least, most = tables.bounds_of(field.columns[0])
-            found = {"$cond": [{"$isNumber": value}, {"$max": [least, {"$min": [most, found]}]}, None]}
+            number = {"$cond": [{"$isNumber": value}, {"$max": [least, {"$min": [most, number]}]}, None]}
             source = f"greatest({least}, least({most}, {source}))"
-        return Aggregate(kind="sum", expression=found, sql=f"{column_name(field)}::numeric", source_sql=source)
+        return Aggregate(kind="sum", expression=number, sql=f"{column_name(field)}::numeric", source_sql=source)
 
     def operation(self, field: Field, /) -> Operation:
         least, most = tables.bounds_of(field.columns[0])
@@ -268,15 +268,15 @@ class Flag(Same):
         return None
 
     def aggregate(self, field: Field, value: Any, sql: str, default: Any, /) -> Aggregate | None:
-        found = f"({sql})::bool"
+        as_bool = f"({sql})::bool"
         if default is not None:
-            value, found = {"$ifNull": [value, default]}, f"coalesce({found}, {default})"
+            value, as_bool = {"$ifNull": [value, default]}, f"coalesce({as_bool}, {default})"
         branches = [{"case": {"$eq": [value, flag]}, "then": str(flag).lower()} for flag in (True, False)]
         return Aggregate(
             kind="group",
             expression={"$switch": {"branches": branches, "default": None}},
             sql=f"{column_name(field)}::text",
-            source_sql=f"({found})::text",
+            source_sql=f"({as_bool})::text",
             has_default=True,
         )
 

@@ -128,22 +128,22 @@ class Words(Converter):
 
     def reader(self, target: Target, /) -> Reader | None:
         field, checked = target.field, target.checked
-        words, path, keep = field.words, field.path, field.keep
+        spellings, path, keep = field.words, field.path, field.keep
         word_of = _word if field.type is None else spelled_number
-        written = set(written_words(words).values())
+        written = set(written_words(spellings).values())
         unknown = "unknown-word" if field.finding is None else field.finding
 
         def read(value: Any, reading: Reading) -> Any:
             word = word_of(value)
-            found = words.get(word)
-            if found is None:
+            stored = spellings.get(word)
+            if stored is None:
                 if not keep:
-                    raise unknown_value(path, tuple(words))
+                    raise unknown_value(path, tuple(spellings))
                 reading.notes.append(Note(unknown, path))
                 return checked(value, path)
             if word not in written and unknown:
                 reading.notes.append(Note("alias", path))
-            return found
+            return stored
 
         return read
 

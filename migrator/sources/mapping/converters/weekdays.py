@@ -70,7 +70,7 @@ class Weekdays(Uncounted):
         return read
 
     def writer(self, field: Field, /) -> Writer | None:
-        words = written_words(field.words)
+        spellings = written_words(field.words)
         number = str if field.type is None else lambda word: NUMBERS[field.type or "int"](int(word))
         flags: Mapping[bool, Any] = _FLAGS[field.holds]
 
@@ -81,7 +81,7 @@ class Weekdays(Uncounted):
             days = {*WEEKDAYS} if match[3] == "*" else {*match[3].split(",")}
             if field.first:
                 return [flags[day in days] for day in _from(field.first)] if days <= {*WEEKDAYS} else None
-            return [number(words[day]) for day in WEEKDAYS if day in days] if days <= words.keys() else None
+            return [number(spellings[day]) for day in WEEKDAYS if day in days] if days <= spellings.keys() else None
 
         return write
 
