@@ -16,9 +16,11 @@ from psycopg.adapt import Buffer
 from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
 from migrator.records import Record
+from migrator.schema import native_target
 from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import global_schedule, table_name
-from migrator.targets import native_table
+from migrator.targets import load_target, native_table
+from migrator.targets.model import Table
 from migrator.values.copy_format import HEADER, TRAILER, RowCodec, codec
 
 DUPLICATE_ID = "duplicate-id"
@@ -58,9 +60,27 @@ def append_rows(
             parts.append(row.head)
             parts.append(row.tail)
             counts[record.table] += 1
-    for record, parts in by_table.items():
-        copy_in(connection, table_name(record.table), record, parts)
+    for record in sorted(by_table, key=lambda record: _level(native_table(record.table))):
+        _append(connection, record, by_table[record])
     return counts
+
+
+def _append(connection: Connection, record: type[Record], rows: Sequence[bytes]) -> None:
+    native = native_table(record.table)
+    if native is None:
+        copy_in(connection, table_name(record.table), record, rows)
+        return
+    stage = _new_stage(connection, record)
+    copy_in(connection, stage, record, rows)
+    connection.execute(sql.SQL("SELECT {}()").format(native_target.append_function(native, load_target(native.target))))
+
+
+def _level(table: Table | None) -> int:
+    """Return how many tables of a native target must be written before a table: those whose keys its rows hold."""
+    if table is None:
+        return 0
+    tables = load_target(table.target).by_name
+    return 1 + max((_level(tables[referred]) for referred in table.references.values()), default=-1)
 
 
 def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> set[int]:
@@ -128,7 +148,8 @@ def _upsert_all(
     connection: Connection, changed: list[tuple[SourceDocument, list[SerializedRow]]], owned: Container[int]
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for record in dict.fromkeys(type(row.record) for _, rows in changed for row in rows):
+    written = dict.fromkeys(type(row.record) for _, rows in changed for row in rows)
+    for record in sorted(written, key=lambda record: _level(native_table(record.table))):
         known: list[bytes] = []
         others: list[bytes] = []
         for _, rows in changed:
@@ -222,13 +243,7 @@ def upsert(
     ``different``: a row that is stored already as it must be is not counted either.
     """
     kind, table = codec(record), record.table
-    stage = sql.Identifier("pg_temp", f"stage_{table}")
-    connection.execute(
-        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
-            sql.Identifier(f"stage_{table}"), columns(kind), table_name(table)
-        )
-    )
-    connection.execute(sql.SQL("TRUNCATE {}").format(stage))
+    stage = _new_stage(connection, record)
     copy_in(connection, stage, record, rows)
     if native_table(table) is not None:
         return _upsert_through_view(connection, kind, table_name(table), stage, whoever=whoever, different=different)
@@ -251,6 +266,19 @@ def upsert(
             different=_different(kind) if different else sql.SQL("true"),
         )
     ).rowcount
+
+
+def _new_stage(connection: Connection, record: type[Record]) -> sql.Identifier:
+    """Return the quoted name of an empty temporary table with the columns of a record."""
+    name = f"stage_{record.table}"
+    stage = sql.Identifier("pg_temp", name)
+    connection.execute(
+        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+            sql.Identifier(name), columns(codec(record)), table_name(record.table)
+        )
+    )
+    connection.execute(sql.SQL("TRUNCATE {}").format(stage))
+    return stage
 
 
 def _upsert_through_view(

@@ -83,6 +83,8 @@ class Sessions(SourceSessions):
                 self.target_tables.require_ready(self.target)
         except BaseException:
             self.reader.close()
+            if hasattr(self, "target"):
+                self.target.close()
             raise
 
     def open_target(self) -> None:

@@ -62,13 +62,14 @@ def library_table(connection: Connection, table: Table, target: Target, settings
         raise RefusedError(
             f"the target has no table {schema}.{name}, which {target.title or target.name} makes: {PREPARE}"
         )
-    types = {column: kind for column, kind, _ in rows}
-    missing = [column.name for column in table.columns if column.name not in types]
+    found = {column: kind for column, kind, _ in rows}
+    missing = [column.name for column in table.columns if column.name not in found]
     if missing:
         raise RefusedError(
-            f"table {schema}.{name} has no column {', '.join(missing)}: it is of another version than {target.versions}"
+            f"table {schema}.{name} has no column {', '.join(missing)}: it is not the table of the target {target.name}"
+            + (f" (versions {target.versions})" if target.versions else "")
         )
-    return LibraryTable(schema, name, types, {column: sequence for column, _, sequence in rows if sequence})
+    return LibraryTable(schema, name, found, {column: sequence for column, _, sequence in rows if sequence})
 
 
 def prepare(connection: Connection, target: Target, settings: TargetSettings) -> None:
@@ -76,12 +77,14 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
 
     Raises ``RefusedError`` if a table of the library does not exist, or lacks a column.
     """
-    library_tables = {table.name: library_table(connection, table, target, settings) for table in target.tables}
     with connection.transaction():
+        connection.execute("SET LOCAL search_path = pg_catalog")  # so that names of types are qualified
+        found = {table.name: library_table(connection, table, target, settings) for table in target.tables}
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.tool_schema)))
-        for table in target.tables:
-            for statement in _statements(target, table, library_tables):
-                connection.execute(statement)
+        for make in (_origins_of, _views_of):  # a view of one table may look into the origins of another
+            for table in target.tables:
+                for statement in make(target, table, found[table.name]):
+                    connection.execute(statement)
 
 
 def is_prepared(connection: Connection, target: Target) -> bool:
@@ -99,13 +102,12 @@ def origins(table: Table, target: Target) -> sql.Identifier:
     return sql.Identifier(target.tool_schema, table.name + ORIGINS)
 
 
-def _statements(target: Target, table: Table, found: Mapping[str, LibraryTable]) -> Iterator[sql.Composed]:
-    library, view = found[table.name], sql.Identifier(target.tool_schema, table.name)
+def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator[sql.Composed]:
     beside = origins(table, target)
     keys = () if table.made == "row" else table.key
     yield sql.SQL(
         "CREATE TABLE IF NOT EXISTS {origins} (id uuid NOT NULL, tenant_id text NOT NULL, source text, source_id text,"
-        " extra jsonb NOT NULL, {keys} PRIMARY KEY (id, tenant_id), UNIQUE (id) {unique})"
+        " extra jsonb NOT NULL, {keys} PRIMARY KEY (id) {unique})"
     ).format(
         origins=beside,
         keys=sql.SQL("").join(
@@ -117,6 +119,10 @@ def _statements(target: Target, table: Table, found: Mapping[str, LibraryTable])
     yield sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (source, source_id)").format(
         sql.Identifier(f"{table.name}{ORIGINS}_source"), beside
     )
+
+
+def _views_of(target: Target, table: Table, library: LibraryTable) -> Iterator[sql.Composed]:
+    view = sql.Identifier(target.tool_schema, table.name)
     view_columns = [
         sql.SQL("{} AS {}").format(_read(target, table, column), sql.Identifier(column.member))
         for column in table.filled
@@ -133,11 +139,12 @@ def _statements(target: Target, table: Table, found: Mapping[str, LibraryTable])
                 sql.Identifier("origin", "extra"),
             ]
         ),
-        origins=beside,
+        origins=origins(table, target),
         library=library.identifier,
         same=same_key(table, "stored", "origin"),
     )
     yield from _triggers(target, table, library, view)
+    yield _append(target, table, library)
 
 
 def same_key(table: Table, library: str, origin: str) -> sql.Composed:
@@ -179,61 +186,65 @@ def _write(target: Target, table: Table, column: Column, library: LibraryTable) 
     )
 
 
+class _Writing:
+    """The SQL that writes rows of a view into the library's table and into the table of origins."""
+
+    def __init__(self, target: Target, table: Table, library: LibraryTable, made: sql.Identifier) -> None:
+        """``made``: how the statement calls a key that is made."""
+        self.target, self.table, self.library = target, table, library
+        filled = [column.name for column in table.filled]
+        values = [_write(target, table, column, library) for column in table.filled]
+        if table.made:
+            filled, values = [table.key[0], *filled], [made, *values]
+        keys = () if table.made == "row" else table.key
+        own = ("id", "tenant_id", "source", "source_id", "extra")
+        given = [sql.Identifier("new", name) for name in own]
+        self.parts: dict[str, sql.Composable] = {
+            "library": library.identifier,
+            "origins": origins(table, target),
+            "same": same_key(table, "stored", "origin"),
+            "columns": _names(filled),
+            "values": sql.SQL(", ").join(values),
+            "names": _names([*own, *(_KEY + name for name in keys)]),
+            "given": sql.SQL(", ").join([*given, *(values[filled.index(name)] for name in keys)]),
+            "new_key": _new_key(table, library),
+        }
+
+
 def _triggers(target: Target, table: Table, library: LibraryTable, view: sql.Identifier) -> Iterator[sql.Composed]:
     """Yield the function of the view's triggers, and the triggers."""
-    beside = origins(table, target)
-    filled = [column.name for column in table.filled]
-    values = [_write(target, table, column, library) for column in table.filled]
-    if table.made:
-        [key] = table.key
-        filled, values = [key, *filled], [sql.Identifier("made"), *values]
-    own = ("id", "tenant_id", "source", "source_id", "extra")
-    given: list[sql.Composable] = [sql.Identifier("new", name) for name in own]
-    keys = () if table.made == "row" else table.key
-    for name in keys:
-        made = sql.Identifier("made") if table.made else values[filled.index(name)]
-        given.append(made)
-    names = _names([*own, *(_KEY + name for name in keys)])
-    function = sql.Identifier(target.tool_schema, f"write_{table.name}")
-    sequence = table.sequence or library.sequences.get(table.key[0], "")
-    if table.made == "sequence" and not sequence:
-        raise RefusedError(f"table {library.schema}.{library.name} has no sequence for its key {table.key[0]}")
+    writing = _Writing(target, table, library, sql.Identifier("made"))
     body = sql.SQL(
         """
 DECLARE made {made_type};
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM {library} AS stored USING {origins} AS origin
-        WHERE origin.id = old.id AND origin.tenant_id = old.tenant_id AND {same};
-        DELETE FROM {origins} WHERE id = old.id AND tenant_id = old.tenant_id;
+        DELETE FROM {library} AS stored USING {origins} AS origin WHERE origin.id = old.id AND {same};
+        DELETE FROM {origins} WHERE id = old.id;
         RETURN old;
     END IF;
     IF TG_OP = 'INSERT' THEN
         made := {new_key};
+        -- the origin of a row that the library has deleted
+        DELETE FROM {origins} AS origin
+            WHERE origin.id = new.id AND NOT EXISTS (SELECT FROM {library} AS stored WHERE {same});
         INSERT INTO {library} ({columns}) VALUES ({values});
-        INSERT INTO {origins} ({names}) VALUES ({given})
-        ON CONFLICT (id, tenant_id) DO UPDATE SET ({names}) = ROW({given});
+        INSERT INTO {origins} ({names}) VALUES ({given});
         RETURN new;
     END IF;
     made := {old_key};
     UPDATE {library} AS stored SET ({columns}) = ROW({values}) FROM {origins} AS origin
-    WHERE origin.id = old.id AND origin.tenant_id = old.tenant_id AND {same};
-    UPDATE {origins} SET ({names}) = ROW({given}) WHERE id = old.id AND tenant_id = old.tenant_id;
+        WHERE origin.id = old.id AND {same};
+    UPDATE {origins} SET ({names}) = ROW({given}) WHERE id = old.id;
     RETURN new;
 END
 """
     ).format(
         made_type=sql.SQL(library.types[table.key[0]]),
-        library=library.identifier,
-        origins=beside,
-        same=same_key(table, "stored", "origin"),
-        columns=_names(filled),
-        values=sql.SQL(", ").join(values),
-        names=names,
-        given=sql.SQL(", ").join(given),
-        new_key=_new_key(table, sequence),
-        old_key=_old_key(table, beside),
+        old_key=_old_key(table, origins(table, target)),
+        **writing.parts,
     )
+    function = sql.Identifier(target.tool_schema, f"write_{table.name}")
     yield sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS {}").format(
         function, sql.Literal(body.as_string(None))
     )
@@ -242,11 +253,41 @@ END
     ).format(view, function)
 
 
-def _new_key(table: Table, sequence: str) -> sql.Composable:
+def _append(target: Target, table: Table, library: LibraryTable) -> sql.Composed:
+    """Return the function that appends the rows of ``stage`` at once; a trigger of a view takes one after the other."""
+    writing = _Writing(target, table, library, sql.Identifier("new", "made"))
+    body = sql.SQL(
+        """
+WITH given AS MATERIALIZED (SELECT new.*, {new_key} AS made FROM {stage} AS new),
+    stored AS (INSERT INTO {library} ({columns}) SELECT {values} FROM given AS new)
+INSERT INTO {origins} ({names}) SELECT {given} FROM given AS new
+"""
+    ).format(stage=stage(table), **writing.parts)
+    # not in SQL: such a function could only be made while the temporary table exists
+    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql AS {}").format(
+        append_function(table, target), sql.Literal(f"BEGIN {body.as_string(None)}; END")
+    )
+
+
+def stage(table: Table) -> sql.Identifier:
+    """Return the quoted name of the temporary table from which rows are appended."""
+    return sql.Identifier("pg_temp", f"stage_{table.full_name}")
+
+
+def append_function(table: Table, target: Target) -> sql.Identifier:
+    """Return the quoted name of the function that appends the rows of ``stage``."""
+    return sql.Identifier(target.tool_schema, f"append_{table.name}")
+
+
+def _new_key(table: Table, library: LibraryTable) -> sql.Composable:
+    """Return the key of a new row, if it is made; raises ``RefusedError`` for a key without a sequence."""
     match table.made:
         case "row":
-            return sql.SQL("new.id")
+            return sql.Identifier("new", "id")
         case "sequence":
+            sequence = table.sequence or library.sequences.get(table.key[0], "")
+            if not sequence:
+                raise RefusedError(f"table {library.schema}.{library.name} has no sequence for its key {table.key[0]}")
             return sql.SQL("nextval({}::regclass)").format(sql.Literal(sequence))
         case _:
             return sql.SQL("NULL")
@@ -257,9 +298,7 @@ def _old_key(table: Table, beside: sql.Identifier) -> sql.Composable:
         case "row":
             return sql.SQL("old.id")
         case "sequence":
-            return sql.SQL("(SELECT {} FROM {} WHERE id = old.id AND tenant_id = old.tenant_id)").format(
-                sql.Identifier(_KEY + table.key[0]), beside
-            )
+            return sql.SQL("(SELECT {} FROM {} WHERE id = old.id)").format(sql.Identifier(_KEY + table.key[0]), beside)
         case _:
             return sql.SQL("NULL")
 

@@ -21,6 +21,7 @@ from migrator.records import Record
 from migrator.schema import LOOKUP_PREFIX
 from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.rows import table_name
+from migrator.targets.model import SCHEDULER
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id
 
@@ -30,6 +31,8 @@ _FETCHED: Final = 2_000
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
     """Create the indexes that are missing."""
+    if profile.target != SCHEDULER:
+        return  # the tables of origins have theirs, and those of the library are left as they are
     sourced = {record for one in profile.collections for record in one.tables if has_source_column(record)}
     wanted = [(record.table, "source_id", "hash") for record in sourced]
     wanted += [(one.record.table, one.column, "btree") for one in references_of_profile(profile)]

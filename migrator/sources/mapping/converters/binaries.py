@@ -12,7 +12,8 @@ from migrator.sources.mapping.converters.base import (
     column_name,
     no_operation,
 )
-from migrator.sources.mapping.language import Field
+from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.profile import Rejected
 from migrator.sources.shapes import plain
 
 
@@ -37,10 +38,17 @@ class Binary(BytesConverter):
     """A binary value; a subtype other than 0 is remainder."""
 
     name = "binary"
-    shape = always(bytes | None)
+    shape = always(Any)  # bytes would take a text for base64
 
-    def reader(self, _target: Target, /) -> Reader | None:
-        return lambda value, _reading: bytes(value)
+    def reader(self, target: Target, /) -> Reader | None:
+        path = target.field.path
+
+        def read(value: object, _reading: Reading) -> bytes:
+            if not isinstance(value, bytes):
+                raise Rejected("wrong-type", path, "a binary value")
+            return bytes(value)
+
+        return read
 
     def writer(self, _field: Field, /) -> Writer | None:
         return None
