@@ -62,14 +62,14 @@ def library_table(connection: Connection, table: Table, target: Target, settings
         raise RefusedError(
             f"the target has no table {schema}.{name}, which {target.title or target.name} makes: {PREPARE}"
         )
-    found = {column: kind for column, kind, _ in rows}
-    missing = [column.name for column in table.columns if column.name not in found]
+    present = {column: kind for column, kind, _ in rows}
+    missing = [column.name for column in table.columns if column.name not in present]
     if missing:
         raise RefusedError(
             f"table {schema}.{name} has no column {', '.join(missing)}: it is not the table of the target {target.name}"
             + (f" (versions {target.versions})" if target.versions else "")
         )
-    return LibraryTable(schema, name, found, {column: sequence for column, _, sequence in rows if sequence})
+    return LibraryTable(schema, name, present, {column: sequence for column, _, sequence in rows if sequence})
 
 
 def prepare(connection: Connection, target: Target, settings: TargetSettings) -> None:
@@ -79,11 +79,11 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
     """
     with connection.transaction():
         connection.execute("SET LOCAL search_path = pg_catalog")  # so that names of types are qualified
-        found = {table.name: library_table(connection, table, target, settings) for table in target.tables}
+        libraries = {table.name: library_table(connection, table, target, settings) for table in target.tables}
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.tool_schema)))
         for make in (_origins_of, _views_of):  # a view of one table may look into the origins of another
             for table in target.tables:
-                for statement in make(target, table, found[table.name]):
+                for statement in make(target, table, libraries[table.name]):
                     connection.execute(statement)
 
 
