@@ -74,11 +74,11 @@ def measured(documents: int, rounds: int) -> tuple[Costs, Costs]:
     """Return the costs of whole processes, and those of the stages."""
     from pymongo import MongoClient  # noqa: PLC0415 - needs the path above, as all of these
 
-    from benchmarks.harness import source, target  # noqa: PLC0415
-    from benchmarks.harness.measure import measure  # noqa: PLC0415
-    from benchmarks.harness.tools import settings_of  # noqa: PLC0415
-    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415
-    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415
+    from benchmarks.harness import source, target  # noqa: PLC0415 - as above
+    from benchmarks.harness.measure import measure  # noqa: PLC0415 - as above
+    from benchmarks.harness.tools import settings_of  # noqa: PLC0415 - as above
+    from migrator.testing.servers.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.testing.servers.postgres import PostgresServer  # noqa: PLC0415 - as above
 
     whole: Costs = {name: {part: [] for part in PARTS} for name in COMMANDS}
     stages: Costs = {}
@@ -118,16 +118,16 @@ def stage_costs(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each stage of a comparison with its cost in this process and in the servers."""
     from benchmarks.harness.measure import tree_cpu  # noqa: PLC0415 - needs the path above, as all of these
-    from migrator.config import load_settings  # noqa: PLC0415
-    from migrator.parity import aggregates  # noqa: PLC0415
-    from migrator.parity.compare import compare_chunk  # noqa: PLC0415
-    from migrator.pipeline import plan as plans  # noqa: PLC0415
-    from migrator.pipeline.executors import ChunkJob  # noqa: PLC0415
-    from migrator.pipeline.extract import chunk_batches  # noqa: PLC0415
-    from migrator.pipeline.ledger import latest_plan  # noqa: PLC0415
-    from migrator.pipeline.load import copy_out, different_documents  # noqa: PLC0415
-    from migrator.pipeline.sessions import close_cached, open_sessions  # noqa: PLC0415
-    from migrator.pipeline.transform import ReadBatch  # noqa: PLC0415
+    from migrator.config import load_settings  # noqa: PLC0415 - as above
+    from migrator.parity import aggregates  # noqa: PLC0415 - as above
+    from migrator.parity.compare import compare_chunk  # noqa: PLC0415 - as above
+    from migrator.pipeline import plan as plans  # noqa: PLC0415 - as above
+    from migrator.pipeline.executors import ChunkJob  # noqa: PLC0415 - as above
+    from migrator.pipeline.extract import chunk_batches  # noqa: PLC0415 - as above
+    from migrator.pipeline.ledger import latest_plan  # noqa: PLC0415 - as above
+    from migrator.pipeline.load import copy_out, different_documents  # noqa: PLC0415 - as above
+    from migrator.pipeline.sessions import close_cached, open_sessions  # noqa: PLC0415 - as above
+    from migrator.pipeline.transform import ReadBatch  # noqa: PLC0415 - as above
 
     def cost(work: Callable[[], object]) -> dict[str, float]:
         began, before = time.process_time(), {name: tree_cpu(pid) for name, pid in servers.items()}
@@ -189,8 +189,8 @@ def markdown(found: dict[str, Any]) -> str:
         + ", ".join(f"{name} {it}" for name, it in found["machine"].items())
         + ".",
         f"Microseconds of processor time for each of {found['documents']:,} documents of `{COLLECTION}`, medians of",
-        "the rounds (least to most). A whole process contains the start of its worker processes, which does not grow with",
-        "the data.",
+        "the rounds (least to most). A whole process contains the start of its worker processes, which does not grow",
+        "with the data.",
     ]
     for title, costs in (("whole process", found["processes"]), ("stage, in one process", found["stages"])):
         lines += ["", f"| {title} | client | mongod | PostgreSQL | all |", "| --- | ---: | ---: | ---: | ---: |"]

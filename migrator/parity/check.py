@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from uuid import uuid4
 
@@ -36,12 +36,12 @@ from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor
+from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor, is_small
 from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, open_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions, thread_executor
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.backlog import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
@@ -312,7 +312,7 @@ def _run(
     jobs: list[AggregatesJob | ChunkJob] = [*chunks, *ordered] if in_background else [*aggregates, *chunks]
     with (
         Progress("parity", sizes) if pool is None else nullcontext() as progress,
-        executor(settings.copy) if pool is None else nullcontext(pool) as chosen,
+        _executor(settings, chunks) if pool is None else nullcontext(pool) as chosen,
     ):
         feeder = JobFeeder(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
         with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as background:
@@ -328,6 +328,11 @@ def _run(
                     progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
             computed += background.result()
     return parts, computed
+
+
+def _executor(settings: Settings, chunks: Sequence[ChunkJob]) -> AbstractContextManager[Executor]:
+    """Return the executor of the configuration; a thread of this process for less than what its processes take."""
+    return thread_executor() if is_small(settings.copy, chunks) else executor(settings.copy)
 
 
 def _unstarted_aggregates(feeder: "JobFeeder[AggregatesJob | ChunkJob, BothSides | CollectionComparison]") -> object:

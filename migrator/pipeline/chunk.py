@@ -58,7 +58,7 @@ class _ChunkTotals(msgspec.Struct):
         if document.counted:
             self.notes.update(document.counted)
         if document.links:
-            self.links.extend(document.links)
+            self.links.extend(document.links_to_store())
         if self.known_quarantined:
             key = source_id_of(document.raw)
             if key.encode("utf-8", "surrogatepass") in self.known_quarantined:

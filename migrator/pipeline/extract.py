@@ -8,8 +8,9 @@ compares within a type only, so a filter would omit, without an error, every doc
 than the bound.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
@@ -98,6 +99,8 @@ class SourceReader(Protocol):
     """Name of the database."""
     has_change_stream: bool
     """Whether a tail can follow what is written after the copy."""
+    is_shared: bool
+    """Whether several threads may read at the same time."""
 
     @property
     def session(self) -> ClientSession | None:
@@ -155,6 +158,7 @@ class MongoReader:
     """Reads the collections of a database of MongoDB; ``names``: those that differ from the profile's."""
 
     has_change_stream = True
+    is_shared = True
 
     def __init__(
         self,
@@ -367,13 +371,27 @@ def chunk_batches(sessions: ReadableSource, job: ChunkJob) -> Iterator[bytes]:
     """Yield the documents of a chunk, as ``CollectionReader.batches`` does."""
     chunk = job.chunk
     sessions.reader.join_snapshot(job.snapshot)
-    return sessions.reader.of(sessions.profile.by_name()[chunk.collection]).batches(
+    batches = sessions.reader.of(sessions.profile.by_name()[chunk.collection]).batches(
         lower=chunk.lower,
         upper=chunk.upper,
         tenants=job.tenants,
         default_tenant=job.context.default_tenant,
         batch_size=batch_documents(chunk.average_bytes),
     )
+    return read_ahead(cast("Generator[bytes, None, None]", batches)) if sessions.reader.is_shared else batches
+
+
+def read_ahead(batches: Generator[bytes, None, None]) -> Iterator[bytes]:
+    """Yield the batches; a thread reads the next one meanwhile, so that the server does not wait for this process.
+
+    One batch more than the caller has is in memory. What reading raises is raised where its batch is asked for. A
+    caller that ends early waits for the batch that is being read.
+    """
+    with closing(batches), ThreadPoolExecutor(1, "read ahead") as reader:  # the thread ends before its batches do
+        following = reader.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = reader.submit(next, batches, None)
+            yield batch
 
 
 class DocumentReader:

@@ -207,7 +207,7 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
         ledger.close_entries(target, plan.profile, name, loadable, "resolved")
         ledger.close_entries(target, plan.profile, name, gone, "superseded")
         references.store_dangling(target, name, waiting)
-        ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
+        ledger.store_links(target, name, [link for document in loadable.values() for link in document.links_to_store()])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
 
 

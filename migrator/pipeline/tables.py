@@ -123,6 +123,7 @@ class TableReader:
     """Reads tables and views of a database of PostgreSQL."""
 
     has_change_stream = False
+    is_shared = False  # one connection, on which one statement runs
     session = None
 
     def __init__(self, settings: Settings, profile: Profile) -> None:

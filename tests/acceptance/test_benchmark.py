@@ -53,3 +53,16 @@ def test_every_operation_of_the_scheduler_is_measured_on_both_backends(tmp_path:
     text = (tmp_path / "scheduler.md").read_text()
     assert "| 40 | 2 | claim, batch 100 |" in text
     assert "6,000" in text
+
+
+@pytest.mark.slow
+def test_each_stage_of_a_parity_check_is_measured(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "parity.py"), "--documents", "300", "--rounds", "1"]
+    command += ["--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "parity.json").read_text())
+    assert set(result["processes"]) == {"first load", "nothing changed", "parity check"}
+    assert all(set(parts) == {"client", "mongod", "postgres"} for parts in result["stages"].values())
+    assert result["stages"]["compare as a worker does"]["client"][0] > 0
+    assert "| aggregates of both servers |" in (tmp_path / "parity.md").read_text()

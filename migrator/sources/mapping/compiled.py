@@ -5,6 +5,7 @@ where there is no native codec.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -69,10 +70,18 @@ def _values(count: int) -> str:
 
 def _function(parameters: str, lines: Sequence[str], names: Mapping[str, Any]) -> Callable[..., Any]:
     text = f"def compiled({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
-    scope = dict(names)
-    exec(compile(text, "<mapping>", "exec"), scope)  # noqa: S102 - of a mapping, only names stand in it, as literals
-    found: Callable[..., Any] = scope["compiled"]
-    return found
+
+    @cache
+    def function() -> Callable[..., Any]:
+        scope = dict(names)
+        exec(compile(text, "<mapping>", "exec"), scope)  # noqa: S102 - of a mapping, only names are in it, as literals
+        found: Callable[..., Any] = scope["compiled"]
+        return found
+
+    def compiled(*given: Any) -> Any:  # noqa: ANN401 - what the function of the mapping takes and returns
+        return function()(*given)
+
+    return compiled  # a process reads few collections of its profile: it compiles the functions of these
 
 
 def _place(document: dict[str, Any], parents: Sequence[str], name: str, value: object) -> None:
