@@ -381,6 +381,34 @@ def test_a_job_whose_disabled_is_null_never_runs(postgres: Store) -> None:
     assert of_kind(ask(postgres, "work", now=DUE.isoformat(), scratch=True), "execution") == []
 
 
+def test_rules_of_older_versions_mean_what_the_page_says(
+    mongo: Store, mongo_database: Database[Document], postgres: Store
+) -> None:
+    rule = {"repeatInterval": "0 6 * * *", "nextRunAt": DUE, "priority": 0, "type": "normal"}
+    kinds: dict[str, Document] = {
+        "every day": rule,
+        "2 days": rule | {"skipDays": "2 days"},
+        "10 days": rule | {"skipDays": "10 days"},
+        "at": {"repeatAt": "3:30pm", "nextRunAt": DUE, "priority": 0},
+    }
+    documents = [{"_id": ObjectId(), "name": name, "data": {}} | members for name, members in kinds.items()]
+    mongo_database["agendaJobs"].insert_many(documents)
+    agenda_tables.insert(postgres["dsn"], [row_of(document) for document in documents])
+    for side, key_of in ((mongo, str), (postgres, lambda key: str(uuid_of(key)))):
+        found = fires(side, WINDOWS[:1], 14)
+        computed = {document["name"]: found[key_of(document["_id"]), 0] for document in documents}
+        weekdays = {
+            name: {datetime.fromisoformat(time).isoweekday() for time in times} for name, times in computed.items()
+        }
+        assert weekdays == {
+            "every day": {1, 2, 3, 4, 5, 6, 7},
+            "2 days": {1, 3, 4, 5, 6, 7},
+            "10 days": set(),
+            "at": {5},
+        }
+        assert computed["at"] == ["2027-01-01T15:30:00.000Z"]
+
+
 def test_tables_of_other_names_in_another_schema_are_found(postgres_dsn: str) -> None:
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier('an "odd" one')))
