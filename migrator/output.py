@@ -19,7 +19,7 @@ class OutputError(MigratorError):
     """Standard output cannot be written: its disk is full, or its reader has gone."""
 
 
-class _Stream(io.RawIOBase):
+class _OutputStream(io.RawIOBase):
     """The bytes of a stream; once they cannot be written, those that follow are discarded."""
 
     def __init__(self, descriptor: int, *, required: bool) -> None:
@@ -71,7 +71,7 @@ def prepare() -> None:
 def _text(descriptor: int, encoding: str, *, required: bool) -> TextIO:
     """Return a stream of lines; what its encoding lacks is escaped."""
     return io.TextIOWrapper(
-        io.BufferedWriter(_Stream(descriptor, required=required)),
+        io.BufferedWriter(_OutputStream(descriptor, required=required)),
         encoding=encoding,
         errors="backslashreplace",
         line_buffering=True,

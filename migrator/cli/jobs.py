@@ -27,10 +27,10 @@ from migrator.scheduler.operations import (
     Action,
     JobFilter,
     Jobs,
+    JobTarget,
     OperationReport,
     OperationResult,
     Side,
-    Target,
     listed_words,
     open_jobs,
     operation_report,
@@ -336,7 +336,7 @@ def _say_standing(settings: Settings, jobs: Jobs) -> None:
     say(f"{jobs.inactive}{'' if at is None else f'; it is as of {time_text(at)}'}", level="warning")
 
 
-def _summary(action: Action, targets: Sequence[Target]) -> Iterator[str]:
+def _summary(action: Action, targets: Sequence[JobTarget]) -> Iterator[str]:
     yield f"{action}: {listed_words(targets)}"
 
 

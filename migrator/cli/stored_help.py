@@ -19,7 +19,7 @@ _WIDEST: Final = 10_000
 """Characters of a line: nothing is cut off in what is stored."""
 
 
-class _Recorder(click.HelpFormatter):
+class _HelpRecorder(click.HelpFormatter):
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Recorder(click.HelpFormatter):
 
 def recorded(command: click.Command, context: click.Context) -> list[Call]:
     """Return what a command tells the formatter."""
-    recorder = _Recorder()
+    recorder = _HelpRecorder()
     command.format_help(context, recorder)
     return recorder.calls
 

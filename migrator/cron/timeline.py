@@ -91,7 +91,7 @@ def year_of(instant: int) -> int:
     return datetime.fromtimestamp(min(max(instant, BEGINNING), _END), UTC).year
 
 
-class _Part(NamedTuple):
+class _StretchFires(NamedTuple):
     """What a stretch contributes: fires moved to its start, and the instants between which its own times count."""
 
     moved: tuple[int, ...]
@@ -110,7 +110,7 @@ def fires_after(expression: Expression, zone: str, instant: int, last_year: int)
         yield from (wall - stretch.offset for wall in walls)
 
 
-def _part(expression: Expression, stretch: Stretch) -> _Part:
+def _part(expression: Expression, stretch: Stretch) -> _StretchFires:
     end = stretch.end
     repeated = stretch.offset - stretch.after
     if repeated > 0 and _fires_second(expression.fold, stretch.after):
@@ -118,11 +118,11 @@ def _part(expression: Expression, stretch: Stretch) -> _Part:
     skipped = stretch.offset - stretch.before
     if skipped > 0:
         moved, start = _moved(expression, stretch, skipped)
-        return _Part(moved, start, end)
+        return _StretchFires(moved, start, end)
     second_only = _fires_second(expression.fold, stretch.offset)
     if skipped == 0 or expression.fold is Fold.TWICE or second_only:
-        return _Part((), stretch.start, end)
-    return _Part((), stretch.start - skipped, end)
+        return _StretchFires((), stretch.start, end)
+    return _StretchFires((), stretch.start - skipped, end)
 
 
 def _fires_second(fold: Fold, later_offset: int) -> bool:

@@ -37,7 +37,7 @@ from migrator.sources.store_documents.own import COPY_OF
 from migrator.sources.store_documents.schedules import TOOL_TRIGGER
 from migrator.sources.store_documents.write_back import stated_trigger
 from migrator.states import SCHEDULE_FIRING
-from migrator.store.mongo.places import PLACES, Place
+from migrator.store.mongo.places import PLACES, StoreCollection
 from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
 from migrator.values import identity
@@ -370,7 +370,7 @@ def _documents_of(
         yield collection, _deleted_key(sessions, collection, noted)
 
 
-def _place_of(collections: Mapping[str, Collection], record: type[Record]) -> Place | None:
+def _place_of(collections: Mapping[str, Collection], record: type[Record]) -> StoreCollection | None:
     """Return where our own store keeps rows of a record, if the profile has that collection."""
     place = PLACES[record][0] if record in PLACES else None
     return place if place is not None and collections.get(place.name) is place.collection else None

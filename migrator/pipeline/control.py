@@ -32,7 +32,7 @@ READ_EVERY_S: Final = 2.0
 """Seconds after which a process that runs reads again what is set."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ControlEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A row of ``migration.control``."""
 
     name: str
@@ -62,15 +62,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """All that is set."""
 
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ControlEntry] = {}
 
     @property
-    def pause(self) -> Entry | None:
+    def pause(self) -> ControlEntry | None:
         """Return the pause, if there is one."""
         return self.entries.get(PAUSE)
 
     @property
-    def postponed(self) -> Entry | None:
+    def postponed(self) -> ControlEntry | None:
         """Return the entry that postpones the cutover, if there is one."""
         return self.entries.get(POSTPONE)
 
@@ -110,7 +110,9 @@ def configured_limits(settings: CopySettings) -> dict[str, float]:
 
 def read(connection: Connection) -> Control:
     """Return what is set."""
-    rows = fetch_structs(connection, Entry, "SELECT name, value, who, reason, at FROM migration.control ORDER BY name")
+    rows = fetch_structs(
+        connection, ControlEntry, "SELECT name, value, who, reason, at FROM migration.control ORDER BY name"
+    )
     return Control(entries={one.name: one for one in rows})
 
 

@@ -52,7 +52,7 @@ READ_AS_THEY_ARE: Final = frozenset(
 """Types whose values have a type in BSON, and arrays of which are read; any other is read as the server writes it."""
 
 
-class _Column(msgspec.Struct, frozen=True):
+class _SourceColumn(msgspec.Struct, frozen=True):
     name: str
     type: str
     """As SQL spells it, with its modifiers."""
@@ -60,10 +60,10 @@ class _Column(msgspec.Struct, frozen=True):
     """Read as it is; else as text."""
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _SourceTable(msgspec.Struct, frozen=True):
     name: sql.Composable
-    columns: tuple[_Column, ...]
-    key: tuple[_Column, ...]
+    columns: tuple[_SourceColumn, ...]
+    key: tuple[_SourceColumn, ...]
     oid: int
 
 
@@ -131,7 +131,7 @@ class TableReader:
         tables = {collection.name: collection.table for collection in profile.collections if collection.table}
         self.names = tables | settings.source.collections
         """Collection → its table, where that has another name than the collection."""
-        self.described: dict[str, _Table] = {}
+        self.described: dict[str, _SourceTable] = {}
         """Collection → its table, of which the server is asked once."""
         self._snapshot = ""
         self._held: Connection | None = None
@@ -246,7 +246,7 @@ class TableCollection:
             average_bytes=size / rows if size and rows else AVERAGE_BYTES,
         )
 
-    def _count(self, connection: Connection, table: _Table) -> int:
+    def _count(self, connection: Connection, table: _SourceTable) -> int:
         """Return how many rows there are; refuse a key of the profile that is null or not unique."""
         if not self._collection.key:
             return int(_value(connection, sql.SQL("SELECT count(*) FROM {}").format(table.name)))
@@ -264,10 +264,10 @@ class TableCollection:
             )
         return int(rows)
 
-    def _describe(self, connection: Connection, oid: int, kind: str) -> _Table:
+    def _describe(self, connection: Connection, oid: int, kind: str) -> _SourceTable:
         name = self._name
         rows = connection.execute(_COLUMNS, (oid,)).fetchall()
-        columns = tuple(_Column(column, spelled, of in READ_AS_THEY_ARE) for column, spelled, of in rows)
+        columns = tuple(_SourceColumn(column, spelled, of in READ_AS_THEY_ARE) for column, spelled, of in rows)
         by_name = {one.name: one for one in columns}
         key = self._collection.key or tuple(row[0] for row in connection.execute(_PRIMARY_KEY, (oid,)))
         if not key:
@@ -291,11 +291,11 @@ class TableCollection:
                 " number, a time or a uuid"
             )
         schema, table = place_of(name)
-        found = _Table(sql.Identifier(schema, table), columns, tuple(by_name[one] for one in key), oid)
+        found = _SourceTable(sql.Identifier(schema, table), columns, tuple(by_name[one] for one in key), oid)
         self._reader.described[self._collection.name] = found
         return found
 
-    def _table(self, connection: Connection) -> _Table:
+    def _table(self, connection: Connection) -> _SourceTable:
         """Return what is known of the table; asks the server once."""
         table = self._reader.described.get(self._collection.name)
         if table is None:
@@ -507,11 +507,11 @@ def place_of(name: str) -> tuple[str, str]:
     return (schema, table) if parted else (DEFAULT_SCHEMA, name)
 
 
-def _listed(columns: Sequence[_Column], *alias: str) -> sql.Composable:
+def _listed(columns: Sequence[_SourceColumn], *alias: str) -> sql.Composable:
     return sql.SQL(", ").join(sql.Identifier(*alias, one.name) for one in columns)
 
 
-def _raw(collection: Collection, table: _Table, row: Sequence[Any]) -> bytes:
+def _raw(collection: Collection, table: _SourceTable, row: Sequence[Any]) -> bytes:
     held = dict(zip((one.name for one in table.columns), row, strict=False))
     key = [held[one.name] for one in table.key]
     document = {"_id": _id_of(table, key)}
@@ -525,25 +525,25 @@ def _raw(collection: Collection, table: _Table, row: Sequence[Any]) -> bytes:
     return documents.encode(document)
 
 
-def _id_of(table: _Table, key: Sequence[Any]) -> Any:  # noqa: ANN401 - any BSON value
+def _id_of(table: _SourceTable, key: Sequence[Any]) -> Any:  # noqa: ANN401 - any BSON value
     """Return the ``_id`` of a row."""
     if len(table.key) == 1:
         return table_row.to_bson(key[0])
     return {one.name: table_row.to_bson(value) for one, value in zip(table.key, key, strict=True)}
 
 
-def _key_texts(table: _Table, _id: Any) -> list[str]:  # noqa: ANN401 - any BSON value
+def _key_texts(table: _SourceTable, _id: Any) -> list[str]:  # noqa: ANN401 - any BSON value
     """Return the texts of the columns of a key."""
     if len(table.key) == 1:
         return [table_row.sql_text(_id)]
     return [table_row.sql_text(_id[one.name]) for one in table.key]
 
 
-def _values(table: _Table, identity: str) -> sql.Composable:
+def _values(table: _SourceTable, identity: str) -> sql.Composable:
     return _row_of(table, parse_source_id(identity))
 
 
-def _row_of(table: _Table, _id: Any) -> sql.Composable:  # noqa: ANN401 - any BSON value
+def _row_of(table: _SourceTable, _id: Any) -> sql.Composable:  # noqa: ANN401 - any BSON value
     """Return SQL of a key, each column of its type."""
     texts = _key_texts(table, _id)
     typed = [
@@ -553,7 +553,7 @@ def _row_of(table: _Table, _id: Any) -> sql.Composable:  # noqa: ANN401 - any BS
     return sql.SQL("ROW({})").format(sql.SQL(", ").join(typed))
 
 
-def _from_to(table: _Table, lower: bytes | None, upper: bytes | None) -> sql.Composable:
+def _from_to(table: _SourceTable, lower: bytes | None, upper: bytes | None) -> sql.Composable:
     """Return the condition of a range of keys."""
     conditions: list[sql.Composable] = [sql.SQL("true")]
     for bound, operator in ((lower, ">="), (upper, "<")):
@@ -563,7 +563,7 @@ def _from_to(table: _Table, lower: bytes | None, upper: bytes | None) -> sql.Com
     return sql.SQL(" AND ").join(conditions)
 
 
-def _is_among(table: _Table, source_ids: Iterable[str]) -> sql.Composable:
+def _is_among(table: _SourceTable, source_ids: Iterable[str]) -> sql.Composable:
     """Return the condition that a row has one of these keys."""
     keys = [_key_texts(table, parse_source_id(one)) for one in source_ids]
     texts = list(zip(*keys, strict=True)) or [()] * len(table.key)

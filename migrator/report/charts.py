@@ -130,7 +130,7 @@ def gauge(measurement: Measurement) -> Gauge:
     )
 
 
-class Step(msgspec.Struct, frozen=True):
+class TransitionSquare(msgspec.Struct, frozen=True):
     """A square of a state machine: what was tried there and how it ended."""
 
     status: str
@@ -142,7 +142,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     name: str
     states: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Step, ...]], ...]
+    rows: tuple[tuple[str, tuple[TransitionSquare, ...]], ...]
     allowed: int
     forbidden: int
     untried: int
@@ -169,18 +169,18 @@ def grid(machine: StateMachine) -> Grid:
     )
 
 
-def _step(edge: Transition | None, before: str, after: str) -> Step:
+def _step(edge: Transition | None, before: str, after: str) -> TransitionSquare:
     pair = f"{before} to {after}"
     if edge is None and before == after:
-        return Step("itself", f"{pair}: no step")
+        return TransitionSquare("itself", f"{pair}: no step")
     if edge is None:
-        return Step("absent", f"{pair}: not tried")
+        return TransitionSquare("absent", f"{pair}: not tried")
     rule = "allowed" if edge.allowed else "forbidden"
     times = f"tried {wording.counted(edge.exercised, 'time')}"
     if edge.outcome.status == "failed":
         went = "was refused" if edge.allowed else "was not refused"
-        return Step("failed", f"{pair}: {rule}, and {edge.outcome.reason or went}; {times}")
+        return TransitionSquare("failed", f"{pair}: {rule}, and {edge.outcome.reason or went}; {times}")
     if edge.outcome.status != "passed" or not edge.exercised:
-        return Step("absent", f"{pair}: {rule}, not tried; {edge.outcome.reason}".rstrip("; "))
+        return TransitionSquare("absent", f"{pair}: {rule}, not tried; {edge.outcome.reason}".rstrip("; "))
     done = "done" if edge.allowed else "refused, as it must be"
-    return Step("passed" if edge.allowed else "refused", f"{pair}: {done}; {times}")
+    return TransitionSquare("passed" if edge.allowed else "refused", f"{pair}: {done}; {times}")

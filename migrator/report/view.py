@@ -45,7 +45,7 @@ LISTED_STEPS: Final = 20
 """Of the times, the longest first."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class CollectionLine(msgspec.Struct, frozen=True):
     """Where the documents of one collection are."""
 
     collection: str
@@ -80,7 +80,7 @@ class Cause(msgspec.Struct, frozen=True):
     more: int
 
 
-class Gap(msgspec.Struct, frozen=True):
+class UncheckedPart(msgspec.Struct, frozen=True):
     """Something that was not checked, and why."""
 
     what: str
@@ -89,7 +89,7 @@ class Gap(msgspec.Struct, frozen=True):
     anchor: str = ""
 
 
-class Timing(msgspec.Struct, frozen=True):
+class StepTiming(msgspec.Struct, frozen=True):
     """How long one step took; ``width`` in thousandths of the longest."""
 
     name: str
@@ -127,7 +127,7 @@ class RequirementLine(msgspec.Struct, frozen=True, kw_only=True):
 class View(msgspec.Struct, frozen=True):
     """Everything that the templates need in addition to the result and its wording."""
 
-    places: list[Place]
+    places: list[CollectionLine]
     columns: list[Check]
     groups: list[tuple[str, int]]
     """Areas of the columns, and how many columns each has."""
@@ -135,7 +135,7 @@ class View(msgspec.Struct, frozen=True):
     squares: int
     covered: int
     whole: list[Check]
-    gaps: list[Gap]
+    gaps: list[UncheckedPart]
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
     missed: list[Cause]
@@ -143,7 +143,7 @@ class View(msgspec.Struct, frozen=True):
     failed_otherwise: list[Check]
     """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]
-    timings: list[Timing]
+    timings: list[StepTiming]
     timings_more: str
     gauges: list[Gauge]
     areas: list[tuple[Area, list[Check]]]
@@ -204,7 +204,7 @@ def arrange(result: Result) -> View:
     )
 
 
-def _places(result: Result) -> list[Place]:
+def _places(result: Result) -> list[CollectionLine]:
     places = []
     for collection in result.evidence.collections:
         skipped = sum(collection.skipped.values())
@@ -219,7 +219,7 @@ def _places(result: Result) -> list[Place]:
         note = [f"{wording.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]
         note += [f"{wording.counted(collection.extra, 'row')} without a document"] if collection.extra else []
         places.append(
-            Place(
+            CollectionLine(
                 collection.collection,
                 ", ".join(collection.tables),
                 collection.documents,
@@ -267,12 +267,12 @@ def _square(table: str, check: Check, cell: Cell | None) -> Square:
     return Square(cell.outcome.status, "; ".join(parts))
 
 
-def _gaps(result: Result) -> list[Gap]:
+def _gaps(result: Result) -> list[UncheckedPart]:
     """Return what was not checked, the worst first: could not, left out, does not apply, not in this version."""
     evidence = result.evidence
     could_not = _grouped_gaps(result, "unverified")
     could_not += [
-        Gap(f"{cell.table}: {check.title}", cell.outcome.reason, "unverified", check.id)
+        UncheckedPart(f"{cell.table}: {check.title}", cell.outcome.reason, "unverified", check.id)
         for check in evidence.checks
         if check.outcome.status != "unverified"
         for cell in check.cells
@@ -285,16 +285,16 @@ def _gaps(result: Result) -> list[Gap]:
         "absent": "absent",
     }
     areas = [
-        Gap(f"Area {area.name}: {area.title}", area.reason, order[status])
+        UncheckedPart(f"Area {area.name}: {area.title}", area.reason, order[status])
         for status in order
         for area in evidence.areas
         if area.status == status
     ]
     not_due = [*_grouped_gaps(result, "not-asked-for"), *_grouped_gaps(result, "not-applicable")]
-    return [*could_not, *areas, *not_due, *(Gap(text, "", "absent") for text in evidence.left_out)]
+    return [*could_not, *areas, *not_due, *(UncheckedPart(text, "", "absent") for text in evidence.left_out)]
 
 
-def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
+def _grouped_gaps(result: Result, status: Status) -> list[UncheckedPart]:
     """Return the checks that ended so, each reason once."""
     gaps = []
     for ended, why, some in wording.grouped(result):
@@ -302,10 +302,12 @@ def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
             grant = some[0].outcome.grant
             reason = f"{why}: {grant}" if grant else why
             if len(some) == 1:
-                gaps.append(Gap(some[0].title, reason, status, some[0].id))
+                gaps.append(UncheckedPart(some[0].title, reason, status, some[0].id))
             else:
                 gaps.append(
-                    Gap(f"{wording.counted(len(some), 'check')}: {', '.join(one.id for one in some)}", reason, status)
+                    UncheckedPart(
+                        f"{wording.counted(len(some), 'check')}: {', '.join(one.id for one in some)}", reason, status
+                    )
                 )
     return gaps
 
@@ -336,12 +338,12 @@ def _examples(checks: list[Check]) -> list[tuple[Check, list[Finding], int]]:
     return examples
 
 
-def _timings(result: Result) -> list[Timing]:
+def _timings(result: Result) -> list[StepTiming]:
     """Return the longest steps, the longest first."""
     durations = result.run.durations_ms
     longest = max(durations.values(), default=0)
     return [
-        Timing(name, wording.milliseconds(took), max(4, took * 1_000 // longest) if longest else 0)
+        StepTiming(name, wording.milliseconds(took), max(4, took * 1_000 // longest) if longest else 0)
         for name, took in sorted(durations.items(), key=lambda one: (-one[1], one[0]))[:LISTED_STEPS]
     ]
 

@@ -60,7 +60,7 @@ class ArchiveFile(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of the logs of these runs."""
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ArchiveLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal[1]
     run: dict[str, msgspec.Raw]
     logs: tuple[dict[str, msgspec.Raw], ...]
@@ -215,7 +215,7 @@ def _member(value: object) -> object:
 
 
 def _decoded(line: bytes) -> ArchivedRun:
-    members = msgspec.json.decode(line, type=_Line)
+    members = msgspec.json.decode(line, type=_ArchiveLine)
     return ArchivedRun(run=_row(Run, members.run), logs=tuple(_row(ExecutionLog, one) for one in members.logs))
 
 

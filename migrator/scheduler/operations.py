@@ -138,7 +138,7 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Whether older runs follow."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class JobTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What an operation changes: a job, or for a retry one run of it."""
 
     schedule: Schedule
@@ -282,7 +282,7 @@ class Jobs:
 
     # -- selection
 
-    def select(self, texts: Sequence[str], chosen: JobFilter, *, runs: bool = False) -> tuple[Target, ...]:
+    def select(self, texts: Sequence[str], chosen: JobFilter, *, runs: bool = False) -> tuple[JobTarget, ...]:
         """Return what a call names: each text an id, a source id or an exact name of a job; else what a filter chooses.
 
         With ``runs`` a text may also be the id of a run. Raises ``UsageError`` if nothing is named, if a text or the
@@ -296,7 +296,7 @@ class Jobs:
             named = [self._named(text, chosen.tenants, runs=runs) for text in texts]
             return tuple({(one.schedule.id, one.run and one.run.id): one for one in named}.values())
         tenants = self._tenants(chosen.tenants)
-        targets = tuple(Target(schedule=one) for tenant in tenants for one in self._passing(tenant, chosen))
+        targets = tuple(JobTarget(schedule=one) for tenant in tenants for one in self._passing(tenant, chosen))
         if not targets:
             raise UsageError(self._with_owner("no job passes the filter"))
         return targets
@@ -306,7 +306,7 @@ class Jobs:
         schedule = self._named(text, tenants).schedule
         return self._client(schedule.tenant_id).get(schedule.id) or Job(schedule=schedule, triggers=())
 
-    def require_own(self, targets: Sequence[Target]) -> None:
+    def require_own(self, targets: Sequence[JobTarget]) -> None:
         """Raise ``RefusedError`` if a job is a document of another application in MongoDB.
 
         A document is of this tool's scheduler if it names a handler (``handlerName``, which only the client writes),
@@ -354,32 +354,32 @@ class Jobs:
         scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
         return lambda one: one.handler_name is None and not any(scope.covers(one) for scope in scopes)
 
-    def _named(self, text: str, tenants: Sequence[str], *, runs: bool = False) -> Target:
+    def _named(self, text: str, tenants: Sequence[str], *, runs: bool = False) -> JobTarget:
         among, identity = self._tenants(tenants), _uuid(text)
         if identity is not None:
             for tenant in among:
                 job = self._client(tenant).get(identity)
                 if job is not None and job.schedule.tenant_id == tenant:
-                    return Target(schedule=job.schedule)
+                    return JobTarget(schedule=job.schedule)
                 if runs and (target := self._run(tenant, identity)) is not None:
                     return target
         schedules = [one for tenant in among for one in self._called(tenant, text)]
         if not schedules:
             raise UsageError(self._with_owner(f"no job {text}: expected an id, a source id or an exact name"))
         if len(schedules) > 1:
-            several = listed_words([Target(schedule=one) for one in schedules], NAMED_ALIKE)
+            several = listed_words([JobTarget(schedule=one) for one in schedules], NAMED_ALIKE)
             raise UsageError(
                 f"{len(schedules):,} jobs are called {text}: {several}; name one by its id, or add --tenant"
             )
-        return Target(schedule=schedules[0])
+        return JobTarget(schedule=schedules[0])
 
-    def _run(self, tenant: str, identity: UUID) -> Target | None:
-        def ask(session: Session) -> Target | None:
+    def _run(self, tenant: str, identity: UUID) -> JobTarget | None:
+        def ask(session: Session) -> JobTarget | None:
             run = session.runs.get(identity)
             if run is None or run.tenant_id != tenant or run.schedule_id is None:
                 return None
             schedule = session.schedules.get(run.schedule_id)
-            return None if schedule is None else Target(schedule=schedule, run=run)
+            return None if schedule is None else JobTarget(schedule=schedule, run=run)
 
         return queries.read(self.store, tenant, None, ask)
 
@@ -469,7 +469,7 @@ class Jobs:
 
     # -- changing
 
-    def try_out(self, action: Action, targets: Sequence[Target]) -> Iterator[OperationResult]:
+    def try_out(self, action: Action, targets: Sequence[JobTarget]) -> Iterator[OperationResult]:
         """Say of each job whether the operation would be done now; write nothing."""
         for tenant, of_it in groupby(targets, key=lambda one: one.tenant):
             among = [*of_it]
@@ -478,7 +478,7 @@ class Jobs:
                 yield from queries.read(self.store, tenant, None, partial(_tried_out, action, some))
 
     def carry_out(
-        self, action: Action, targets: Sequence[Target], *, who: str, reason: str
+        self, action: Action, targets: Sequence[JobTarget], *, who: str, reason: str
     ) -> Iterator[OperationResult]:
         """Do it to each job, one after the other; one that is refused does not stop the others.
 
@@ -499,7 +499,7 @@ class Jobs:
                 yield _result(target, "failed", message=str(error), exit_status=error.exit_status)
 
 
-def listed_words(targets: Sequence[Target], most: int = NAMED) -> str:
+def listed_words(targets: Sequence[JobTarget], most: int = NAMED) -> str:
     """Return the first of them by tenant, name and id, and how many others there are."""
     named = ", ".join(one.words for one in targets[:most])
     return named if len(targets) <= most else f"{named} and {len(targets) - most:,} others"
@@ -519,7 +519,7 @@ def _last_run(session: Session, schedule: Schedule) -> Run:
     return newest[0]
 
 
-def _check_retry(target: Target, session: Session) -> object:
+def _check_retry(target: JobTarget, session: Session) -> object:
     if target.run is not None:
         return commands.check_retry_run(session, target.run.id)
     if target.schedule.status == "failed":
@@ -527,7 +527,7 @@ def _check_retry(target: Target, session: Session) -> object:
     return commands.check_retry_run(session, _last_run(session, target.schedule).id)
 
 
-_CHECKS: Final[Mapping[Action, Callable[[Target, Session], object]]] = {
+_CHECKS: Final[Mapping[Action, Callable[[JobTarget, Session], object]]] = {
     "pause": lambda target, session: commands.check_transition(session, target.schedule.id, "pause"),
     "resume": lambda target, session: commands.check_transition(session, target.schedule.id, "resume"),
     "cancel": lambda target, session: commands.check_transition(session, target.schedule.id, "cancel"),
@@ -538,27 +538,27 @@ _CHECKS: Final[Mapping[Action, Callable[[Target, Session], object]]] = {
 """What each call would refuse, by the checks of the call itself."""
 
 
-def _pause(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _pause(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.pause(target.schedule.id, by=who, reason=reason)
     return _result(target, "done", state=job.schedule.status)
 
 
-def _resume(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _resume(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.resume(target.schedule.id, by=who, reason=reason)
     return _result(target, "done", state=job.schedule.status)
 
 
-def _cancel(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _cancel(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.cancel(target.schedule.id, by=who, reason=reason or "cancelled")
     return _result(target, "done", state=job.schedule.status)
 
 
-def _trigger(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _trigger(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     run = client.trigger_now(target.schedule.id, by=who, reason=reason)
     return _result(target, "done", state=target.schedule.status, run=run.id)
 
 
-def _retry(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _retry(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     schedule = target.schedule
     if target.run is not None:
         run = client.retry(target.run.id, by=who, reason=reason)
@@ -571,12 +571,12 @@ def _retry(client: Scheduler, target: Target, who: str, reason: str | None) -> O
     return _result(target, "done", state=None if job is None else job.schedule.status, run=run.id)
 
 
-def _delete(client: Scheduler, target: Target, who: str, reason: str | None) -> OperationResult:
+def _delete(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     client.unschedule(target.schedule.id, by=who, reason=reason)
     return _result(target, "done")
 
 
-_CALLS: Final[Mapping[Action, Callable[[Scheduler, Target, str, str | None], OperationResult]]] = {
+_CALLS: Final[Mapping[Action, Callable[[Scheduler, JobTarget, str, str | None], OperationResult]]] = {
     "pause": _pause,
     "resume": _resume,
     "cancel": _cancel,
@@ -587,7 +587,7 @@ _CALLS: Final[Mapping[Action, Callable[[Scheduler, Target, str, str | None], Ope
 
 
 def _result(
-    target: Target,
+    target: JobTarget,
     outcome: Outcome,
     *,
     state: str | None = None,
@@ -608,7 +608,7 @@ def _result(
     )
 
 
-def _tried_out(action: Action, targets: Sequence[Target], session: Session) -> list[OperationResult]:
+def _tried_out(action: Action, targets: Sequence[JobTarget], session: Session) -> list[OperationResult]:
     results = []
     for target in targets:
         try:
@@ -622,7 +622,7 @@ def _tried_out(action: Action, targets: Sequence[Target], session: Session) -> l
     return results
 
 
-def _refused(target: Target, error: MigratorError) -> OperationResult:
+def _refused(target: JobTarget, error: MigratorError) -> OperationResult:
     return _result(target, "refused", message=str(error), exit_status=DIFFERENT)
 
 

@@ -196,13 +196,13 @@ def _statements(branch: str, module: ModuleType, names: Roles) -> str:
     context = MigrationContext.configure(
         dialect_name=DIALECT, opts={"as_sql": True, "output_buffer": text, "schema": branch, "roles": roles}
     )
-    context.impl.connection = cast("AlchemyConnection", _Recorder(text))
+    context.impl.connection = cast("AlchemyConnection", _StatementRecorder(text))
     with revisions.ALEMBIC_LOCK, Operations.context(context):
         module.upgrade()
     return text.getvalue()
 
 
-class _Recorder:
+class _StatementRecorder:
     """Takes the place of the connection on which a revision executes its statements."""
 
     def __init__(self, text: io.StringIO) -> None:

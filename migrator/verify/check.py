@@ -47,7 +47,7 @@ class Lent(msgspec.Struct, frozen=True):
     """Those that are compared, in this process; every one if there is none."""
 
 
-class Context:
+class CheckContext:
     """What every check is given. Nothing is opened before a check needs it, and no driver of MongoDB is imported."""
 
     def __init__(
@@ -136,7 +136,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
 
 
-CheckFunction: TypeAlias = Callable[[Context], CheckResult]
+CheckFunction: TypeAlias = Callable[[CheckContext], CheckResult]
 
 
 class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from migrator.report import integrity, renderer, run_folder
 from migrator.result import Result, Run
 from migrator.telemetry import say
 from migrator.verify import environment
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 
 
 def report_into(
@@ -28,7 +28,7 @@ def report_into(
     """
     key = None if sign_key is None else integrity.read_private_key(sign_key)
     began = datetime.now(UTC)
-    context = Context(settings)
+    context = CheckContext(settings)
     sides = environment.sides(context)
     run = Run(
         name=began.strftime("cutover-%Y%m%d-%H%M%S"),

@@ -13,7 +13,7 @@ from migrator.errors import ConfigurationError, MigratorError
 from migrator.pipeline import ledger
 from migrator.result import Side
 from migrator.sources import profile_of
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
 NOT_CONFIGURED = "not configured"
@@ -21,7 +21,7 @@ UNREACHABLE = "unreachable"
 NOT_ASKED = "not asked: fresh start"
 
 
-def basis(context: Context) -> dict[str, str]:
+def basis(context: CheckContext) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
     profile = profile_of(context.settings.source, context.settings.target)
     named = context.settings.cutover.environment
@@ -35,7 +35,7 @@ def basis(context: Context) -> dict[str, str]:
     return facts
 
 
-def installation(context: Context) -> dict[str, str]:
+def installation(context: CheckContext) -> dict[str, str]:
     """Return which installation was verified: its name, the plan of the copy, and the digest of the configuration."""
     facts = {
         "environment": identity.environment_name(context.settings),
@@ -62,12 +62,12 @@ def surroundings(source: Side, target: Side) -> dict[str, str]:
     }
 
 
-def sides(context: Context) -> tuple[Side, Side]:
+def sides(context: CheckContext) -> tuple[Side, Side]:
     """Return both databases by name and address; of one that does not answer, what the configuration says."""
     return _source(context), _target(context)
 
 
-def _source(context: Context) -> Side:
+def _source(context: CheckContext) -> Side:
     if context.request.fresh is not None:
         return Side(name="source", server=NOT_ASKED)
     if context.settings.source.in_postgres:
@@ -91,7 +91,7 @@ def _source(context: Context) -> Side:
         return Side(name="source", server=UNREACHABLE, database=context.settings.mongo.database or "")
 
 
-def _tables(context: Context) -> Side:
+def _tables(context: CheckContext) -> Side:
     try:
         with postgres.open_source(context.settings) as connection, postgres.translate_source_errors():
             return _of_postgres("source", connection)
@@ -110,7 +110,7 @@ def _of_postgres(name: Literal["source", "target"], connection: postgres.Connect
     )
 
 
-def _target(context: Context) -> Side:
+def _target(context: CheckContext) -> Side:
     try:
         with postgres.open_login(context.settings) as connection, postgres.translate_errors("the target"):
             return _of_postgres("target", connection)

@@ -25,7 +25,7 @@ from migrator.result import Area, AreaStatus, Check, Decision, Evidence, Result,
 from migrator.schema import decisions
 from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
-from migrator.verify.check import CheckResult, CheckSpec, Context
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.request import Request
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
@@ -96,7 +96,7 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = Context(settings, request)
+    context = CheckContext(settings, request)
     specs = EVERY_CHECK if checks is None else checks
     wanted = planned_checks(request, specs)
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
@@ -136,7 +136,7 @@ def verify(
     return build(evidence, run)
 
 
-def _decisions(context: Context) -> tuple[Decision, ...]:
+def _decisions(context: CheckContext) -> tuple[Decision, ...]:
     """Return the decisions of people that are recorded in the target: that of a fresh start, and all others."""
     fresh = () if context.request.fresh is None else (context.request.fresh,)
     with suppress(MigratorError), context.target() as target:
@@ -161,13 +161,13 @@ def _progress(found: CheckResult, took: int, began: datetime) -> str:
     return f"{status} ({wording.milliseconds(took)}; {wording.milliseconds(so_far)} in total)"
 
 
-def _require_schema(context: Context) -> None:
+def _require_schema(context: CheckContext) -> None:
     with suppress(UnreachableError):  # then every check says so by itself
         if not any(one.revision for one in context.positions):
             raise not_migrated("it has neither schema")
 
 
-def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, int]:
+def _run_check(spec: CheckSpec, context: CheckContext) -> tuple[CheckResult, bool, int]:
     """Run one check; return what it found, whether it errored, and its own milliseconds, without the shared steps."""
     began = time.monotonic_ns()
     shared = sum(context.steps.values())
@@ -274,7 +274,7 @@ def verify_into(
     key = None if sign_key is None else integrity.read_private_key(sign_key)
     if start is not None:
         request = msgspec.structs.replace(request, fresh=fresh_start.decide(settings, start))
-    _require_schema(Context(settings))
+    _require_schema(CheckContext(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = run_folder.make(Path(directory or settings.report.directory), name)
     with logging_into(folder / LOG):

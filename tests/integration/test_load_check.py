@@ -14,7 +14,7 @@ from migrator.records import ALL
 from migrator.scratch import Components, unchanged
 from migrator.store.protocols import Store
 from migrator.testing.servers.mongo import MongoServer
-from migrator.verify.check import CheckResult, Context
+from migrator.verify.check import CheckContext, CheckResult
 from migrator.verify.checks import load
 from migrator.verify.checks.load import SMALL, processes_under_load
 from migrator.verify.load_processes import run_load
@@ -41,7 +41,7 @@ def under_load(
     backend: Literal["postgres", "mongo"] = "postgres",
 ) -> CheckResult:
     request = Request(backend=backend, load=True, load_jobs=JOBS, load_processes=PROCESSES, scratch_on_source=True)
-    return processes_under_load(Context(settings, request, components=Components(store=store)))
+    return processes_under_load(CheckContext(settings, request, components=Components(store=store)))
 
 
 def words(found: CheckResult) -> list[str]:
@@ -120,7 +120,7 @@ def test_mongodb_is_measured_without_a_ceiling(
 
 
 def test_nothing_is_loaded_unless_it_is_asked_for() -> None:
-    found = processes_under_load(Context(Settings()))
+    found = processes_under_load(CheckContext(Settings()))
     assert (found.outcome.status, found.outcome.reason) == ("not-asked-for", load.NOT_ASKED_FOR)
 
 

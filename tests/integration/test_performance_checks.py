@@ -11,7 +11,7 @@ from migrator.records import ALL
 from migrator.result import Measurement, Result
 from migrator.store.postgres.connections import SessionPool
 from migrator.verify import timing
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.checks import performance
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
@@ -33,14 +33,14 @@ CEILINGS = {
 
 
 @pytest.fixture(scope="module")
-def context(clusters: Clusters) -> Iterator[Context]:
+def context(clusters: Clusters) -> Iterator[CheckContext]:
     cluster = clusters.get(NEWEST)
     dsn = cluster.scheduler()
-    yield Context(Settings(postgres=PostgresSettings(dsn=dsn)))
+    yield CheckContext(Settings(postgres=PostgresSettings(dsn=dsn)))
     cluster.drop(dsn)
 
 
-def ran(context: Context, monkeypatch: pytest.MonkeyPatch) -> Result:
+def ran(context: CheckContext, monkeypatch: pytest.MonkeyPatch) -> Result:
     monkeypatch.setattr(performance, "ROW_COUNTS", RowCounts(schedules=60, due=60, waiting=80, stale=28))
     request = Request(run_name="r", only=("performance",))
     return verify(context.settings, request, checks=performance.CHECKS)
@@ -50,7 +50,7 @@ def ran(context: Context, monkeypatch: pytest.MonkeyPatch) -> Result:
 def test_every_operation_has_its_figure_and_its_ceiling(
     any_scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = ran(Context(Settings(postgres=PostgresSettings(dsn=any_scheduler_dsn))), monkeypatch)
+    result = ran(CheckContext(Settings(postgres=PostgresSettings(dsn=any_scheduler_dsn))), monkeypatch)
     assert {one.id: one.outcome.status for one in result.evidence.checks} == {
         "performance.queue": "passed",
         "performance.facade": "passed",
@@ -70,7 +70,7 @@ def test_every_operation_has_its_figure_and_its_ceiling(
 
 
 @pytest.mark.proves("4-V10")
-def test_the_runs_that_wait_in_the_target_are_counted(context: Context) -> None:
+def test_the_runs_that_wait_in_the_target_are_counted(context: CheckContext) -> None:
     with psycopg.connect(context.dsn) as connection:
         for state in ("queued", "queued", "planning", "running", "completed"):
             schema_rows.insert(connection, "runs", state=state)
@@ -81,7 +81,7 @@ def test_the_runs_that_wait_in_the_target_are_counted(context: Context) -> None:
 
 
 def test_nothing_is_left_behind_and_the_evidence_holds_no_times(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = ran(context, monkeypatch), ran(context, monkeypatch)
     assert first.digest == second.digest
@@ -91,7 +91,7 @@ def test_nothing_is_left_behind_and_the_evidence_holds_no_times(
 
 
 def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_for(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: CheckContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(performance, "durations_ms", lambda times, work: [float(work() is None) + 5000.0] * times)
     lenient = ran(context, monkeypatch)
@@ -107,7 +107,7 @@ def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_f
 
 
 @pytest.mark.proves("4-V9")
-def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_keeps_to_no_bound_is_seen(context: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = SessionPool.__init__
 
     def unbounded(pool: SessionPool, settings: Settings) -> None:
@@ -120,7 +120,7 @@ def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: py
     assert found.counts["differences"] == 1
 
 
-def test_each_operation_does_what_it_is_timed_for(context: Context) -> None:
+def test_each_operation_does_what_it_is_timed_for(context: CheckContext) -> None:
     amount = RowCounts(schedules=40, due=40, waiting=40, stale=28, history=7)
     with performance._tenant_with_rows(context, amount) as place:
         tenant = place.tenants[0]

@@ -20,7 +20,7 @@ from migrator.result import Result
 from migrator.schema import revisions
 from migrator.testing.servers.mongo import MongoServer
 from migrator.verify import rehearsal
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.checks import cutover
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
@@ -123,7 +123,7 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
 
     sound = config_file.with_backend
     monkeypatch.setattr(config_file, "with_backend", careless)
-    found = cutover.cutover_rehearsed(Context(settings, Request(config=config)))
+    found = cutover.cutover_rehearsed(CheckContext(settings, Request(config=config)))
     assert found.outcome.status == "failed"
     assert "not byte for byte the original" in found.findings[0].details[0]
 
@@ -134,7 +134,7 @@ def test_a_store_that_does_not_work_is_seen(settings: Settings, new_scheduler_ds
     with psycopg.connect(dsn) as connection:
         connection.execute("ALTER TABLE scheduler.runs ADD CONSTRAINT nothing CHECK (false) NOT VALID")
     broken = type(settings)(postgres=type(settings.postgres)(dsn=dsn))
-    found = cutover.cutover_rehearsed(Context(broken))
+    found = cutover.cutover_rehearsed(CheckContext(broken))
     assert found.outcome.status == "failed"
     assert "does not work" in found.tallies[0].title
     assert {count for table, count in held(broken).items() if table != "databases"} == {(0,)}
@@ -199,7 +199,7 @@ def test_a_schema_that_does_not_come_up_again_is_seen(settings: Settings, monkey
 
     sound, calls = revisions.upgrade, list[str]()
     monkeypatch.setattr(revisions, "upgrade", lossy)
-    found = cutover.downgrade_rehearsed(Context(settings))
+    found = cutover.downgrade_rehearsed(CheckContext(settings))
     assert found.outcome.status == "failed"
     assert any("ix_runs_page" in one.details[0] for one in found.findings)
 

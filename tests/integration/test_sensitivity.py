@@ -28,7 +28,7 @@ from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import Mutation, ScratchCopy
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
-from migrator.verify.check import CheckResult, Context
+from migrator.verify.check import CheckContext, CheckResult
 from migrator.verify.checks import sensitivity
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.request import Request
@@ -244,7 +244,7 @@ def test_without_the_source_it_is_unverified(settings: Settings) -> None:
     nowhere = MongoSettings(
         uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout=timedelta(milliseconds=200)
     )
-    found = sensitivity.mutations_caught(SPECS, Context(msgspec.structs.replace(settings, mongo=nowhere)))
+    found = sensitivity.mutations_caught(SPECS, CheckContext(msgspec.structs.replace(settings, mongo=nowhere)))
     assert found.outcome.status == "unverified"
 
 

@@ -8,7 +8,7 @@ from pymongo.database import Database
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_cached
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.registry import EVERY_CHECK
 from tests.copying import settings_for
 from tests.schema_rows import connect
@@ -38,7 +38,7 @@ def test_a_run_that_names_another_tenants_schedule_is_not_counted_for_it(
                     "DELETE FROM scheduler.runs WHERE id = (SELECT max(id::text)::uuid FROM scheduler.runs)"
                 )
         (spec,) = [one for one in EVERY_CHECK if one.id == "semantics.summaries"]
-        found = spec.run(Context(settings))
+        found = spec.run(CheckContext(settings))
     finally:
         close_cached()
     assert found.outcome.status == status, found

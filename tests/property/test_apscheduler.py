@@ -14,7 +14,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from migrator.sources.apscheduler.pickles import Global, Made, PickleRefusedError, Table, read, read_opcodes
+from migrator.sources.apscheduler.pickles import Global, Made, PickledDict, PickleRefusedError, read, read_opcodes
 from migrator.sources.profile import Rejected
 from tests.apscheduler_documents import document, real, travel
 from tests.strategies_bson import keys, values
@@ -25,7 +25,7 @@ settings.register_profile("apscheduler", deadline=None, max_examples=200, suppre
 PROFILE_OF_TESTS = settings.get_profile("apscheduler")
 
 PICKLES = [bytes(found["job_state"]) for name in ("3.11.3", "3.10.4-pytz-protocol-0") for found in real(name).values()]
-PLAIN = (type(None), bool, int, float, str, bytes, bytearray, list, tuple, Global, Made, Table)
+PLAIN = (type(None), bool, int, float, str, bytes, bytearray, list, tuple, Global, Made, PickledDict)
 
 
 @st.composite
@@ -71,7 +71,7 @@ def read_by(reader: Callable[[bytes], Any], data: bytes) -> Any:  # noqa: ANN401
 
 def exact(value: Any) -> Any:  # noqa: ANN401 - any plain data
     """Return plain data with its types."""
-    if isinstance(value, Table):
+    if isinstance(value, PickledDict):
         return ("table", exact(value.pairs))
     if isinstance(value, Made):
         return ("made", value.name, *map(exact, (value.arguments, value.state, value.items, value.pairs)))

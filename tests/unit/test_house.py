@@ -195,3 +195,12 @@ def test_a_variable_that_lives_longer_than_three_lines_has_the_name_of_the_thing
     assert list(vague_names(planted.replace("return one, b", "return b"))) == []
     modules = [(named(path), path.read_text()) for path in python_files("migrator")]
     assert [(name, *vague) for name, source in modules for vague in vague_names(source)] == []
+
+
+def test_a_class_name_stands_at_most_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in python_files("migrator"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(f"{named(path)}:{node.lineno}")
+    assert {name: lines for name, lines in places.items() if len(lines) > 2} == {}

@@ -10,7 +10,7 @@ import pytest
 
 from migrator.config import CopySettings, Settings
 from migrator.errors import DeniedError
-from migrator.pipeline.control import LIMITS, PAUSE, POSTPONE, Control, Entry
+from migrator.pipeline.control import LIMITS, PAUSE, POSTPONE, Control, ControlEntry
 from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.source_load import lag_in, load_in
 from migrator.pipeline.throttle import SAID_EVERY_S, Pace, Throttle
@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **copy: Any) -> None:  # noqa: ANN401 - keys of [copy]
         self.now = 0.0
         self.load = self.lag = 0.0
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ControlEntry] = {}
         self.said: list[str] = []
         monkeypatch.setattr("migrator.pipeline.throttle.waiting", self.said.append)
         self.throttle = Throttle(
@@ -38,7 +38,7 @@ class Scene:
         return self.now
 
     def put(self, name: str, value: float | None = None, who: str = "anna", reason: str = "") -> None:
-        self.entries[name] = Entry(name=name, value=value, who=who, reason=reason, at=AT)
+        self.entries[name] = ControlEntry(name=name, value=value, who=who, reason=reason, at=AT)
 
     def begun_within(self, seconds: float, documents: int) -> int:
         """Return how many chunks begin in so many seconds, each as soon as it may."""
@@ -153,7 +153,9 @@ def test_the_lag_of_a_replica_set_is_that_of_its_slowest_secondary() -> None:
 
 def test_every_limit_is_a_key_of_the_configuration_and_is_in_force_when_set() -> None:
     assert set(LIMITS) <= set(CopySettings.__struct_fields__)
-    entries: dict[str, Entry] = {name: Entry(name=name, value=7, who="anna", reason="", at=AT) for name in LIMITS}
+    entries: dict[str, ControlEntry] = {
+        name: ControlEntry(name=name, value=7, who="anna", reason="", at=AT) for name in LIMITS
+    }
     found = Control(entries=entries).limits(CopySettings())
     assert {name: getattr(found, name) for name in LIMITS} == dict.fromkeys(LIMITS, 7)
 

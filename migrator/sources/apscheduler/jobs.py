@@ -15,7 +15,7 @@ from bson.binary import Binary
 
 from migrator.records import Record, Schedule, Trigger
 from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import ImportRefusedError, PickleRefusedError, Table
+from migrator.sources.apscheduler.pickles import ImportRefusedError, PickledDict, PickleRefusedError
 from migrator.sources.apscheduler.triggers import Timing, timing_of
 from migrator.sources.apscheduler.values import instant_of, plain, text_of
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Any
     executor: str | None
     args: list[Any] | tuple[Any, ...]
-    kwargs: Table
+    kwargs: PickledDict
     name: str
     misfire_grace_time: int | None
     coalesce: bool
@@ -171,7 +171,7 @@ def seconds_of(moment: datetime) -> float:
     return calendar.timegm(moment.utctimetuple()) + moment.microsecond / 1_000_000
 
 
-def state_of(value: object) -> Table:
+def state_of(value: object) -> PickledDict:
     """Return the pickled state of a job as plain data."""
     if not isinstance(value, bytes) or (isinstance(value, Binary) and value.subtype != 0):
         raise Rejected("wrong-type", "job_state", "binary")
@@ -181,7 +181,7 @@ def state_of(value: object) -> Table:
         raise Rejected("refused-import", "job_state", refused.expected) from None
     except PickleRefusedError as refused:
         raise Rejected("bad-pickle", "job_state", refused.expected) from None
-    if not isinstance(state, Table):
+    if not isinstance(state, PickledDict):
         raise Rejected("wrong-type", "job_state", "the state of a job")
     return state
 
@@ -190,7 +190,7 @@ _MEMBERS: Final[tuple[tuple[str, tuple[type, ...], str], ...]] = (
     ("func", (str,), "the reference of a function"),
     ("executor", (str, type(None)), "text"),
     ("args", (list, tuple), "a tuple"),
-    ("kwargs", (Table,), "a dict"),
+    ("kwargs", (PickledDict,), "a dict"),
     ("name", (str,), "text"),
     ("misfire_grace_time", (int, type(None)), "whole seconds or None"),
     ("coalesce", (bool, int), "bool"),
@@ -200,7 +200,7 @@ _NEEDED: Final = ("id", "trigger", "next_run_time", *(name for name, _, _ in _ME
 _ALL_NEEDED: Final = frozenset(_NEEDED)
 
 
-def _job(state: Table) -> Job:
+def _job(state: PickledDict) -> Job:
     """Return a job's members; raises ``Rejected`` for the first one that is missing or of a wrong type."""
     members = state.named()
     if members.get("version", VERSION) != VERSION:

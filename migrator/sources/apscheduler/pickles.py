@@ -53,7 +53,7 @@ class Global:
         self.name = name
 
 
-class Table:
+class PickledDict:
     """A ``dict``, as its pairs in their order; a key may be anything, and may repeat."""
 
     __slots__ = ("pairs",)
@@ -157,7 +157,7 @@ def _native() -> Any:  # noqa: ANN401 - of an extension
     if native.module() is None:
         return None
     reader = import_module("migrator_speedups.pickles").PickleReader
-    return reader(Table, Made, Global, _global, _made, _CONVERTED, _SHARED)
+    return reader(PickledDict, Made, Global, _global, _made, _CONVERTED, _SHARED)
 
 
 def read_opcodes(data: bytes) -> Any:  # noqa: ANN401 - any plain data
@@ -239,7 +239,7 @@ class _Machine:
 
     def push_table(self, _: object) -> None:
         """Push an empty table."""
-        self._stack.append(Table())
+        self._stack.append(PickledDict())
 
     def memorise(self, place: int | None) -> None:
         """Keep the topmost value; None: at the next place."""
@@ -299,7 +299,7 @@ class _Machine:
     def dict_above_mark(self, _: object) -> None:
         """Make a table of what is above the mark."""
         found = self._above_mark()
-        self._stack.append(Table())
+        self._stack.append(PickledDict())
         self._put(found)
 
     def frozen_above_mark(self, _: object) -> None:
@@ -336,7 +336,7 @@ class _Machine:
 
     def _put(self, items: list[Any]) -> None:
         target = self._top()
-        if len(items) % 2 or not isinstance(target, Table | Made):
+        if len(items) % 2 or not isinstance(target, PickledDict | Made):
             raise _broken()
         target.pairs.extend(zip(items[::2], items[1::2], strict=True))
 
@@ -367,7 +367,7 @@ class _Machine:
     def call_with_names(self, _: object) -> None:
         """Record a call that could have arguments by name."""
         names, arguments = self._pop(), self._pop()
-        if not isinstance(names, Table) or names.pairs:
+        if not isinstance(names, PickledDict) or names.pairs:
             raise PickleRefusedError("no arguments by name")
         self._make(self._pop(), arguments)
 
@@ -504,7 +504,7 @@ def hold_limits(value: object) -> None:
                 continue
             if kind is list or kind is tuple:
                 inner += member
-            elif kind is Table:
+            elif kind is PickledDict:
                 inner += member.pairs
             elif kind is Made:
                 inner += (member.arguments, member.state, member.items, member.pairs)

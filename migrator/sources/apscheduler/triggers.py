@@ -14,7 +14,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import CronError, ZoneError
-from migrator.sources.apscheduler.pickles import Made, Table
+from migrator.sources.apscheduler.pickles import Made, PickledDict
 from migrator.sources.apscheduler.values import Zone, instant_of, length_of, local_of, plain, zone_of
 from migrator.sources.profile import Note, Rejected
 from migrator.values.times import format_iso
@@ -90,7 +90,7 @@ def _state(value: object) -> dict[str, Any]:
     """Return the members of a state; APScheduler 3.0 wrote it beside a None."""
     if type(value) is tuple and len(value) == len((None, {})):
         value = value[1]
-    if not isinstance(value, Table):
+    if not isinstance(value, PickledDict):
         raise Rejected("wrong-type", PATH, "the state of a trigger")
     return value.named()
 
@@ -101,8 +101,8 @@ def _shown(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "version" and value is not None}
 
 
-def _as_table(state: Mapping[str, Any]) -> Table:
-    table = Table()
+def _as_table(state: Mapping[str, Any]) -> PickledDict:
+    table = PickledDict()
     table.pairs.extend(state.items())
     return table
 

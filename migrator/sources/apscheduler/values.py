@@ -13,7 +13,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import ZoneError
-from migrator.sources.apscheduler.pickles import Global, Made, Table
+from migrator.sources.apscheduler.pickles import Global, Made, PickledDict
 from migrator.sources.profile import Rejected
 from migrator.values.times import format_iso
 
@@ -80,7 +80,7 @@ def zone_of(value: object, path: str) -> Zone:
             return Zone("UTC")
         case Made(name="pytz.FixedOffset" | "pytz._FixedOffset", arguments=(int() as minutes,)) if abs(minutes) < _DAY:
             return _offset(timedelta(minutes=minutes), path)
-        case Made(name="dateutil.tz.tz.tzoffset", state=Table() as state):
+        case Made(name="dateutil.tz.tz.tzoffset", state=PickledDict() as state):
             return _offset(length_of(state.named().get("_offset"), path), path)
     raise Rejected("wrong-type", path, "a time zone of zoneinfo, pytz, dateutil or datetime")
 
@@ -172,7 +172,7 @@ def plain(value: object) -> Any:  # noqa: ANN401, PLR0911 - JSON; one line for e
             return {MARK: type(value).__name__, "base64": b64encode(value).decode()}
         case list() | tuple():
             return [plain(one) for one in value]
-        case Table():
+        case PickledDict():
             return _plain_table(value)
         case Made():
             return _plain_record(value)
@@ -181,7 +181,7 @@ def plain(value: object) -> Any:  # noqa: ANN401, PLR0911 - JSON; one line for e
     raise TypeError(f"{type(value).__name__} is no value of a pickle")
 
 
-def _plain_table(table: Table) -> Any:  # noqa: ANN401 - JSON
+def _plain_table(table: PickledDict) -> Any:  # noqa: ANN401 - JSON
     if all(isinstance(key, str) and key != MARK for key, _ in table.pairs):
         return {plain(key): plain(member) for key, member in table.pairs}
     return {MARK: "dict", "items": plain(table.pairs)}

@@ -18,7 +18,7 @@ from migrator import cron
 from migrator.cron import CronError, ZoneError
 from migrator.records import Run, Schedule
 from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import ImportRefusedError, Made, PickleRefusedError, Table
+from migrator.sources.apscheduler.pickles import ImportRefusedError, Made, PickledDict, PickleRefusedError
 from migrator.sources.apscheduler.triggers import DIALECT
 from migrator.sources.apscheduler.values import Zone, instant_of, plain, text_of, zone_of
 from migrator.sources.mapping.language import Reading
@@ -83,7 +83,7 @@ def _table(pairs: list[tuple[str, Any]]) -> Any:  # noqa: ANN401 - any plain dat
             made = Made(name.replace(":", "."), ())
             made.state = state
             return made
-    table = Table()
+    table = PickledDict()
     table.pairs.extend(pairs)
     return table
 
@@ -214,9 +214,9 @@ def _timing(value: object, notes: list[Note]) -> tuple[dict[str, Any], dict[str,
 def _trigger(value: object) -> tuple[str, dict[str, Any]]:
     """Return the class of a trigger, and the members of its state."""
     match value:
-        case Made(name=str() as name, state=Table() as state):
+        case Made(name=str() as name, state=PickledDict() as state):
             return name, state.named()
-        case [str() as name, Table() as state] | (str() as name, Table() as state):
+        case [str() as name, PickledDict() as state] | (str() as name, PickledDict() as state):
             return name.replace(":", "."), state.named()
     raise Rejected("wrong-type", "trigger", "a trigger of APScheduler")
 

@@ -56,7 +56,7 @@ _OF_A_VALUE: Final = frozenset(
 """Those that say nothing of a document without the field; the last two are looked at where a field is left out."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class NativeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A field in the order in which it is written; the native codec knows its operation by name."""
 
     key: bytes
@@ -98,7 +98,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Of a field with few distinct values: asked once for each (BSON type and bytes)."""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class NativeTable(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one table."""
 
     record: type[Record]
@@ -117,8 +117,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What ``migrator_speedups.rows.RowCodec`` is made of."""
 
-    tables: tuple[Table, ...]
-    steps: tuple[Step, ...]
+    tables: tuple[NativeTable, ...]
+    steps: tuple[NativeStep, ...]
     collection: bytes
     """What stands between tenant and source id in the name of a row's id."""
     tenant: bytes | None = None
@@ -188,7 +188,7 @@ class _Planner:
         for field in self._mapped.further:
             self._leave_out(field)
         needed = [self._positions[f"{self._rules.name}.{column}"] for column, *_ in self._rules.needed]
-        table = Table(
+        table = NativeTable(
             record=self._rules.record,
             cells=tuple(self._cells),
             needed=tuple(needed),
@@ -254,12 +254,12 @@ class _Planner:
             raise Unplannable("a constant that completes a run")
         return positions
 
-    def _literals(self) -> Iterator[Step]:
+    def _literals(self) -> Iterator[NativeStep]:
         for name, text in self._mapped.fixed.items():
             element = bson.encode({name: text})[4:-1]
-            yield Step(key=name.encode(), operation="literal", literal=element, required=True)
+            yield NativeStep(key=name.encode(), operation="literal", literal=element, required=True)
 
-    def _steps(self, fields: Sequence[Field]) -> list[Step]:
+    def _steps(self, fields: Sequence[Field]) -> list[NativeStep]:
         """Return the steps: of what stands in each document, then of the fields, those of one document in a group.
 
         Fields of one document must stand together: then they are written together, whichever of them are there.
@@ -288,13 +288,13 @@ class _Planner:
                 if path in closed:
                     raise Unplannable("fields of one document that do not stand together")
                 open_groups.append((path, len(steps)))
-                steps.append(Step(key=name.encode(), operation="group"))
+                steps.append(NativeStep(key=name.encode(), operation="group"))
             self._places[field.path] = len(steps)
             steps.append(step)
         close(0)
         return steps
 
-    def _step_or_none(self, field: Field) -> Step | None:
+    def _step_or_none(self, field: Field) -> NativeStep | None:
         if field.path == "_id":
             self._take_id(field)
             return None
@@ -347,7 +347,7 @@ class _Planner:
     def _default(self, field: Field, column: str) -> bytes | None:
         return None if field.default is None else copy_format.cell(tables.type_of(column), field.default)
 
-    def _step(self, field: Field) -> Step:
+    def _step(self, field: Field) -> NativeStep:
         converter = converters.CONVERTERS[field.converter]
         if any(map(tables.member_of, field.columns)) or not (field.columns or field.converter in ("tenant", "own-id")):
             raise Unplannable("a field that fills a part of a column, or none")
@@ -355,10 +355,10 @@ class _Planner:
         _check_heeded(field, _OF_EVERY_FIELD | operation.options | ({"shape"} if operation.shapes else set()))
         if operation.shapes and field.shape not in (None, *operation.shapes, *(one | None for one in operation.shapes)):
             raise Unplannable("a shape of its own")
-        step = Step(key=field.path.rpartition(".")[2].encode(), operation=operation.name, **operation.step)
+        step = NativeStep(key=field.path.rpartition(".")[2].encode(), operation=operation.name, **operation.step)
         return msgspec.structs.replace(step, **self._common(field, step), **self._own(field, step))
 
-    def _common(self, field: Field, step: Step) -> dict[str, Any]:
+    def _common(self, field: Field, step: NativeStep) -> dict[str, Any]:
         """Return the members of a step that no operation says."""
         column, *others = (self._positions[column] for column in field.columns) if field.columns else (-1,)
         taken = {one.split(".")[0] for one in (*(other.path for other in self._mapped.every), *self._mapped.fixed)}
@@ -372,7 +372,7 @@ class _Planner:
             "null_as": NULL if field.nulls else None if none is None else _value_of(none),
         }
 
-    def _own(self, field: Field, step: Step) -> dict[str, Any]:
+    def _own(self, field: Field, step: NativeStep) -> dict[str, Any]:
         """Return the members of a step that its operation leaves to what is around the field."""
         if step.operation == "tenant":
             return {"learn": self._learn_tenant}

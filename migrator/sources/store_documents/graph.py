@@ -168,7 +168,7 @@ def _text(document: Document, key: str) -> str:
 EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
 
 
-class Job(Shape, kw_only=True):
+class GraphJobDocument(Shape, kw_only=True):
     """A build or an overlay job; their fields agree in order, so one declaration serves both."""
 
     key: Any = msgspec.field(name="_id", default=None)
@@ -199,7 +199,7 @@ class EventBody(Shape, kw_only=True):
     """What happened to which job."""
 
     job_type: names.GraphType | None = None
-    job: Job
+    job: GraphJobDocument
     status: names.GraphStatus
     occurred_at: Moment = None
     result_uri: str | None = None
@@ -218,7 +218,7 @@ class EventDocument(Shape, kw_only=True):
     attributes: dict[str, str] | None = None
 
 
-_job, _event = ordered_reader(Job), ordered_reader(EventDocument)
+_job, _event = ordered_reader(GraphJobDocument), ordered_reader(EventDocument)
 
 
 def decode_job(document: Document, context: Context) -> Decoded:
@@ -227,7 +227,7 @@ def decode_job(document: Document, context: Context) -> Decoded:
         raise Rejected("missing-field", "_id", "a value")
     if is_own_job(document):
         return decode_own_job(document, context)
-    job = read(document, Job)
+    job = read(document, GraphJobDocument)
     notes: list[Note] = []
     tenant = tenants.tenant_of(job.tenant_id, context, notes)
     source_id = identity.source_id(job.key)
@@ -255,7 +255,7 @@ def decode_job(document: Document, context: Context) -> Decoded:
     return Decoded((row,), tuple(notes))
 
 
-def _kind(found: Job, source_id: str) -> str:
+def _kind(found: GraphJobDocument, source_id: str) -> str:
     """Tell a build from an overlay: by what only one of them has, then by its version, then by its id."""
     overlay, build = found.overlay_kind or found.overlay_key, found.sbom_id or found.sbom_version_id
     version = found.schema_version or ""
@@ -369,7 +369,7 @@ JOBS = Collection(
         aggregates.span("createdAt", "created_at"),
         aggregates.span("updatedAt", "updated_at", field=either("$updatedAt", _CHANGED)),
     ),
-    known=known_paths(Job) | JOB_FIELDS,
+    known=known_paths(GraphJobDocument) | JOB_FIELDS,
 )
 
 _EVENT_STATUS = either_event("$status", "$payload.status")

@@ -35,7 +35,7 @@ class Inputs(Shape):
     capture_explain: bool | None = None
 
 
-class Stats(Shape):
+class PolicyStats(Shape):
     """Counters of a policy run."""
 
     components: int | None = None
@@ -158,7 +158,7 @@ _STATUS_DOCUMENT: Final = Mapped(
         _REQUESTED_BY,
         _CORRELATION_ID,
         _METADATA,
-        json("policy_jobs.stats", Stats),
+        json("policy_jobs.stats", PolicyStats),
         _INPUTS,
         *_CANCELLATION,
     ),

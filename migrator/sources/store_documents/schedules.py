@@ -41,7 +41,7 @@ class Notify(Shape):
     include_quiet_findings: bool | None = None
 
 
-class Limits(Shape):
+class ScheduleLimits(Shape):
     """How much at once."""
 
     max_jobs: int | None = None
@@ -220,7 +220,7 @@ SCHEDULES = Mapped(
         json("schedules.selection", Selector, respelled={"scope": names.SCOPES}),
         json("schedules.only_if", OnlyIf),
         json("schedules.notify", Notify),
-        json("schedules.limits", Limits),
+        json("schedules.limits", ScheduleLimits),
         field("schedules.subscribers", "texts"),
         time("schedules.created_at"),
         text("schedules.created_by"),

@@ -8,7 +8,7 @@ from migrator.sources.store_documents import names
 from migrator.sources.store_documents.fields import TENANT, json, reference, time
 
 
-class Entry(Shape):
+class SummaryEntry(Shape):
     """One of the latest runs."""
 
     run_id: str | None = None
@@ -55,8 +55,8 @@ SUMMARIES = Mapped(
         TENANT,
         reference("run_summaries.schedule_id", shared=True),
         time("run_summaries.updated_at"),
-        json("run_summaries.last_run", Entry, respelled=_SPELLINGS, finding=""),
-        json("run_summaries.recent", list[Entry], respelled=_SPELLINGS, finding=""),
+        json("run_summaries.last_run", SummaryEntry, respelled=_SPELLINGS, finding=""),
+        json("run_summaries.recent", list[SummaryEntry], respelled=_SPELLINGS, finding=""),
         json("run_summaries.counters", Counters),
     ),
     derive=_derive,

@@ -35,7 +35,7 @@ from migrator.values.identity import row_id, source_id
 _COLLECTIONS = {collection.name: collection for collection in COLLECTIONS}
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class StoreCollection(msgspec.Struct, frozen=True, kw_only=True):
     """A collection that holds rows of a record."""
 
     collection: Collection
@@ -71,11 +71,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return row_id(table, tenant, self.name, source_id(key), keep_uuid=self.name != names.POLICY_JOBS)
 
 
-def _place(name: str, *prefixes: str, tenants: tuple[str, ...] = ("tenantId",)) -> Place:
-    return Place(collection=_COLLECTIONS[name], prefixes=prefixes, tenants=tenants)
+def _place(name: str, *prefixes: str, tenants: tuple[str, ...] = ("tenantId",)) -> StoreCollection:
+    return StoreCollection(collection=_COLLECTIONS[name], prefixes=prefixes, tenants=tenants)
 
 
-PLACES: Mapping[type[Record], tuple[Place, ...]] = {
+PLACES: Mapping[type[Record], tuple[StoreCollection, ...]] = {
     Schedule: (_place(names.SCHEDULES, names.SCHEDULE_PREFIX, tenants=("tenantId", "selection.tenantId")),),
     Trigger: (_place(names.TRIGGERS, names.TRIGGER_PREFIX),),
     Run: (_place(names.RUNS, names.RUN_PREFIX),),

@@ -20,7 +20,7 @@ from migrator.records import EMPTY, Record, Schedule, SourcedRecord
 from migrator.sources.profile import Context, Document, Rejected, Skipped
 from migrator.sources.store_documents import names
 from migrator.store.mongo.indexes import OF_STATE
-from migrator.store.mongo.places import PLACES, Place, document_of
+from migrator.store.mongo.places import PLACES, StoreCollection, document_of
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
@@ -43,7 +43,7 @@ class StoredDocument(msgspec.Struct, Generic[R]):
     row: R
     document: Document
     raw: bytes
-    place: Place
+    place: StoreCollection
 
 
 def whole(stored: StoredDocument[R]) -> R:
@@ -94,7 +94,9 @@ class ForeignIds:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _KnownIds] = {}
 
-    def keys(self, transaction: Transaction, place: Place, tenant: str, identities: Collection[UUID]) -> list[Any]:
+    def keys(
+        self, transaction: Transaction, place: StoreCollection, tenant: str, identities: Collection[UUID]
+    ) -> list[Any]:
         """Return the ``_id``s of the documents of rows; a row without such a document is left out."""
         known = self._known.get((place.name, tenant))
         keys = {} if known is None else {one: known.keys[one] for one in identities if one in known.keys}
@@ -103,7 +105,9 @@ class ForeignIds:
             keys |= self._read(transaction, place, tenant, missing)
         return [*keys.values()]
 
-    def _read(self, transaction: Transaction, place: Place, tenant: str, wanted: Collection[UUID]) -> dict[UUID, Any]:
+    def _read(
+        self, transaction: Transaction, place: StoreCollection, tenant: str, wanted: Collection[UUID]
+    ) -> dict[UUID, Any]:
         """Read the ``_id``s of a tenant; return those of the wanted rows."""
         begun = monotonic()
         kept: dict[UUID, Any] = {}
@@ -146,7 +150,7 @@ class Repository(Generic[R]):
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
 
-    def stored(self, raw: bytes, place: Place | None = None) -> StoredDocument[R] | None:
+    def stored(self, raw: bytes, place: StoreCollection | None = None) -> StoredDocument[R] | None:
         """Return the row of a document; None for one that the copy would quarantine."""
         place = place or self._places[0]
         # Schedules are read again and again, and rarely change.
@@ -159,7 +163,7 @@ class Repository(Generic[R]):
         *,
         sort: Sort = (),
         shared: bool = False,
-        place: Place | None = None,
+        place: StoreCollection | None = None,
     ) -> Iterator[StoredDocument[R]]:
         """Yield the tenant's documents that match; with ``shared`` those of ``*`` too, all in one place."""
         place = place or self._places[0]
@@ -207,7 +211,7 @@ class Repository(Generic[R]):
     def _match(
         self,
         answers: dict[Wanted, StoredDocument[R]],
-        place: Place,
+        place: StoreCollection,
         wanted: Collection[Wanted],
         keys: Sequence[Any],
         *,
@@ -300,7 +304,9 @@ class Repository(Generic[R]):
         document = documents.writable(after if is_as_written else rewritten(stored.document, before, after))
         return document, self._proved(stored.place, document, record)
 
-    def _proved(self, place: Place, document: Document, record: R, ignored: frozenset[str] = _NOT_COMPARED) -> R:
+    def _proved(
+        self, place: StoreCollection, document: Document, record: R, ignored: frozenset[str] = _NOT_COMPARED
+    ) -> R:
         """Return the row as it will be read; raises ``UsageError`` if that differs from what was given."""
         try:
             raw = documents.encode(document)
@@ -400,7 +406,7 @@ class CrossTenantRepository(Repository[R]):
         return None if raw is None else self.stored(raw)
 
 
-def _read(place: Place, raw: bytes) -> StoredDocument[Any] | None:
+def _read(place: StoreCollection, raw: bytes) -> StoredDocument[Any] | None:
     try:
         document = documents.decode(raw)
         row = place.collection.decode(document, _CONTEXT).rows[0]

@@ -15,7 +15,7 @@ from migrator.connections.postgres import TOO_LARGE, Connection, first_line
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, UsageError
 from migrator.records import Record, SourcedRecord
 from migrator.store.left_rows import LeftRows
-from migrator.store.postgres.rows import Table, readable_rows, table, table_name
+from migrator.store.postgres.rows import TableStatements, readable_rows, table, table_name
 from migrator.store.validation import GLOBAL
 
 R = TypeVar("R", bound=Record)
@@ -45,7 +45,7 @@ class Repository(Generic[R]):
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self._connection, self._tenant, self._now = connection, tenant, now
-        self._table: Table[R] = table(self._record)
+        self._table: TableStatements[R] = table(self._record)
 
     def _many(self, query: Query, parameters: Parameters) -> list[R]:
         with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:

@@ -135,7 +135,7 @@ _FIXED = ("id", "tenant_id", "source", "source_id", "extra")
 """Columns that no update writes."""
 
 
-class Table(Generic[R]):
+class TableStatements(Generic[R]):
     """A table by its record: quoted names, whole-row statements, and the conversion of rows."""
 
     def __init__(self, record: type[R]) -> None:
@@ -218,6 +218,6 @@ def _flat(statement: sql.Composed) -> sql.SQL:
 
 
 @cache
-def table(record: type[R]) -> Table[R]:
+def table(record: type[R]) -> TableStatements[R]:
     """Return the table of a record; made once per process."""
-    return Table(record)
+    return TableStatements(record)

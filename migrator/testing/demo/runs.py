@@ -47,7 +47,7 @@ class RunFacts(NamedTuple):
     retry_of: str | None
 
 
-class Outcome(NamedTuple):
+class DemoOutcome(NamedTuple):
     """Statistics and deltas that belong together, encoded once and used by many runs."""
 
     stats: RawBSONDocument
@@ -111,13 +111,13 @@ def _times(stream: Stream, state: str, created: int) -> tuple[int | None, int | 
     return created + wait, created + wait + work
 
 
-def outcomes(plan: Plan) -> tuple[Outcome, ...]:
+def outcomes(plan: Plan) -> tuple[DemoOutcome, ...]:
     """Return the statistics and deltas that runs choose from; the first third has no deltas."""
     stream = plan.stream("outcomes")
     return tuple(_outcome(plan, stream, index) for index in range(_OUTCOMES))
 
 
-def _outcome(plan: Plan, stream: Stream, index: int) -> Outcome:
+def _outcome(plan: Plan, stream: Stream, index: int) -> DemoOutcome:
     amount = 0 if index < _OUTCOMES // 3 else stream.between(1, 3)
     deltas = [_delta(plan, stream, 1000 * index + number) for number in range(amount)]
     sums = [sum(delta[name] for delta in deltas) for name in _COUNTED]
@@ -132,7 +132,7 @@ def _outcome(plan: Plan, stream: Stream, index: int) -> Outcome:
         **dict(zip(_COUNTED, sums, strict=True)),
     }
     raw = tuple(RawBSONDocument(bson.encode(delta)) for delta in deltas)
-    return Outcome(RawBSONDocument(bson.encode(stats)), raw, (amount, sums[0], sums[1], sums[2], sums[3]))
+    return DemoOutcome(RawBSONDocument(bson.encode(stats)), raw, (amount, sums[0], sums[1], sums[2], sums[3]))
 
 
 def _delta(plan: Plan, stream: Stream, number: int) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.store import transitions, validation
 from migrator.store.protocols import GraphType
-from migrator.testing.memory.table import Table, microseconds, newest_first
+from migrator.testing.memory.table import MemoryTable, microseconds, newest_first
 
 WORDS = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
 
 
-class MemoryGraphJobs(Table[GraphJob]):
+class MemoryGraphJobs(MemoryTable[GraphJob]):
     """``protocols.GraphJobs``."""
 
     def insert(self, job: GraphJob) -> None:
@@ -66,7 +66,7 @@ class MemoryGraphJobs(Table[GraphJob]):
         return event
 
 
-class MemoryPolicyJobs(Table[PolicyJob]):
+class MemoryPolicyJobs(MemoryTable[PolicyJob]):
     """``protocols.PolicyJobs``."""
 
     def insert(self, job: PolicyJob) -> None:

@@ -16,7 +16,7 @@ from migrator.store.left_rows import is_of_one_row
 from migrator.store.queue import SCRATCH, Claim, Finish, FirePlan, HandlerFilter
 from migrator.testing.memory.runs import MemoryRuns, MemoryRunSummaries
 from migrator.testing.memory.schedules import MAY_RUN
-from migrator.testing.memory.table import Table, Tables, microseconds
+from migrator.testing.memory.table import MemoryTable, Tables, microseconds
 
 Transaction: TypeAlias = Callable[[datetime | None], AbstractContextManager[tuple[Tables, datetime]]]
 """``MemoryStore.transaction``."""
@@ -300,7 +300,7 @@ class Rows:
     def write(self, row: Any, stored: Any) -> Any:  # noqa: ANN401 - runs and triggers
         """Write over a row what an update may change."""
         held = held_to_rules(row, stored.tenant_id)
-        return Table(type(row), self._tables, stored.tenant_id, self.now)._replace(held, stored)
+        return MemoryTable(type(row), self._tables, stored.tenant_id, self.now)._replace(held, stored)
 
     def status(self, schedule: Schedule, status: str) -> None:
         completed = self.now if status == "completed" else schedule.completed_at

@@ -15,7 +15,7 @@ from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Sche
 from migrator.store import transitions, validation
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.testing.memory.schedules import between
-from migrator.testing.memory.table import Table, newest_first
+from migrator.testing.memory.table import MemoryTable, newest_first
 from migrator.values import jsonb
 
 newest = newest_first("created_at")
@@ -26,7 +26,7 @@ def oldest(run: Run) -> tuple[datetime, UUID]:
     return run.created_at, run.id
 
 
-class MemoryRunSummaries(Table[RunSummary]):
+class MemoryRunSummaries(MemoryTable[RunSummary]):
     """``protocols.RunSummaries``."""
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
@@ -83,7 +83,7 @@ class MemoryRunSummaries(Table[RunSummary]):
         return number
 
 
-class MemoryRuns(Table[Run]):
+class MemoryRuns(MemoryTable[Run]):
     """``protocols.Runs``."""
 
     def get(self, run_id: UUID) -> Run | None:

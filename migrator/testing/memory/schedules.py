@@ -12,12 +12,12 @@ from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store import validation
 from migrator.store.protocols import ScheduleQuery
-from migrator.testing.memory.table import Table, microseconds
+from migrator.testing.memory.table import MemoryTable, microseconds
 
 MAY_RUN = {"pending", "scheduled", "running"}
 
 
-class MemorySchedules(Table[Schedule]):
+class MemorySchedules(MemoryTable[Schedule]):
     """``protocols.Schedules``."""
 
     def get(self, schedule_id: UUID) -> Schedule | None:
@@ -145,7 +145,7 @@ class MemorySchedules(Table[Schedule]):
         )
 
 
-class MemoryTriggers(Table[Trigger]):
+class MemoryTriggers(MemoryTable[Trigger]):
     """``protocols.Triggers``."""
 
     def get(self, trigger_id: UUID) -> Trigger | None:

@@ -23,7 +23,7 @@ from migrator.store.statistics import (
 )
 from migrator.testing.memory.runs import MemoryRuns
 from migrator.testing.memory.schedules import MAY_RUN
-from migrator.testing.memory.table import Table, Tables
+from migrator.testing.memory.table import MemoryTable, Tables
 
 
 class MemoryStatistics:
@@ -31,9 +31,9 @@ class MemoryStatistics:
 
     def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
         self._now = now
-        self._schedules = Table(Schedule, tables, tenant, now)
-        self._triggers = Table(Trigger, tables, tenant, now)
-        self._runs = Table(Run, tables, tenant, now)
+        self._schedules = MemoryTable(Schedule, tables, tenant, now)
+        self._triggers = MemoryTable(Trigger, tables, tenant, now)
+        self._runs = MemoryTable(Run, tables, tenant, now)
         self._beyond = MemoryRuns(Run, tables, tenant, now).beyond
 
     def schedules(self) -> ScheduleStatistics:

@@ -17,7 +17,7 @@ Tables = dict[type[Record], dict[Any, Any]]
 """Record to id to row; rows are frozen, so a copy of the dictionaries is a copy of the data."""
 
 
-class Table(Generic[R]):
+class MemoryTable(Generic[R]):
     """The rows of one record, in one session."""
 
     def __init__(self, record: type[R], tables: Tables, tenant: str, now: datetime) -> None:

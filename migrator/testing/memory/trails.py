@@ -8,10 +8,10 @@ import msgspec
 from migrator.errors import ConflictError
 from migrator.records import AuditEntry, ExecutionLog, Handler, ImpactSnapshot, Run
 from migrator.store import validation
-from migrator.testing.memory.table import Table, newest_first
+from migrator.testing.memory.table import MemoryTable, newest_first
 
 
-class MemoryImpactSnapshots(Table[ImpactSnapshot]):
+class MemoryImpactSnapshots(MemoryTable[ImpactSnapshot]):
     """``protocols.ImpactSnapshots``."""
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
@@ -26,7 +26,7 @@ class MemoryImpactSnapshots(Table[ImpactSnapshot]):
         return sorted((row for row in self._all() if row.run_id == run_id), key=newest_first("generated_at"))
 
 
-class MemoryExecutionLogs(Table[ExecutionLog]):
+class MemoryExecutionLogs(MemoryTable[ExecutionLog]):
     """``protocols.ExecutionLogs``."""
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
@@ -49,7 +49,7 @@ class MemoryExecutionLogs(Table[ExecutionLog]):
         return sorted(found, key=lambda row: (row.run_id, row.logged_at, row.id))
 
 
-class MemoryAudit(Table[AuditEntry]):
+class MemoryAudit(MemoryTable[AuditEntry]):
     """``protocols.Audit``."""
 
     def append(self, entry: AuditEntry) -> None:
@@ -61,7 +61,7 @@ class MemoryAudit(Table[AuditEntry]):
         return sorted(found, key=newest_first("occurred_at"))[:limit]
 
 
-class MemoryHandlers(Table[Handler]):
+class MemoryHandlers(MemoryTable[Handler]):
     """``protocols.Handlers``."""
 
     def get(self, name: str) -> Handler | None:

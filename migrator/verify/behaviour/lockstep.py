@@ -31,7 +31,7 @@ from migrator.verify.behaviour.harness import (
     Harness,
 )
 from migrator.verify.behaviour.scenarios import could_not_tell, plain, wording
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 
 BACKENDS: Final = ("postgres", "mongo")
 OPERATIONS_PER_ROUND: Final = 150
@@ -471,7 +471,7 @@ def _words(answers: Mapping[str, Any]) -> tuple[str, ...] | None:
     return None
 
 
-def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
+def run_lockstep(context: CheckContext) -> tuple[int, int, Difference | None]:
     """Run the random operations asked for; return how many were, how many refused, and the first difference."""
     name = new_scratch_tenant()
     with ExitStack() as opened:

@@ -14,7 +14,7 @@ from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, S
 from migrator.scratch import new_scratch_tenant, scratch_tenants
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
-from migrator.verify.check import CheckFunction, CheckResult, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckFunction, CheckResult, outcome_of
 
 _OF_THE_BACKEND: Final = frozenset({"source", "source_id", "extra", "store"})
 """Columns and members that say where a row lies."""
@@ -138,7 +138,7 @@ class ScenarioCheck(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]
     """What the scenarios read and write: the squares of the coverage map."""
 
-    def __call__(self, context: Context) -> CheckResult:
+    def __call__(self, context: CheckContext) -> CheckResult:
         """Run the scenarios on the backends of the context."""
         return result_of(context, self.scenarios, run_scenarios(context, self.scenarios), self.tables)
 
@@ -148,7 +148,7 @@ def scenario_check(*scenarios: Scenario, tables: tuple[str, ...]) -> CheckFuncti
     return ScenarioCheck(scenarios, tables)
 
 
-def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str, ByBackend]:
+def run_scenarios(context: CheckContext, scenarios: tuple[Scenario, ...]) -> dict[str, ByBackend]:
     """Run scenarios on every backend; return the observations by scenario, then by backend."""
     observations: dict[str, ByBackend] = {scenario.name: {} for scenario in scenarios}
     name = new_scratch_tenant()  # the same on both, so that ids are the same
@@ -171,7 +171,7 @@ def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str
 
 
 def result_of(
-    context: Context, scenarios: tuple[Scenario, ...], observations: dict[str, ByBackend], tables: tuple[str, ...]
+    context: CheckContext, scenarios: tuple[Scenario, ...], observations: dict[str, ByBackend], tables: tuple[str, ...]
 ) -> CheckResult:
     """Return the result of a check from the observations of its scenarios."""
     failures = [

@@ -3,12 +3,12 @@
 from migrator.result import FAILED, PASSED, Finding, Tally, not_asked_for, table_panel
 from migrator.verify.behaviour import crud, execution, isolation, locking, lockstep, transitions, triggers, workers
 from migrator.verify.behaviour.scenarios import Scenario, scenario_check
-from migrator.verify.check import CheckResult, CheckSpec, Context
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec
 
 LOCKSTEP_NOT_ASKED_FOR = "made only with --behaviour N --scratch-on-source"
 
 
-def backends_agree(context: Context) -> CheckResult:
+def backends_agree(context: CheckContext) -> CheckResult:
     """Make the calls, and report the first difference of the backends with as few operations as possible."""
     if not context.request.operations:
         return CheckResult(outcome=not_asked_for(LOCKSTEP_NOT_ASKED_FOR))

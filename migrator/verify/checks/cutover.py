@@ -16,7 +16,7 @@ from migrator.sources import profile_of
 from migrator.sources.write_back import write_back
 from migrator.store.postgres import epoch
 from migrator.verify import rehearsal
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of, result_of_faults
 
 READINESS: Final = "Cutover readiness"
 MOMENTS: Final = "Key metrics before the cutover, at the cutover, and now"
@@ -29,7 +29,7 @@ _Rows = tuple[tuple[str | int | None, ...], ...]
 GATE_STATES: Final = {True: "met", False: "not met", None: "cannot be told"}
 
 
-def cutover_rehearsed(context: Context) -> CheckResult:
+def cutover_rehearsed(context: CheckContext) -> CheckResult:
     """Change the backend in a copy of the configuration, open the store that it names, run once, and change it back."""
     with context.target() as target:
         said = epoch.read(target)
@@ -55,7 +55,7 @@ def cutover_rehearsed(context: Context) -> CheckResult:
     )
 
 
-def overdue_counted(context: Context) -> CheckResult:
+def overdue_counted(context: CheckContext) -> CheckResult:
     """Count the triggers that would be overdue if the cutover were now, and what the policy does with them."""
     policy = context.settings.cutover.overdue
     with context.target() as target:
@@ -68,7 +68,7 @@ def overdue_counted(context: Context) -> CheckResult:
     )
 
 
-def gates_listed(context: Context) -> CheckResult:
+def gates_listed(context: CheckContext) -> CheckResult:
     """List the gates of the cutover with their present state. A gate that is not met is no fault of the data."""
     config = Path("config.toml") if context.request.config is None else context.request.config
     try:
@@ -87,7 +87,7 @@ def gates_listed(context: Context) -> CheckResult:
     )
 
 
-def statistics_listed(context: Context) -> CheckResult:
+def statistics_listed(context: CheckContext) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
     statistics = metrics.collect(context.settings, fresh=context.request.fresh is not None)
     samples = [] if context.request.fresh is not None else _last_hour(context)
@@ -109,14 +109,14 @@ def statistics_listed(context: Context) -> CheckResult:
     )
 
 
-def _last_hour(context: Context) -> list[LagSample]:
+def _last_hour(context: CheckContext) -> list[LagSample]:
     """Return the lag of the tail over the last hour, at most 200 samples."""
     with context.target() as target:
         now: datetime = fetch_value(target, "SELECT clock_timestamp()")
         return thinned(lag_history(target, now - timedelta(hours=1)), LISTED_ROWS)
 
 
-def downgrade_rehearsed(context: Context) -> CheckResult:
+def downgrade_rehearsed(context: CheckContext) -> CheckResult:
     """Downgrade every revision in a scratch database with rows, and upgrade again."""
     done = rehearsal.rehearse_downgrade(context.settings)
     counts = {"rows, exported before": done.rows, "revisions undone and applied again": done.revisions}
@@ -124,7 +124,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
     return _result(done.wrong, title, counts, _table("Rollback, level 2", tuple(counts.items())))
 
 
-def reverse_sync_rehearsed(context: Context) -> CheckResult:
+def reverse_sync_rehearsed(context: CheckContext) -> CheckResult:
     """Write into a scratch copy with an open outbox, run the reverse sync, and compare every document."""
     profile = profile_of(context.settings.source, context.settings.target)
     if write_back(profile).faults:

@@ -12,7 +12,7 @@ from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, T
 from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
 from migrator.values.identity import source_id_of
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.checks.contradictions import contradictions
 from migrator.verify.checks.parity import differences, unverified_reasons
 from migrator.verify.semantics.anomalies import Anomalies, batches, source_rows
@@ -25,7 +25,7 @@ LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
 """Causes that this check reports; those of the quarantine belong to ``parity.quarantine``."""
 
 
-def ledger_sound(context: Context) -> CheckResult:
+def ledger_sound(context: CheckContext) -> CheckResult:
     """Compute the ledger's checksums and sums again, and look for dangling references that are not recorded."""
     owners = {
         one.name: one.tables[0].table
@@ -115,7 +115,7 @@ _DROPPED: LiteralString = (
 _DROPPED_COLUMNS: Final = ("collection", "_id", "code", "path", "who", "why", "when")
 
 
-def quarantine_intact(context: Context) -> CheckResult:
+def quarantine_intact(context: CheckContext) -> CheckResult:
     """Compare every document in quarantine with the source's, and its reason with the one that it has now."""
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
@@ -179,7 +179,7 @@ def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel,
     return (Panel(kind="table", title=title, columns=_DROPPED_COLUMNS, rows=lines, rows_total=len(rows)),)
 
 
-def no_foreign_rows(context: Context) -> CheckResult:
+def no_foreign_rows(context: CheckContext) -> CheckResult:
     """Look for rows that name no source, while the application still writes to MongoDB."""
     anomalies = Anomalies(context.listed, "foreign")
     cut_over = context.settings.persistence.scheduler == "postgres"

@@ -16,7 +16,7 @@ from migrator.result import Finding, Measurement, Panel, Tally, not_asked_for, t
 from migrator.scratch import inner_store, new_scratch_tenant, scratch_tenants
 from migrator.store.protocols import RunQuery, Store
 from migrator.verify.behaviour.scratch_processes import ScratchProcessError, scratch_processes
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.load_processes import READY_S, LoadReport, LoadTask, run_load
 from migrator.verify.request import CEILINGS, LOAD, LoadSize
 from migrator.verify.timing import percentile
@@ -94,7 +94,7 @@ def _runs(store: Store, tenant: str) -> list[Run]:
             return runs
 
 
-def _load_of(context: Context, size: LoadSize, backend: str) -> Load:
+def _load_of(context: CheckContext, size: LoadSize, backend: str) -> Load:
     """Let the processes work on one backend, in a scratch tenant."""
     with scratch_tenants(context.settings, backend, context.components, new_scratch_tenant()) as place:
         store = inner_store(place.store)
@@ -118,7 +118,7 @@ def _load_of(context: Context, size: LoadSize, backend: str) -> Load:
         return Load(begun=begun, reports=reports, runs=_runs(store, place.tenants[0]))
 
 
-def processes_under_load(context: Context) -> CheckResult:
+def processes_under_load(context: CheckContext) -> CheckResult:
     """Let the processes work on each backend; compare what they executed with the runs, and times with ceilings."""
     size = context.request.load_size
     if size is None:

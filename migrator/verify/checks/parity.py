@@ -37,17 +37,17 @@ from migrator.result import (
     table_panel,
     unverified,
 )
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 
 NO_COLLECTION = "no collection of the source feeds this table"
 
 
-def comparison(context: Context) -> ParityOutcome:
+def comparison(context: CheckContext) -> ParityOutcome:
     """Return the parity check of every document, made once for all checks; its error is raised for each."""
     return context.shared("parity check of every document", lambda: compare(context))
 
 
-def compare(context: Context) -> ParityOutcome:
+def compare(context: CheckContext) -> ParityOutcome:
     """Compare every document with its rows, on record if that is asked for."""
     lock_source = context.request.lock_source
     if context.request.on_record:
@@ -59,7 +59,7 @@ def compare(context: Context) -> ParityOutcome:
 
 
 def result_of_sides(
-    context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
+    context: CheckContext, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
     """Return what the parity check found on some sides (``parity.model.Side``), with the cells of the tables."""
     comparisons = comparison(context).collections
@@ -91,7 +91,7 @@ def _count(one: CollectionComparison, table: str, counted: Callable[[CollectionC
 
 
 def differences(
-    context: Context, *sides: Side, causes: tuple[CauseCode, ...] = ()
+    context: CheckContext, *sides: Side, causes: tuple[CauseCode, ...] = ()
 ) -> tuple[list[Tally], list[Finding]]:
     """Return what the parity check found on some sides, of some causes or of all; tallies with their first keys."""
     tallies: list[Tally] = []
@@ -113,7 +113,7 @@ def differences(
 
 
 def coverage_cells(
-    context: Context, outcomes: dict[str, list[Outcome]], compared: dict[str, int], unit: str
+    context: CheckContext, outcomes: dict[str, list[Outcome]], compared: dict[str, int], unit: str
 ) -> tuple[Cell, ...]:
     """Return the cells of a check: of several collections in one table the worst outcome counts.
 
@@ -130,7 +130,7 @@ def coverage_cells(
     return tuple(cells)
 
 
-def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
+def aggregate_cells(context: CheckContext, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
     """Return the cells of aggregates that both databases computed, and why some could not be compared."""
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
@@ -151,18 +151,18 @@ def _worst(outcomes: Iterable[Outcome]) -> Outcome:
     return min(outcomes, key=lambda one: _WORST_FIRST.index(one.status))
 
 
-def compared_collections(context: Context) -> list[CollectionComparison]:
+def compared_collections(context: CheckContext) -> list[CollectionComparison]:
     """Return the collections of which at least a part was compared."""
     return [one for one in comparison(context).collections if one.documents or not one.unverified]
 
 
-def unverified_reasons(context: Context) -> list[str]:
+def unverified_reasons(context: CheckContext) -> list[str]:
     """Return why collections were not compared."""
     reasons = [f"{one.collection}: {one.unverified}" for one in comparison(context).collections if one.unverified]
     return [*reasons, *([comparison(context).unproven] if comparison(context).unproven else ())]
 
 
-def accounted_for(context: Context) -> CheckResult:
+def accounted_for(context: CheckContext) -> CheckResult:
     """Every document read is matched, differing, quarantined or skipped by a rule; none is missing."""
     outcome = comparison(context)
     collections = compared_collections(context)
@@ -201,7 +201,7 @@ def accounted_for(context: Context) -> CheckResult:
     )
 
 
-def losses_kept(context: Context) -> CheckResult:
+def losses_kept(context: CheckContext) -> CheckResult:
     """Every value that its column cannot hold unchanged is in the remainder."""
     collections = compared_collections(context)
     lost = [line for one in collections for line in one.losses if not line.kept]
@@ -227,7 +227,7 @@ def losses_kept(context: Context) -> CheckResult:
     )
 
 
-def policies_applied(context: Context) -> CheckResult:
+def policies_applied(context: CheckContext) -> CheckResult:
     """Each peculiarity of the source has a policy; they are counted and listed."""
     collections = compared_collections(context)
     tallies = [note for one in collections for note in one.notes]
@@ -238,7 +238,7 @@ def policies_applied(context: Context) -> CheckResult:
     )
 
 
-def aggregates_agree(context: Context) -> CheckResult:
+def aggregates_agree(context: CheckContext) -> CheckResult:
     """Both databases compute the same aggregates, by code that shares nothing with the transform."""
     return _aggregate_result(
         context,
@@ -255,7 +255,7 @@ def aggregates_agree(context: Context) -> CheckResult:
 
 
 def _aggregate_result(
-    context: Context,
+    context: CheckContext,
     results: tuple[AggregateResult, ...],
     *,
     cause: str,
@@ -387,7 +387,7 @@ COLUMN_HEADINGS = (
 )
 
 
-def columns_agree(context: Context) -> CheckResult:
+def columns_agree(context: CheckContext) -> CheckResult:
     """Compare, for every column that a field states directly, how many values and characters both sides hold."""
     results = comparison(context).columns
     profile = comparison(context).profile.partition("/")[0]
@@ -413,7 +413,7 @@ def columns_agree(context: Context) -> CheckResult:
     )
 
 
-def _column_rows(context: Context, results: tuple[AggregateResult, ...]) -> tuple[ColumnRow, ...]:
+def _column_rows(context: CheckContext, results: tuple[AggregateResult, ...]) -> tuple[ColumnRow, ...]:
     """Return a row per column that was compared; aggregates that no field states directly are left empty."""
     seen: dict[tuple[str, str], list[int]] = {}
     for one in compared_collections(context):

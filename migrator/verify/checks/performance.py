@@ -19,7 +19,7 @@ from migrator.scratch import ScratchTenants, new_scratch_tenant, scratch_tenants
 from migrator.store.postgres.connections import SessionPool
 from migrator.store.queue import SCRATCH
 from migrator.verify import timing
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of, result_of_faults
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of, result_of_faults
 from migrator.verify.timing import durations_ms, percentile
 
 ROW_COUNTS: Final = timing.RowCounts(schedules=2_000, due=1_000, waiting=2_000, stale=840, history=500)
@@ -29,21 +29,21 @@ CALLS: Final = 100
 
 
 @contextmanager
-def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
+def _tenant_with_rows(context: CheckContext, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
     with scratch_tenants(context.settings, "postgres", context.components, new_scratch_tenant()) as place:
         with context.target() as target:
             timing.insert_rows(target, place.tenants[0], amount)
         yield place
 
 
-def queue_in_time(context: Context) -> CheckResult:
+def queue_in_time(context: CheckContext) -> CheckResult:
     """Measure the operations of a scheduler process."""
     with _tenant_with_rows(context, ROW_COUNTS) as place:
         timed = timing.queue_operations(place.store, place.tenants[0], stale=ROW_COUNTS.stale)
         return _timed("performance.queue", timed)
 
 
-def facade_in_time(context: Context) -> CheckResult:
+def facade_in_time(context: CheckContext) -> CheckResult:
     """Measure the calls of an application."""
     with _tenant_with_rows(context, ROW_COUNTS) as place:
         tenant = place.tenants[0]
@@ -88,7 +88,7 @@ def _timed(check: str, timed: list[timing.TimedOperation]) -> CheckResult:
     )
 
 
-def connections_bounded(context: Context) -> CheckResult:
+def connections_bounded(context: CheckContext) -> CheckResult:
     """Query from many threads at once, and count the connections that the server sees."""
     seen: set[int] = set()
     begin = threading.Barrier(THREADS)
@@ -132,7 +132,7 @@ def connections_bounded(context: Context) -> CheckResult:
     )
 
 
-def _waiting(context: Context) -> int:
+def _waiting(context: CheckContext) -> int:
     """Return the depth of the live queue."""
     with context.target() as target:
         row = target.execute(

@@ -8,12 +8,12 @@ from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
 from migrator.schema.catalogue import differences, split_harmless
 from migrator.schema.security import Roles
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 
 TABLES = tuple(record.table for record in ALL)
 
 
-def revision_current(context: Context) -> CheckResult:
+def revision_current(context: CheckContext) -> CheckResult:
     """Both branches are at their heads."""
     try:
         pending = [one for one in context.positions if one.pending]
@@ -29,7 +29,7 @@ def revision_current(context: Context) -> CheckResult:
     )
 
 
-def constraints_validated(context: Context) -> CheckResult:
+def constraints_validated(context: CheckContext) -> CheckResult:
     """No constraint is left NOT VALID, and no index invalid."""
     with context.target() as connection:
         constraints = connection.execute(
@@ -71,7 +71,7 @@ ORDER BY 1, 2
 """
 
 
-def enforced(context: Context) -> CheckResult:
+def enforced(context: CheckContext) -> CheckResult:
     """No foreign key and no trigger is disabled, for one table or for all sessions."""
     with context.target() as connection:
         rows = connection.execute(_DISABLED).fetchall()
@@ -90,7 +90,7 @@ def enforced(context: Context) -> CheckResult:
     )
 
 
-def isolation_on(context: Context) -> CheckResult:
+def isolation_on(context: CheckContext) -> CheckResult:
     """Row-level security is on in every table, with its policies."""
     with context.target() as connection:
         rows = connection.execute(
@@ -109,7 +109,7 @@ def isolation_on(context: Context) -> CheckResult:
     )
 
 
-def deferred_ddl_restored(context: Context) -> CheckResult:
+def deferred_ddl_restored(context: CheckContext) -> CheckResult:
     """Every index and foreign key that the first load removed is restored."""
     with context.target() as connection:
         rows = connection.execute(
@@ -125,7 +125,7 @@ def deferred_ddl_restored(context: Context) -> CheckResult:
     )
 
 
-def comments_present(context: Context) -> CheckResult:
+def comments_present(context: CheckContext) -> CheckResult:
     """Every table and column has a comment."""
     with context.target() as connection:
         rows = connection.execute(
@@ -150,7 +150,7 @@ def comments_present(context: Context) -> CheckResult:
     )
 
 
-def catalogue_declared(context: Context) -> CheckResult:
+def catalogue_declared(context: CheckContext) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
     found = differences(context.dsn, names=Roles.of(context.settings.postgres))
     with context.target() as target:

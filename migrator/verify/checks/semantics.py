@@ -12,7 +12,7 @@ from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
 from migrator.parity import firing_rules
 from migrator.result import FAILED, PASSED, Cell, not_applicable
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
 from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, check_invariant
 from migrator.verify.semantics.next_fires import check_schedules, compare_rules
@@ -26,7 +26,7 @@ _COMPARED = (
 )
 
 
-def next_fires(context: Context) -> CheckResult:
+def next_fires(context: CheckContext) -> CheckResult:
     """Compare the next fires of every trigger with those of the rule in its document, across changes of the clock."""
     anomalies = Anomalies(context.listed, "fires")
     with context.target() as target, source_rows(context, target) as source:
@@ -37,7 +37,7 @@ def next_fires(context: Context) -> CheckResult:
     return _result(anomalies, counts, {"triggers": counts["rules"]})
 
 
-def schedules_fire(context: Context) -> CheckResult:
+def schedules_fire(context: CheckContext) -> CheckResult:
     """Every enabled schedule has a trigger that will fire, and every stored next fire is one of its rule."""
     anomalies = Anomalies(context.listed, "schedule")
     with _target_and_source(context) as (target, source):
@@ -46,7 +46,7 @@ def schedules_fire(context: Context) -> CheckResult:
     return _result(anomalies, counts, tables)
 
 
-def summaries_recomputed(context: Context) -> CheckResult:
+def summaries_recomputed(context: CheckContext) -> CheckResult:
     """Every run summary is the sum of its runs."""
     anomalies = Anomalies(context.listed, "summary")
     with _target_and_source(context) as (target, source):
@@ -54,7 +54,7 @@ def summaries_recomputed(context: Context) -> CheckResult:
     return _result(anomalies, {"summaries": done}, {"run_summaries": done})
 
 
-def invariants_hold(context: Context, *, rules: tuple[Invariant, ...]) -> CheckResult:
+def invariants_hold(context: CheckContext, *, rules: tuple[Invariant, ...]) -> CheckResult:
     """Look for rows that violate an invariant."""
     anomalies = Anomalies(context.listed, "history")
     with _target_and_source(context) as (target, source):
@@ -69,7 +69,7 @@ def _rows(target: Connection, table: str) -> int:
 
 
 @contextmanager
-def _target_and_source(context: Context) -> Iterator[tuple[Connection, SourceRows | None]]:
+def _target_and_source(context: CheckContext) -> Iterator[tuple[Connection, SourceRows | None]]:
     """Open both for a check that reads the source for anomalies only; without it, an anomaly of a copy is a doubt."""
     with ExitStack() as opened:
         target = opened.enter_context(context.target())

@@ -10,7 +10,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.result import Finding, Tally, table_panel, unverified
 from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import Mutation
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.scratch_databases import scratch_databases
 from migrator.verify.sensitivity.sample import MADE_PROFILE, copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
@@ -25,7 +25,7 @@ ENDING_WORDS = {
 }
 
 
-def mutations_caught(specs: Sequence[CheckSpec], context: Context) -> CheckResult:
+def mutations_caught(specs: Sequence[CheckSpec], context: CheckContext) -> CheckResult:
     """Apply every mutation in a scratch copy, one at a time, and record which of the checks fail."""
     try:
         sample, trials = measure(context, specs)
@@ -35,7 +35,7 @@ def mutations_caught(specs: Sequence[CheckSpec], context: Context) -> CheckResul
 
 
 def measure(
-    context: Context, specs: Sequence[CheckSpec], classes: Sequence[Mutation] = MUTATIONS
+    context: CheckContext, specs: Sequence[CheckSpec], classes: Sequence[Mutation] = MUTATIONS
 ) -> tuple[int, list[Trial]]:
     """Return how many documents the sample holds, and the trial of each mutation."""
     settings = context.settings
@@ -54,13 +54,15 @@ def measure(
     return sample, trials
 
 
-def _on_made_documents(context: Context, classes: Sequence[Mutation], specs: Sequence[CheckSpec]) -> dict[str, Trial]:
+def _on_made_documents(
+    context: CheckContext, classes: Sequence[Mutation], specs: Sequence[CheckSpec]
+) -> dict[str, Trial]:
     with scratch_databases(context.settings) as databases:
         prepare(databases, write_made_documents)
         return {one.name: one for one in run_trials(databases, classes, specs, made=True)}
 
 
-def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResult:
+def _result(context: CheckContext, sample: int, trials: Sequence[Trial]) -> CheckResult:
     notes = {one.name: one.note for one in MUTATIONS}
     endings = Counter(one.ending for one in trials)
     caught = endings["caught"] + endings["refused"]

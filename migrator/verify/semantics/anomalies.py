@@ -26,7 +26,7 @@ from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.values import jsonb
 from migrator.values.document import split
 from migrator.values.identity import source_id_of
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 
 RowId: TypeAlias = tuple[str, object]
 """Table and id of a row."""
@@ -128,7 +128,7 @@ NO_SOURCE = "rows that came from the source look odd, and the source cannot be a
 
 
 @contextmanager
-def source_rows(context: Context, target: Connection) -> Iterator[SourceRows]:
+def source_rows(context: CheckContext, target: Connection) -> Iterator[SourceRows]:
     """Open the source as the latest plan reads it; what opening raises, it raises again without another wait."""
     if context.lent is not None:
         yield SourceRows(context.lent.source, target)

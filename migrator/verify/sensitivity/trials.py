@@ -25,7 +25,7 @@ from migrator.schema.security import Roles
 from migrator.scratch import Components
 from migrator.sources import profile_of
 from migrator.testing.mutations.mutation import Mutation, NoMaterial, ScratchCopy, Sql
-from migrator.verify.check import CheckSpec, Context, Lent
+from migrator.verify.check import CheckContext, CheckSpec, Lent
 from migrator.verify.scratch_databases import ScratchDatabases
 
 _DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -107,7 +107,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def _lent(
     settings: Settings, source: SourceSessions, tables: Sequence[str], components: Components
-) -> Iterator[Context]:
+) -> Iterator[CheckContext]:
     """Open a context whose checks compare, in this process, what feeds the changed tables; everything if none is named.
 
     Its connection is closed at the end, so that the clone can be dropped.
@@ -118,7 +118,7 @@ def _lent(
         if {record.table for record in one.tables}.intersection(tables)
     )
     with closing(open_target(settings, autocommit=True)) as target:
-        yield Context(settings, components=components, lent=Lent(source, target, collections))
+        yield CheckContext(settings, components=components, lent=Lent(source, target, collections))
 
 
 def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
@@ -132,7 +132,7 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
     return documents
 
 
-def failed_checks(context: Context, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
+def failed_checks(context: CheckContext, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
     """Run the checks; return which ended, and whether they failed; and why one of them could not tell."""
     failed: dict[str, bool] = {}
     why = ""

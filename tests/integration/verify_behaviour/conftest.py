@@ -8,7 +8,7 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
 from migrator.testing.servers.mongo import MongoServer
-from migrator.verify.check import CheckSpec, Context
+from migrator.verify.check import CheckContext, CheckSpec
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.request import Request
 
@@ -38,5 +38,5 @@ def settings(
 
 
 @pytest.fixture
-def context(settings: Settings) -> Context:
-    return Context(settings)
+def context(settings: Settings) -> CheckContext:
+    return CheckContext(settings)

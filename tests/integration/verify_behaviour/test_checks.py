@@ -8,7 +8,7 @@ from pymongo.database import Database
 
 from migrator import records
 from migrator.config import Settings
-from migrator.verify.check import CheckResult, Context
+from migrator.verify.check import CheckContext, CheckResult
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.integration.verify_behaviour.conftest import BEHAVIOUR_AREAS, BOTH, SHOWS, SPECS
@@ -79,7 +79,7 @@ def proven(name: str) -> list[pytest.MarkDecorator]:
 def test_a_check_is_green_on_both_backends_and_leaves_nothing(
     name: str, settings: Settings, mongo_database: Database[Any]
 ) -> None:
-    found = SPECS[name].run(Context(settings, BOTH))
+    found = SPECS[name].run(CheckContext(settings, BOTH))
     assert found.findings == ()
     assert found.outcome.status == "passed"
     assert found.counts["expectations"] > 10
@@ -91,7 +91,7 @@ def test_a_check_is_green_on_both_backends_and_leaves_nothing(
     assert left(settings, mongo_database) == {}
 
 
-def test_two_runs_find_the_same(context: Context) -> None:
+def test_two_runs_find_the_same(context: CheckContext) -> None:
     def evidence(found: CheckResult) -> Any:  # noqa: ANN401 - the part under the digest
         return found.outcome, found.counts, found.cells, found.panels, found.state_machines, found.findings
 

@@ -15,7 +15,7 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job
 from migrator.scratch import Components
 from migrator.verify.behaviour import lockstep
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.integration.verify_behaviour.conftest import SPECS
@@ -39,14 +39,14 @@ class Disagreeing(Scheduler):
 
 @pytest.mark.proves("0-T2.11.1", "0-T2.11.2")
 def test_random_calls_are_answered_alike(settings: Settings) -> None:
-    found = CHECK.run(Context(settings, asked(120, seed=7)))
+    found = CHECK.run(CheckContext(settings, asked(120, seed=7)))
     assert (found.outcome.status, found.counts) == ("passed", {"operations": 120, "differences": 0})
     assert ("seed", 7) in found.varying[0].rows
 
 
 @pytest.mark.proves("0-T2.11.6")
 def test_a_difference_is_found_and_cut_down(settings: Settings) -> None:
-    found = CHECK.run(Context(settings, asked(150, seed=3), components=Components(service=Disagreeing)))
+    found = CHECK.run(CheckContext(settings, asked(150, seed=3), components=Components(service=Disagreeing)))
     assert found.outcome.status == "failed"
     (finding,) = found.findings
     assert finding.key == "seed 3"
@@ -61,7 +61,7 @@ def test_the_same_seed_is_the_same_calls() -> None:
     assert lockstep.draw(1, 50) == lockstep.draw(1, 50) != lockstep.draw(2, 50)
 
 
-def test_it_is_done_only_when_asked_for(context: Context, settings: Settings) -> None:
+def test_it_is_done_only_when_asked_for(context: CheckContext, settings: Settings) -> None:
     assert CHECK.run(context).outcome.status == "not-asked-for"
     with pytest.raises(UsageError, match="contradict"):
         verify(settings, Request(run_name="r", behaviour=5, no_behaviour=True))

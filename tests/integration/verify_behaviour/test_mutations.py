@@ -8,7 +8,7 @@ import pytest
 from migrator.config import Settings
 from migrator.testing.mutations.behaviour import BEHAVIOUR_MUTATIONS
 from migrator.testing.mutations.mutation import Mutation, ScratchCopy
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 SAYS = {
@@ -54,7 +54,7 @@ def faults() -> list[Any]:
 def test_a_fault_of_behaviour_turns_its_check_red(fault: Mutation, settings: Settings) -> None:
     with psycopg.connect(str(settings.postgres.dsn), autocommit=True) as target:
         fault.apply(ScratchCopy(settings, target, cast("Any", None)))
-    context = Context(settings, components=fault.components)
+    context = CheckContext(settings, components=fault.components)
     said = []
     for name in fault.caught_by:
         found = SPECS[name].run(context)

@@ -22,7 +22,7 @@ from migrator.store import open_side
 from migrator.store.protocols import Store
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour.harness import START, Harness
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.integration.verify_behaviour.conftest import SPECS
@@ -79,7 +79,7 @@ def on(backend: str) -> Request:
 def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend: str) -> None:
     furnish(store)
     before = real(settings, backend)
-    context = Context(settings, on(backend))
+    context = CheckContext(settings, on(backend))
     for name in ("crud.schedules", "execution.single", "workers.heartbeats", "locking.fences"):
         assert SPECS[name].run(context).outcome.status == "passed"
     assert real(settings, backend) == before
@@ -112,7 +112,7 @@ def test_what_a_killed_verification_left_is_removed_by_the_next(store: Store, se
     process.join()
     if backend == "mongo":  # nothing tells of its end there: the lock has to be over
         over(settings, name)
-    context = Context(settings, on(backend))
+    context = CheckContext(settings, on(backend))
     assert SPECS["transitions.schedule"].run(context).outcome.status == "passed"
     assert leftover_tenants(store) == []
     assert real(settings, backend) == before

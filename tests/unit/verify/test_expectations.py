@@ -4,7 +4,7 @@ from typing import Any
 
 from migrator.config import Settings
 from migrator.verify.behaviour.scenarios import Observations, Scenario, result_of
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.request import Request
 
 
@@ -20,7 +20,7 @@ def test_every_expectation_is_named_with_its_outcome_on_each_backend() -> None:
         observed.expect("a pair of states", 1, 1, pair=True)
     second.record_error(ValueError("broke"))
     first.expect("only here", 1, 1)
-    context = Context(Settings(), Request(backend="both", scratch_on_source=True))
+    context = CheckContext(Settings(), Request(backend="both", scratch_on_source=True))
     found = result_of(
         context, (Scenario("script", never),), {"script": {"postgres": first, "mongo": second}}, ("runs",)
     )

@@ -20,7 +20,7 @@ from migrator.parity.model import (
 )
 from migrator.parity.policies import POLICIES, policy_of
 from migrator.result import Finding, Loss, Outcome, Quarantined, Result, Status, Tally, build
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.checks import parity
 from migrator.verify.checks.parity import CHECKS, coverage_cells
 from migrator.verify.request import Request
@@ -164,7 +164,7 @@ def test_of_several_collections_in_one_table_the_worst_outcome_counts(
 ) -> None:
     monkeypatch.setattr(parity, "compare", lambda _context: EQUAL)
     outcomes = [Outcome(status=better, reason="better"), Outcome(status=worse, reason="worse")]
-    cells = coverage_cells(Context(Settings()), {"runs": outcomes}, {"runs": 9}, "rows")
+    cells = coverage_cells(CheckContext(Settings()), {"runs": outcomes}, {"runs": 9}, "rows")
     assert [cell.outcome.status for cell in cells if cell.table == "runs"] == [worse]
 
 

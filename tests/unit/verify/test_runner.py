@@ -23,7 +23,7 @@ from migrator.result import (
     not_applicable,
     unverified,
 )
-from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.request import Request
 from migrator.verify.runner import planned_checks, verify
@@ -32,7 +32,7 @@ NOWHERE = Settings(mongo=MongoSettings())
 
 
 def spec(name: str, outcome: Outcome | None = None, error: Exception | None = None) -> CheckSpec:
-    def run(context: Context) -> CheckResult:
+    def run(context: CheckContext) -> CheckResult:
         with context.timed("shared"):
             pass
         if error is not None:
@@ -166,7 +166,7 @@ def test_two_runs_differ_only_in_their_run_section() -> None:
 
 
 def test_the_parts_that_checks_found_are_put_together() -> None:
-    def find(_context: Context) -> CheckResult:
+    def find(_context: CheckContext) -> CheckResult:
         return CheckResult(
             outcome=PASSED, quarantine=(Quarantined(collection="runs", reason="r", count=2),), left_out=("x",)
         )

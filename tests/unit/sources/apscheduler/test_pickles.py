@@ -21,8 +21,8 @@ from migrator.sources.apscheduler.pickles import (
     Global,
     ImportRefusedError,
     Made,
+    PickledDict,
     PickleRefusedError,
-    Table,
     read,
     read_opcodes,
 )
@@ -35,7 +35,7 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 def shown(value: Any) -> Any:  # noqa: ANN401 - any plain data
     """Return what was read in terms that can be compared."""
-    if isinstance(value, Table):
+    if isinstance(value, PickledDict):
         return {"table": [(shown(key), shown(member)) for key, member in value.pairs]}
     if isinstance(value, Made):
         parts = (value.arguments, value.state, value.items, value.pairs)
@@ -104,7 +104,7 @@ def test_what_the_library_wrote_is_read(name: str) -> None:
                 read(bytes(found["job_state"]))
         else:
             state = read(bytes(found["job_state"]))
-            assert isinstance(state, Table)
+            assert isinstance(state, PickledDict)
             assert state.named()["id"] == key
 
 
