@@ -581,7 +581,7 @@ def _duration_limits() -> dict[tuple[str, str], dict[str, timedelta]]:
 
 
 def _unusable(value: object) -> str | None:
-    """Return what no driver could take in a value of a setting, as words; None where there is nothing."""
+    """Return the part of a setting's value that no driver could take, as words; None if there is none."""
     if isinstance(value, str):
         return _not_text(value)
     if isinstance(value, (int, float)):

@@ -64,7 +64,7 @@ def _in_units(length: timedelta, names: list[str]) -> str:
 
 
 def _reason(text: str) -> str:
-    """Return what is wrong with a text that is no sequence of numbers with units."""
+    """Return the fault of a text that is no sequence of numbers with units."""
     if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text):
         return "; a number alone is in no unit"
     if re.fullmatch(r"-\s*[0-9].*", text):

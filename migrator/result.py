@@ -502,7 +502,7 @@ class Result(Part, frozen=True, kw_only=True):
         return "equal-but-quarantine" if self.evidence.quarantined else "equal"
 
     def requirement_status(self, requirement: Requirement) -> Status:
-        """Return what this run shows of a requirement: passed only where a check that can fail has passed.
+        """Return the standing of a requirement in this run: passed only where a check that can fail has passed.
 
         A check that was not asked for, or does not apply, does not count if another one was made. A check that this run
         left out leaves the requirement not verified.
@@ -521,7 +521,7 @@ class Result(Part, frozen=True, kw_only=True):
         return "not-applicable" if "not-applicable" in statuses else "not-asked-for"
 
     def requirement_standing(self, requirement: Requirement) -> Standing:
-        """Return what is known of a requirement: what this run shows, else whether the product's tests show it."""
+        """Return the standing of a requirement: in this run, else whether the product's tests show it."""
         status = self.requirement_status(requirement)
         if requirement.checks and status in ("passed", "failed", "unverified"):
             return cast("Standing", status)

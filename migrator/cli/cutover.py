@@ -452,7 +452,7 @@ def _show_reported(done: Done, lines: Iterable[str], end: EndReport, *, as_json:
 
 
 def _cutover_summary(settings: Settings, file: Path, quarantined: Allowance) -> Iterator[str]:
-    """Yield what the cutover will do, from its plan; of an interrupted one, how it goes on."""
+    """Yield the steps of the cutover, from its plan; of an interrupted one, how it goes on."""
     with target_connection(settings) as target:
         found = latest(target)
     if found is not None and found.state == "running":
@@ -506,7 +506,7 @@ WIDTH: Final = 120
 
 
 def _loss_lines(words: str) -> Iterator[str]:
-    """Yield what a rollback could not give to the old application: one line for each thing that has no place there."""
+    """Yield the gaps of a rollback: one line for each thing that has no place in the old application."""
     first, *losses = words.split("; ")
     yield from textwrap.wrap(f"{first}:" if losses else first, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     for loss in losses:

@@ -61,7 +61,7 @@ def _database_in(uri: str) -> str | None:
 def seeded_lines(
     where: str, documents: Mapping[str, int], items: Sequence[FaultyDocument], *, dry_run: bool = False
 ) -> Iterator[str]:
-    """Yield what was, or would be, written: documents by collection, then the planted faults by kind."""
+    """Yield the documents that were, or would be, written, by collection, then the planted faults by kind."""
     planted = Counter(item.collection for item in items)
     yield f"{'collection':<20} {'documents':>11} {'planted':>8}"
     for name, count in documents.items():
@@ -179,7 +179,7 @@ def _seed(settings: Settings, size: str, number: int) -> None:
 
 
 def unexpected_outcomes(items: tuple[FaultyDocument, ...], reasons: Mapping[Place, str]) -> Iterator[str]:
-    """Yield what is in quarantine and was not planted there, and what was planted and is not."""
+    """Yield the documents in quarantine that were not planted there, and the planted ones that are not."""
     wanted = {(i.collection, identity.source_id(i.id)): i.reason for i in items if i.outcome == "quarantined"}
     for place in sorted(wanted.keys() | reasons.keys()):
         if place not in wanted:

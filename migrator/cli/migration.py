@@ -103,7 +103,7 @@ def tail_command(
 
 
 def _pending_lines(changes: PendingChanges | PendingWriteBack | None) -> Iterator[str]:
-    """Yield what the tail would do."""
+    """Yield the pending work of the tail."""
     if changes is None:
         yield FINISHED
     elif isinstance(changes, PendingWriteBack):

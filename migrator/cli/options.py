@@ -20,7 +20,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON doc
 
 
 def _set(**wanted: object) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Return what an option does that changes how lines are written; the command does not see the option."""
+    """Return the callback of an option that changes how lines are written; the command does not see the option."""
 
     def change(_context: click.Context, _option: click.Parameter, given: Any) -> None:  # noqa: ANN401 - click's signature
         if given:

@@ -91,7 +91,7 @@ NOT_RECORDED = "nothing was written, and nothing recorded"
 
 
 def repair_lines(repair: Repair) -> Iterator[str]:
-    """Yield what a repair would do, or has done."""
+    """Yield the changes that a repair would make, or has made."""
     for name, ids in repair.documents.items():
         yield f"{name}: {len(ids):,} documents {'were' if repair.applied else 'would be'} read again"
         for one in ids[:5]:

@@ -49,7 +49,7 @@ class _HelpRecorder(click.HelpFormatter):
 
 
 def recorded(command: click.Command, context: click.Context) -> list[Call]:
-    """Return what a command tells the formatter."""
+    """Return the calls that a command makes of the formatter."""
     recorder = _HelpRecorder()
     command.format_help(context, recorder)
     return recorder.calls

@@ -45,7 +45,7 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
 
 
 def sample_lines(sample: "SourceSample") -> Iterator[str]:
-    """Yield what a source makes of a sample: counts first, then reasons, then the examples."""
+    """Yield the outcome of a sample of documents: counts first, then reasons, then the examples."""
     yield f"{'collection':<20} {'sample':>11} {'clean':>8} {'quarantined':>11} {'skipped':>8}"
     for collection in sample.collections:
         share = f"{100 * collection.clean / collection.documents:.1f} %" if collection.documents else "-"

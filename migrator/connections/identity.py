@@ -18,7 +18,7 @@ UNNAMED = "not named"
 
 
 def environment_name(settings: Settings) -> str:
-    """Return what the installation is called: the setting ``environment``, else the target's ``database@host``."""
+    """Return the name of the installation: the setting ``environment``, else the target's ``database@host``."""
     if settings.cutover.environment:
         return settings.cutover.environment
     try:

@@ -75,7 +75,7 @@ _OF_THE_DSN = "SELECT name FROM pg_catalog.pg_settings WHERE source = 'client' A
 
 
 def connect_arguments(timeout: timedelta, application: str = "migrator") -> dict[str, Any]:
-    """Return what to connect with besides the DSN; ``timeout``: how long a connection may take."""
+    """Return the parameters of a connection besides the DSN; ``timeout``: how long a connection may take."""
     return {
         "connect_timeout": math.ceil(timeout.total_seconds()),
         "application_name": application,

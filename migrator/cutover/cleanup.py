@@ -34,7 +34,7 @@ RELEASE = "migrator cutover release-source"
 
 
 def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
-    """Return what people must do when no rollback will follow, as lines of a checklist."""
+    """Return the checklist of what people must do when no rollback will follow."""
     target = sessions.target
     return (
         "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
@@ -52,7 +52,7 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
 
 
 def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
-    """Return what is still there after a rollback; of the schema, what level 2 has not removed."""
+    """Return the objects that still exist after a rollback; of the schema, those that level 2 has not removed."""
     target = sessions.target
     indexes = tail_indexes(target)
     lines = [f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)]

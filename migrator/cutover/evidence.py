@@ -502,7 +502,7 @@ def _fence_words(fence: Mapping[str, Any]) -> str:
 
 
 def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
-    """Return what a person let pass, each a sentence."""
+    """Return the findings that a person let pass, each a sentence."""
     settings = facts.settings.cutover
     waived = [f"quarantine: {one.words}" for one in gates if one.name == "quarantine" and one.words != "empty"]
     waived += [f"gate {one.name} could not be told: {one.words}" for one in gates if one.met is None]

@@ -76,7 +76,7 @@ def stored_slot(at: datetime) -> datetime:
 
 
 def old_slots(target: Connection, profile: Profile, began: datetime, ended: datetime, tolerance: timedelta) -> OldSlots:
-    """Return what the old side fired in a period. Runs that a person or an event caused have no slot."""
+    """Return the slots that the old side fired in a period. Runs that a person or an event caused have no slot."""
     if profile.slots == "moves":
         return _inferred(target, _moves(target, profile), (), began, ended, tolerance)
     period = {"began": began, "ended": ended, "tolerance": tolerance, "caused": [*_OF_TRIGGERS]}

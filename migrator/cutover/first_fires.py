@@ -68,7 +68,7 @@ def first_fires(target: Connection) -> FirstFires:
 
 
 def lines(fires: FirstFires) -> Iterator[str]:
-    """Yield what an operator must know; nothing if every schedule has its next fire and its process."""
+    """Yield lines for the operator; nothing if every schedule has its next fire and its process."""
     if fires.unplanned:
         yield (
             f"{fires.unplanned:,} of {fires.schedules:,} schedules have no next fire: the first leader of migrator"

@@ -58,7 +58,7 @@ class LateWrites(msgspec.Struct, kw_only=True):
 
 
 def find(sessions: Sessions, cutover: Cutover, *, seconds: float | None = None) -> LateWrites:
-    """Return what others wrote since the cutover; ``seconds``: look for so long at most (None: at everything)."""
+    """Return the writes of others since the cutover; ``seconds``: look for so long at most (None: at everything)."""
     kept = cutover.detail.get("position")
     if kept is None:
         return LateWrites(until=Timestamp(0, 0), unknown="the cutover recorded no position of the fence")

@@ -64,7 +64,7 @@ def unequal(places: Sequence[str]) -> str:
 
 
 def survey(sessions: Sessions, since: datetime, sink: Sink | None = None) -> Losses:
-    """Return what a rollback would take away of what was written since an instant; ``sink`` is given each lost row.
+    """Return the losses of a rollback, among what was written since an instant; ``sink`` is given each lost row.
 
     Raises ``ReverseSyncError`` for a row that has no document at all, ``RefusedError`` if nothing was ever copied.
     """

@@ -86,7 +86,7 @@ class PendingWriteBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pending(settings: Settings) -> PendingChanges | PendingWriteBack | None:
-    """Return what ``follow`` would do now, and write nothing; None when the cutover is finished.
+    """Return the changes that ``follow`` would write now, and write nothing; None when the cutover is finished.
 
     Raises as ``pending_changes`` does.
     """

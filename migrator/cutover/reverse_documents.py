@@ -141,7 +141,7 @@ class Documents:
         return named
 
     def writes(self) -> list[DocumentWrite]:
-        """Return what MongoDB must hold for these documents, as the rows are now."""
+        """Return the writes after which MongoDB holds these documents as the rows are now."""
         writes: list[DocumentWrite] = []
         for some in self._wanted.by_collection():
             writes += self._of_schedules(some) if some[0].collection.tables[0] is Schedule else self._of(some)
@@ -428,7 +428,7 @@ class Documents:
                 _remove(document, reference.path.split("."))
 
     def _key_of_row(self, reference: Reference, row_id: UUID, tenant: str) -> Any:  # noqa: ANN401 - any BSON
-        """Return what names the document of the tenant's row, or of a global one; None if it has none there."""
+        """Return the id of the document of the tenant's row, or of a global one; None if it has none there."""
         record, collection = reference.target, reference.collection
         keys = ((str(row_id), tenant), (str(row_id), GLOBAL))
         stored = stored_rows(self._sessions.target, record, keys)
@@ -447,7 +447,7 @@ class Documents:
 
 
 def encode_documents(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
-    """Return what MongoDB must hold for the rows that were noted, as they are now; each document once.
+    """Return the documents that MongoDB must hold for the noted rows, as the rows are now; each document once.
 
     Raises ``ReverseSyncError`` for a row of another source, and for a document that changed under the fence.
     """

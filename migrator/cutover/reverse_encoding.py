@@ -185,7 +185,7 @@ def with_current_rows(
 
 
 def encode_changes(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
-    """Return what MongoDB must hold for the rows that were noted, as they are now; each document once.
+    """Return the documents that MongoDB must hold for the noted rows, as the rows are now; each document once.
 
     Raises ``ReverseSyncError`` for a row that has no document in this profile.
     """

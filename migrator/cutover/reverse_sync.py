@@ -229,7 +229,7 @@ def is_open(settings: Settings) -> bool:
 
 
 def encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.ChangedRow]) -> list[DocumentWrite]:
-    """Return what MongoDB must hold for rows that were noted, as they are now; each document once.
+    """Return the documents that MongoDB must hold for the noted rows, as the rows are now; each document once.
 
     Raises ``ReverseSyncError`` for a row that has no document.
     """

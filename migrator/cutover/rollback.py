@@ -116,7 +116,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
 
 
 def _written_back(settings: Settings, found: Cutover) -> Iterator[Gate]:
-    """Yield what a rollback would take away, computed as a rollback does, and why it would be refused for it."""
+    """Yield the gates of the losses: computed as a rollback does, and whether it would be refused for them."""
     try:
         with open_sessions(settings) as sessions:
             found_now = losses.survey(sessions, found.began_at)
@@ -296,7 +296,7 @@ def _run_steps_before(
 
 
 def _lost_lines(lost: Mapping[str, int]) -> Iterator[str]:
-    """Yield what no document holds, by table and column or by table alone."""
+    """Yield the values and rows that no document holds, by table and column or by table alone."""
     for place, count in lost.items():
         noun = "values" if "." in place else "rows"
         yield f"not in any document: {place}, {count:,} {noun}"

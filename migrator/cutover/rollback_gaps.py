@@ -41,7 +41,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_words(profile: Profile) -> str:
-    """Return what a rollback of a source could not give to the old application, whatever is written meanwhile."""
+    """Return the gaps of a rollback: what the old application could not get, whatever is written meanwhile."""
     if profile.kept_by_store:
         return PLAN_TEXT
     return "; ".join(("after a rollback these have no place in MongoDB", *write_back.write_back(profile).losses))

@@ -108,7 +108,7 @@ def _source_gates(settings: Settings, target: Connection, cutover: journal.Cutov
 
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
-    """Return what a person must do about the last cutover; None: nothing. ``config`` is named in the commands."""
+    """Return the step that a person must take for the last cutover; None: nothing. Commands name ``config``."""
     with target_connection(settings) as target:
         need = _find(target, settings)
     if need is None or config is None:

@@ -292,7 +292,7 @@ def _any_value(fields: frozenset[str]) -> dict[str, Any]:
 
 
 def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a MongoDB expression
-    """Return what is added up, without NaN and the infinities: JSON has no such numbers, so neither has the target.
+    """Return the number to add, without NaN and the infinities: JSON has no such numbers, so neither has the target.
 
     What is not known to be a number is converted, which fails for some texts.
     """

@@ -111,7 +111,7 @@ class _ChunkTotals(msgspec.Struct):
             keys.append(source_id)
 
     def comparison(self, tables: Sequence[type[Record]]) -> CollectionComparison:
-        """Return what the chunk has shown in the types of a result."""
+        """Return the counts and findings of the chunk in the types of a result."""
         counts, name = self.found, self.found.collection
         differing = Counter[tuple[str, str]]()
         for (side, table, path, cause), count in sorted(self.tallies.items()):

@@ -49,7 +49,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_repair(settings: Settings, scope: Scope) -> Repair:
-    """Return what a repair would do; writes nothing."""
+    """Return the plan of a repair; writes nothing."""
     outcome = _checked(settings, scope)
     with open_sessions(settings) as sessions:
         plan = _plan(sessions)

@@ -109,7 +109,7 @@ def configured_limits(settings: CopySettings) -> dict[str, float]:
 
 
 def read(connection: Connection) -> Control:
-    """Return what is set."""
+    """Return the settings in force."""
     rows = fetch_structs(
         connection, ControlEntry, "SELECT name, value, who, reason, at FROM migration.control ORDER BY name"
     )

@@ -59,7 +59,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
 
 
 def outstanding(target: Connection) -> list[DeferredObject]:
-    """Return what must be created again: indexes first, then constraints, which may use them."""
+    """Return the objects that must be created again: indexes first, then constraints, which may use them."""
     rows = target.execute(
         "SELECT id, target_table, kind, name, definition FROM migration.deferred_ddl WHERE restored_at IS NULL"
         " ORDER BY kind DESC, target_table, id"

@@ -137,7 +137,7 @@ class SourceReader(Protocol):
         """Return the server's time (aware, UTC)."""
 
     def identity(self) -> str:
-        """Return what distinguishes one source from another; after the last slash stands the database."""
+        """Return the identity of the source among others; after the last slash stands the database."""
 
     def position(self) -> bytes | None:
         """Return the position of the change stream; None if there is none."""

@@ -188,7 +188,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
-    """Return what a backfill in ``scope`` would do; writes nothing to either side.
+    """Return the plan of a backfill in ``scope``; writes nothing to either side.
 
     Raises ``RefusedError`` for a source without any collection of the profile.
     """

@@ -94,7 +94,7 @@ class FirstLoadResolver:
         self._resolver.look_up(self._elsewhere, decoded)
 
     def known_references(self, collection: Collection) -> Sequence[KnownReferences]:
-        """Return what is known of the references; a document with one into its own table is for the Python codec."""
+        """Return the known rows of the references; a document with one into its own table is for the Python codec."""
         known = self._resolver.known_references(collection)
         own = [one.target is one.record for one in collection.references]
         return [False if is_own else answer for answer, is_own in zip(known, own, strict=True)]
@@ -134,7 +134,7 @@ class TargetResolver:
         self._known_references.pop(table, None)
 
     def known_references(self, collection: Collection) -> Sequence[KnownReferences]:
-        """Return what is known of each reference."""
+        """Return the known rows of each reference."""
         known: list[KnownReferences] = []
         for index, reference in enumerate(collection.references):
             of_table = self._known_references.setdefault(reference.target.table, {})
@@ -166,14 +166,14 @@ class TargetResolver:
             )
 
     def _bounded(self, record: type[Record]) -> dict[UUID, tuple[StoredRow, ...]]:
-        """Return what is known of a table, before a query: what its documents name must be known after it."""
+        """Return the known rows of a table, before a query: the rows that its documents name must be known after it."""
         known = self._stored.setdefault(record.table, {})
         if len(known) > CACHED_IDS:
             known.clear()
         return known
 
     def _stored_rows(self, table: str, one: UUID, tenant: str) -> Iterator[StoredRow]:
-        """Yield what is known of the row with this id in a tenant; nothing of a row that is treated as removed."""
+        """Yield the known rows with this id in a tenant; nothing of a row that is treated as removed."""
         if (one, tenant) not in self._removed.get(table, ()):
             yield from (stored for stored in self._stored.get(table, {}).get(one, ()) if stored.tenant == tenant)
 

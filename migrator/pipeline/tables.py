@@ -227,7 +227,7 @@ class TableCollection:
         self._reader, self._collection, self._name = reader, collection, reader.name_of(collection)
 
     def surveyed(self, connection: Connection) -> SourceCollection | None:
-        """Return what there is of the table; None: it does not exist. Raises ``DeniedError`` if it cannot be read."""
+        """Return the table with its size; None: it does not exist. Raises ``DeniedError`` if it cannot be read."""
         name = self._name
         relation = connection.execute(_RELATION, place_of(name)).fetchone()
         if relation is None:
@@ -296,7 +296,7 @@ class TableCollection:
         return found
 
     def _table(self, connection: Connection) -> _SourceTable:
-        """Return what is known of the table; asks the server once."""
+        """Return the table's columns and key; asks the server once."""
         table = self._reader.described.get(self._collection.name)
         if table is None:
             row = connection.execute(_RELATION, place_of(self._name)).fetchone()

@@ -46,7 +46,7 @@ class MetricBars(msgspec.Struct, frozen=True):
 
 
 def rests_on(result: Result, record: CutoverRecord) -> list[str]:
-    """Return what the verdict rests on, each a sentence."""
+    """Return the reasons for the verdict, each a sentence."""
     made = [one for one in result.evidence.checks if one.can_fail and one.outcome.status not in NOT_DUE]
     passed = sum(one.outcome.status == "passed" for one in made)
     criteria = wording.counted(len(made), "success criterion", "success criteria")

@@ -113,7 +113,7 @@ def _base64(raw: bytes) -> str:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Return what a text in base64 means; raise ``ValueError`` for another spelling of it than the one that is written.
+    """Return the bytes of a text in base64; raise ``ValueError`` for another spelling than the one that is written.
 
     The last character of 32 or 64 bytes has bits that mean nothing, so that a changed text could mean the same.
     """

@@ -105,7 +105,7 @@ def _row(folder: str, result: Result, before: Result | None) -> ListedRun:
 
 
 def changes(before: Result, after: Result) -> list[str]:
-    """Return what is not as it was in an earlier run, each a sentence; empty where nothing changed."""
+    """Return the differences from an earlier run, each a sentence; empty if nothing changed."""
     then = {one.id: one.outcome.status for one in before.evidence.checks}
     now = {one.id: one.outcome.status for one in after.evidence.checks}
     sentences = []

@@ -83,7 +83,7 @@ def _camel(text: str) -> str:
 
 
 def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]]:
-    """Yield what a check found: findings, the tallies without a finding, and what is unverified."""
+    """Yield the results of a check: its findings, the tallies without a finding, and what is unverified."""
     base = {"ruleId": check.id, "ruleIndex": rule}
     accepted = check.area in result.evidence.policy.accepted
     findings = [one for one in check.findings if one.severity != "explained"]

@@ -268,7 +268,7 @@ def _square(table: str, check: Check, cell: Cell | None) -> Square:
 
 
 def _gaps(result: Result) -> list[UncheckedPart]:
-    """Return what was not checked, the worst first: could not, left out, does not apply, not in this version."""
+    """Return the unchecked parts, the worst first: could not, left out, does not apply, not in this version."""
     evidence = result.evidence
     could_not = _grouped_gaps(result, "unverified")
     could_not += [

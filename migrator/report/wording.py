@@ -137,7 +137,7 @@ def visible_text(text: str) -> str:
 
 
 def request(policy: Policy) -> str:
-    """Return what the caller asked for, in words."""
+    """Return the caller's request, in words."""
     parts = [
         f"{name} {listed(list(areas))}"
         for name, areas in (
@@ -278,7 +278,7 @@ def _unproven(count: int, made: int, skipped: list[str]) -> str:
 
 
 def basis(result: Result) -> list[str]:
-    """Return what the verdict rests on, and what it does not, each a sentence."""
+    """Return the grounds of the verdict, and what it leaves open, each a sentence."""
     evidence = result.evidence
     sentences = []
     if evidence.collections:
@@ -375,7 +375,7 @@ def open_gates(result: Result) -> list[tuple[str, str]]:
 
 
 def proved(result: Result) -> list[str]:
-    """Return what the checks of this run show, each a sentence."""
+    """Return the facts that the checks of this run show, each a sentence."""
     evidence = result.evidence
     sentences = [_documents(result)] if evidence.collections else []
     sentences.append(_counted(result))
@@ -409,7 +409,7 @@ def _explained(evidence: Evidence) -> list[str]:
 
 
 def not_requested(result: Result) -> list[str]:
-    """Return what was not asked for, each with the option that asks for it."""
+    """Return the areas that were not asked for, each with the option that asks for it."""
     evidence = result.evidence
     sentences = [
         f"{area.title} ({area.name}): {area.reason}"
@@ -425,7 +425,7 @@ def not_requested(result: Result) -> list[str]:
 
 
 def not_proved(result: Result) -> list[str]:
-    """Return what this verification cannot tell, the most important first, each a sentence."""
+    """Return the limits of this verification, the most important first, each a sentence."""
     evidence = result.evidence
     sentences = [
         f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
@@ -452,7 +452,7 @@ def not_proved(result: Result) -> list[str]:
 
 
 def not_asked_for(result: Result) -> list[str]:
-    """Return what is made only on request and was not: areas and checks, by name."""
+    """Return the names of areas and checks that are made only on request, and were not."""
     areas = [area.name for area in result.evidence.areas if area.status == "not-asked-for"]
     return [*areas, *(check.id for check in result.evidence.checks if check.outcome.status == "not-asked-for")]
 
@@ -493,7 +493,7 @@ def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
 
 
 def identity(result: Result) -> list[tuple[str, str]]:
-    """Return what was compared: each database with its server, address and identity, and the installation."""
+    """Return the sides of the comparison: each database with its server, address and identity, and the installation."""
     lines: list[tuple[str, str]] = []
     for side in result.run.sides:
         parts = [side.server, f"database {side.database}" if side.database else "", side.address]

@@ -95,7 +95,7 @@ class Change:
         return touched
 
     def named(self, name: str, write: Callable[[], T]) -> T:
-        """Return what ``write`` returns, which writes a schedule of this name.
+        """Return the answer of ``write``, which writes a schedule of this name.
 
         The name of one that has ended is given to it: the old one counts as deleted. Raises ``ConflictError`` for the
         name of one that has not.

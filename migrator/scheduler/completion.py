@@ -106,7 +106,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finish_of(claim: Claim, outcome: Outcome, now: datetime) -> Finish:
-    """Return what ``Queue.finish`` writes for an outcome, with a retry if the run failed and its schedule allows it.
+    """Return the changes of ``Queue.finish`` for an outcome, with a retry if the run failed and its schedule allows it.
 
     A ``Worker`` also writes the log and the audit trail, and ends a schedule that will not fire again. An application
     that finishes runs itself does not: a leading worker ends such schedules at its next sweep, if a worker has their

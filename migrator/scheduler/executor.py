@@ -159,7 +159,7 @@ def _call(function: Function, claim: Claim, context: Context) -> Outcome:
 
 
 def completed_outcome(answer: object) -> Outcome:
-    """Return what a handler returned as the outcome of its run: an error if it is no JSON, or too large."""
+    """Return the outcome of a run whose handler returned a value: an error if that is no JSON, or too large."""
     if answer is None:
         return Outcome(state="completed")
     try:

@@ -113,7 +113,7 @@ def upcoming(trigger: Trigger, count: int) -> list[datetime]:
 
 
 def due(trigger: Trigger, now: datetime) -> Due:
-    """Return what is due of a trigger whose planned fire (``next_fire_at``) is not after now.
+    """Return the due slots of a trigger whose planned fire (``next_fire_at``) is not after now.
 
     ``following`` knows nothing of the fires that this leads to: bound it again when they are counted.
     """
@@ -147,7 +147,7 @@ def counted_from_completion(trigger: Trigger) -> bool:
 
 
 def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
-    """Return what is due of a cron line, or of an interval at a fixed rate."""
+    """Return the due slots of a cron line, or of an interval at a fixed rate."""
     slots = _slots(trigger, planned, now, MAX_SLOTS + 1)
     passed = None
     if len(slots) > MAX_SLOTS:
@@ -187,7 +187,7 @@ def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -
 
 
 def _not_before(start: datetime | None, after: datetime) -> datetime:
-    """Return what a slot must come after, so that it is not before ``start`` either."""
+    """Return the instant that a slot must come after, so that it is not before ``start`` either."""
     return after if start is None else max(after, _just_before(start))
 
 

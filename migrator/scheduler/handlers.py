@@ -180,7 +180,7 @@ class Registry:
         self.register(name, job_creator(client_of))
 
     def function(self, schedule: Schedule | None) -> Function | str:
-        """Return what a run of the schedule calls, or why there is nothing."""
+        """Return the function or system that a run of the schedule calls, or the reason why there is none."""
         name = handler_of(schedule)
         if name is None:
             return "no handler: the run's schedule names none"

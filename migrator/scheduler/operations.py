@@ -283,7 +283,7 @@ class Jobs:
     # -- selection
 
     def select(self, texts: Sequence[str], chosen: JobFilter, *, runs: bool = False) -> tuple[JobTarget, ...]:
-        """Return what a call names: each text an id, a source id or an exact name of a job; else what a filter chooses.
+        """Return the jobs of a call: each text an id, a source id or an exact name of a job; else as a filter chooses.
 
         With ``runs`` a text may also be the id of a run. Raises ``UsageError`` if nothing is named, if a text or the
         filter finds no job, and for a name that several jobs have.
@@ -349,7 +349,7 @@ class Jobs:
         return f"{foreign:,} of the runs belong to jobs of another application in MongoDB, which alone may remove them"
 
     def _foreignness(self) -> Callable[[Schedule], bool]:
-        """Return what tells, in MongoDB, whether a job is a document of another application."""
+        """Return the function that tells, in MongoDB, whether a job is a document of another application."""
         alive = health.alive_workers([*own_workers(self.store)], self.store.now(), health.SILENT_FOR)
         scopes = [scope for scope in map(worker_scope, alive) if scope.handlers is not None]
         return lambda one: one.handler_name is None and not any(scope.covers(one) for scope in scopes)

@@ -489,7 +489,7 @@ class _Retention:
 
 
 def announcement(store: Store, settings: SchedulerSettings, registry: Registry) -> Iterator[str]:
-    """Yield what a process that begins will do, and what it leaves alone; reads the workers of the store."""
+    """Yield the announcement of a new process: what it will do, and leave alone; reads the workers of the store."""
     names, types = registry.filter.names, registry.filter.types
     which = f"handlers {', '.join(names) or 'none'}"
     which += f"; types {', '.join(types)} handed to another system" if types else ""

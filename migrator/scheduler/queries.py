@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 
 
 def read(store: Store, tenant: str, now: datetime | None, ask: Callable[[Session], Answer]) -> Answer:
-    """Return what ``ask`` returns for a session of the tenant, in which it only reads.
+    """Return the answer of ``ask`` for a session of the tenant, in which it only reads.
 
     MongoDB ends a session that reads a collection which is created, or gets an index, at that moment, as happens when
     another process starts; then ``ask`` is called again, for a new session.

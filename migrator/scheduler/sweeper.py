@@ -141,7 +141,7 @@ class Sweeper:
         return None if self._scope is None else worker.own_workers(self._store)
 
     def _covered(self, own: Sequence[WorkerRecord] | None, *, changed: bool = False) -> Callable[[Schedule], bool]:
-        """Return what tells whether the leader, or another process that is alive, works for a schedule.
+        """Return the function that tells whether the leader, or another process that is alive, works for a schedule.
 
         ``changed``: its row is changed, which another scheduler writes as well in a parallel run if it has a source.
         """
@@ -210,7 +210,7 @@ class Sweeper:
         )
 
     def _of_each(self, session: Session, schedule: Schedule, act: Callable[[Schedule], int]) -> int:
-        """Return what ``act`` returns for a schedule; one that fails is left as it is, and named in the log."""
+        """Return the answer of ``act`` for a schedule; one that fails is left as it is, and named in the log."""
         try:
             return act(schedule)
         except Exception as error:

@@ -187,7 +187,7 @@ def _branch(branch: str, at: str | None, pending: Iterable[tuple[Revision, Modul
 
 
 def _statements(branch: str, module: ModuleType, names: Roles) -> str:
-    """Return what a revision would execute; it asks the server nothing."""
+    """Return the statements that a revision would execute, without asking the server."""
     from alembic.migration import MigrationContext  # noqa: PLC0415 - as in ``revisions``
     from alembic.operations import Operations  # noqa: PLC0415 - as above
 

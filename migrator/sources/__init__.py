@@ -123,7 +123,7 @@ def profile_of(settings: SourceSettings, target: TargetSettings | None = None) -
 
 
 def context_of(settings: SourceSettings, as_of: datetime) -> Context:
-    """Return what decode may know besides the document, as of an instant (aware, UTC).
+    """Return the input of decode besides the document, as of an instant (aware, UTC).
 
     Raises ``ConfigurationError`` for a ``source.zone`` that does not exist.
     """

@@ -180,7 +180,7 @@ def optional_instant(value: object, path: str) -> datetime | None:
 
 
 def choice(value: str, table: Mapping[str, Value], path: str) -> Value:
-    """Return what the table says about a member's spelling; an unknown one is rejected."""
+    """Return the entry of a table for a member's spelling; an unknown spelling is rejected."""
     if type(value) is str and value in table:
         return table[value]
     raise unknown_value(path, table)
@@ -236,7 +236,7 @@ def known_paths(shape: type[Shape]) -> frozenset[str]:
 
 
 def paths_of_type(hint: object) -> Iterator[str]:
-    """Yield what follows the path of a field of this type: ``[]``, ``.*``, and the members of a shape in it."""
+    """Yield the ends of paths below a field of this type: ``[]``, ``.*``, and the members of a shape in it."""
     for kind in parts(hint):
         inner, step = (get_args(kind)[0], "[]") if get_origin(kind) is list else (kind, "")
         if step:

@@ -174,7 +174,7 @@ def reference(path: str, column_: str, collection: str, **options: Any) -> Field
 
 
 def key(kind: Any) -> Callable[[Document, Context], None]:  # noqa: ANN401 - a type
-    """Return what rejects a row whose primary key, the column ``id``, is of another type."""
+    """Return the function that rejects a row whose primary key, the column ``id``, is of another type."""
     shape = cast("type[Shape]", msgspec.defstruct("Key", [("id", kind)], bases=(Shape,), kw_only=True))
 
     def admit(document: Document, _context: Context) -> None:
@@ -184,7 +184,7 @@ def key(kind: Any) -> Callable[[Document, Context], None]:  # noqa: ANN401 - a t
 
 
 def inherits(document: Document, name: str, path: str, of: str) -> Any:  # noqa: ANN401 - any value of a row
-    """Return what a row inherits from the one that ``path`` refers to; raise ``Rejected`` if it is not there."""
+    """Return the value that a row inherits from the row at ``path``; raise ``Rejected`` if it is not there."""
     value = document.get(INHERITED, {}).get(name)
     if value is None:
         raise Rejected("orphan", path, f"the key of a row of {of}")

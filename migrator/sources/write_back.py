@@ -102,7 +102,7 @@ class WriteBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_back(profile: Profile) -> WriteBack:
-    """Return what the reverse sync can do for a source."""
+    """Return the ability of the reverse sync for a source: its faults and its losses."""
     if profile.kept_by_store:
         return WriteBack()
     probes = _Probes(profile)
@@ -195,7 +195,7 @@ def decoded(collection: Collection, context: Context, document: Document) -> Row
 
 
 def read_back(collection: Collection, context: Context, document: Document) -> Decoded | None:
-    """Return what a document that was made here is decoded to.
+    """Return a document that was made here, decoded.
 
     None if it is not loaded, or if MongoDB would not store it: it is too large, or holds a number of more than 64 bits.
     """
@@ -260,7 +260,7 @@ def has_rule_of(trigger: Trigger, other: Trigger) -> bool:
 def unstated(
     profile: Profile, context: Context, schedule: Schedule, triggers: Sequence[Trigger], before: Rows = ()
 ) -> tuple[str, ...]:
-    """Return what of a schedule and its triggers the documents of a source cannot state; empty if they state it all.
+    """Return the part of a schedule and its triggers that documents of a source cannot state; empty if there is none.
 
     Asked is only when the schedule fires. Each reason is a predicate of the schedule, such as ``would not fire for a
     trigger of kind interval: its document states another, or none``; reasons name no values. The answer follows from
@@ -330,7 +330,7 @@ def _read_with(
     trigger: Trigger | None,
     before: Rows = (),
 ) -> Rows:
-    """Return what the document of a schedule with one trigger is decoded to."""
+    """Return the rows to which the document of a schedule with one trigger is decoded."""
     rows = of_document(profile, collection, (schedule,) if trigger is None else (schedule, trigger))
     try:
         document = encoded(collection, fitted(collection, context, rows, before))
@@ -480,7 +480,7 @@ class _Probes:
             )
 
     def losses(self) -> Iterator[str]:
-        """Yield what has no place in documents."""
+        """Yield the columns that have no place in documents."""
         lost = [
             record.table
             for record in ALL
@@ -583,7 +583,7 @@ class _Probes:
         return False
 
     def _tried(self, collection: Collection, rows: Rows) -> Rows | Rejected:
-        """Return what becomes of rows that are encoded, and decoded again."""
+        """Return the rows that come back when rows are encoded, and decoded again."""
         last = next((row for row in rows if isinstance(row, Run)), None)
         history = RunHistory(last=last, begun=1) if last is not None else RunHistory()
         rows = of_document(self._profile, collection, rows)

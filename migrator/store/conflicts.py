@@ -30,7 +30,7 @@ def pause(attempt: int, *, longest: float = 0.05) -> None:
 def repeat(
     act: Callable[[], Result], again: Callable[[Exception], bool], *, attempts: int, longest: float = 0.05
 ) -> Result:
-    """Return what ``act`` returns; call it again, after a pause, where ``again`` says so of its error.
+    """Return the answer of ``act``; call it again, after a pause, where ``again`` says so of its error.
 
     ``attempts``: how often it is called at most; the last error is raised as it is. ``longest``: the longest pause in
     seconds; 0: none.
@@ -47,5 +47,5 @@ def repeat(
 
 
 def repeat_session(act: Callable[[], Result]) -> Result:
-    """Return what ``act`` returns; call it again if another session overtook it, ``ATTEMPTS`` times at most."""
+    """Return the answer of ``act``; call it again if another session overtook it, ``ATTEMPTS`` times at most."""
     return repeat(act, is_overtaken, attempts=ATTEMPTS)

@@ -84,7 +84,7 @@ ARGUMENTS: Final = "arguments"
 
 
 def asked_of(run: Run) -> dict[str, Any]:
-    """Return what came with the request for a run: ``event``, ``eventId`` and ``payload``, or ``arguments``.
+    """Return the members of the request for a run: ``event``, ``eventId`` and ``payload``, or ``arguments``.
 
     Empty for a planned run.
     """

@@ -124,7 +124,7 @@ class Statistics(Protocol):
         """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
-        """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run.
+        """Return the next fires, earliest first, then by trigger: of enabled triggers of schedules that may run.
 
         A schedule may run when it is enabled, not deleted, and its status is pending, scheduled or running.
         """

@@ -46,7 +46,7 @@ def check_update(expected: str, state: str) -> None:
 
 
 def advanced_run(stored: Run, run: Run, now: datetime) -> Run:
-    """Return what ``Runs.update`` writes over ``stored``."""
+    """Return the row that ``Runs.update`` writes over ``stored``."""
     ended = states.is_terminal(states.RUN, run.state)
     started = stored.started_at or run.started_at or (now if run.state == "running" else None)
     finished = (run.finished_at or now) if ended else None

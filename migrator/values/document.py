@@ -72,7 +72,7 @@ def decode(raw: bytes) -> Document:
 
 
 def decode_all(raws: Sequence[bytes]) -> list[Document | Undecodable]:
-    """Return what ``decode`` gives for each, or raises; faster, since readable documents are decoded in one call."""
+    """Return the answer or error of ``decode`` for each; faster, since readable documents are decoded in one call."""
     together = b"".join(raws)
     if _DOLLAR not in together or _REFERENCE not in together:
         with suppress(InvalidBSON, RecursionError):

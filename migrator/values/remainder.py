@@ -309,7 +309,7 @@ def apply(rebuilt: Value, remainder: bytes) -> Value:
 
 
 def entries(remainder: bytes) -> list[Entry]:
-    """Return what a remainder holds, in the order of its paths; no values."""
+    """Return the entries of a remainder, in the order of their paths; no values."""
     if remainder == EMPTY:
         return []
     listed: list[Entry] = []

@@ -62,7 +62,7 @@ def format_iso(instant: datetime) -> str:
 
 
 def format_javascript(instant: datetime) -> str:
-    """Return what JavaScript's ``toISOString`` gives: UTC, cut to milliseconds, ``Z``."""
+    """Return the text that JavaScript's ``toISOString`` gives: UTC, cut to milliseconds, ``Z``."""
     return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
@@ -98,5 +98,5 @@ def instant_of(wall: datetime, zone: tzinfo) -> datetime:
 
 
 def wall_clock(instant: datetime, zone: tzinfo) -> datetime:
-    """Return what a clock in the zone shows at an instant, as if it were a time in UTC."""
+    """Return the local time of a zone at an instant, as if it were a time in UTC."""
     return instant.astimezone(zone).replace(tzinfo=UTC, fold=0)

@@ -93,7 +93,7 @@ class CheckContext:
                 yield self.lent.target
 
     def shared(self, step: str, compute: Callable[[], X]) -> X:
-        """Return what several checks need, computed once, and timed as ``step``; its error is raised for each."""
+        """Return a value for several checks, computed once, and timed as ``step``; its error is raised for each."""
         if step not in self._shared:
             try:
                 with self.timed(step):

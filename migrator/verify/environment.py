@@ -22,7 +22,7 @@ NOT_ASKED = "not asked: fresh start"
 
 
 def basis(context: CheckContext) -> dict[str, str]:
-    """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
+    """Return the facts that belong to the evidence: the same for every run over the same data with the same tool."""
     profile = profile_of(context.settings.source, context.settings.target)
     named = context.settings.cutover.environment
     facts = {
@@ -49,7 +49,7 @@ def installation(context: CheckContext) -> dict[str, str]:
 
 
 def surroundings(source: Side, target: Side) -> dict[str, str]:
-    """Return what may differ from run to run; of a server, its version or why it is not known."""
+    """Return the facts that may differ from run to run; of a server, its version or why it is not known."""
     return {
         "codec": native.description(),
         "host": socket.gethostname(),

@@ -172,7 +172,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return LoadSize(jobs=self.load_jobs, processes=self.load_processes, ceilings=ceilings)
 
     def policy(self, checks: Sequence[str]) -> Policy:
-        """Return what ``result.json`` records: the same however often, and in whichever order, an area was named.
+        """Return the request for ``result.json``: the same however often, and in whichever order, an area was named.
 
         ``checks``: the ids of all checks, in their order.
         """

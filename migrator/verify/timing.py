@@ -138,7 +138,7 @@ class TimedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def queue_operations(store: Store, tenant: str, *, stale: int) -> list[TimedOperation]:
-    """Return what a scheduler's process does all the time; ``stale`` runs are there to be ended, a part each time."""
+    """Return the calls of a scheduler's process; ``stale`` runs are there to be ended, a part each time."""
     worker = str(uuid4())
     each = max(stale // (CLEANUPS + 2), 1)
 
@@ -173,7 +173,7 @@ def queue_operations(store: Store, tenant: str, *, stale: int) -> list[TimedOper
 
 
 def facade_operations(facade: Scheduler, schedule: UUID) -> list[TimedOperation]:
-    """Return what an application asks; ``schedule`` is one with a history."""
+    """Return the calls that an application makes; ``schedule`` is one with a history."""
     return [
         TimedOperation(name="get", work=lambda: facade.get(schedule), ceiling=20, source="2-X15"),
         TimedOperation(

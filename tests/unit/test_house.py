@@ -204,3 +204,15 @@ def test_a_class_name_stands_at_most_twice() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(f"{named(path)}:{node.lineno}")
     assert {name: lines for name, lines in places.items() if len(lines) > 2} == {}
+
+
+def test_a_docstring_names_the_thing_returned() -> None:
+    vague = re.compile(r"\A(?:Return|Yield) what\b")
+    kinds = (*FUNCTIONS, ast.ClassDef)
+    found = [
+        f"{named(path)}:{node.lineno}"
+        for path in python_files("migrator")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds) and vague.match(ast.get_docstring(node) or "")
+    ]
+    assert found == []

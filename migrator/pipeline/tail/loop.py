@@ -260,7 +260,7 @@ class TailSession:
             self._guarded |= made
 
     def _chosen(self, batch: EventBatch) -> dict[str, dict[str, None]]:
-        """Return what must be read again: the documents of this batch, and some of the backlog."""
+        """Return the documents that must be read again: those of this batch, and some of the backlog."""
         chosen = backlog.take(self._target, self._followed, BACKLOG_DOCUMENTS)
         strange = {name: ids for name, ids in batch.touched.items() if name not in self._followed}
         backlog.add(self._target, strange)
@@ -328,7 +328,7 @@ class TailSession:
         return f"the oplog keeps the changes from here for about {hours:.1f} h more"
 
     def result(self, before: TailTotals, *, reached: bool) -> "TailResult":
-        """Return what was done since the totals ``before``."""
+        """Return the totals of the work since ``before``."""
         now = totals_of(self.totals())
         return TailResult(
             **{name: total - getattr(before, name) for name, total in now.items()},

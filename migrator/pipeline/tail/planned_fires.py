@@ -41,7 +41,7 @@ class PlannedFire(msgspec.Struct, frozen=True):
 
 
 def projection(profile: Profile | None) -> dict[str, Any]:
-    """Return what the stages of a change stream keep of an event for this; nothing if no document names a next fire."""
+    """Return the expressions by which a change stream keeps next fires of events; empty if no document names one."""
     collections = () if profile is None else profile.collections
     fields = sorted({one.next_fire.field for one in collections if one.next_fire is not None})
     return {PLANNED: {"$ifNull": [*map(_planned, fields), "$$REMOVE"]}} if fields else {}

@@ -320,7 +320,7 @@ def _attempt(job: Document, state: str) -> int | None:
 
 
 def _facts(job: Document, moments: Moments, run: Mapping[str, Any] | None, variant: str) -> dict[str, Any]:
-    """Return what has no column of its own, under the source's names: facts of the job, and of an older run.
+    """Return the members without a column, under the source's names: facts of the job, and of an older run.
 
     ``respell`` writes them back; a time is text here and a date there.
     """

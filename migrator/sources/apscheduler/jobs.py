@@ -91,7 +91,7 @@ def decode(document: Document, context: Context) -> Decoded:
 
 
 def _facts(pickle: bytes, timing: Timing, due: datetime | None) -> dict[str, Any]:
-    """Return what has no column: the pickle, and without a trigger what that would hold."""
+    """Return the members without a column: the pickle, and without a trigger those that it would hold."""
     facts: dict[str, Any] = {"job_state": b64encode(pickle).decode()}
     if timing.columns is None:
         facts["trigger"] = timing.spec
@@ -120,7 +120,7 @@ def _trigger(job: Job, timing: Timing, due: datetime | None, notes: list[Note], 
 
 
 def _policy(job: Job) -> str:
-    """Return what becomes of late runs: APScheduler drops what is later than the grace, and nothing without one."""
+    """Return the treatment of late runs: APScheduler drops what is later than the grace, and nothing without one."""
     if job.misfire_grace_time is not None:
         return "skip"
     return "fire_once" if job.coalesce else "fire_all"

@@ -221,7 +221,7 @@ class _Machine:
         return self._stack.pop()
 
     def _above_mark(self) -> list[Any]:
-        """Return what lies above the last mark, and take the mark away."""
+        """Return the values above the last mark, and take the mark away."""
         if not self._below:
             raise _broken()
         found, self._stack = self._stack, self._below.pop()
@@ -463,7 +463,7 @@ def _global(module: object, name: object) -> Global:
 
 
 def _made(target: object, arguments: object) -> Any:  # noqa: ANN401 - any plain data
-    """Return what a call of a global stands for."""
+    """Return the value that a call of a global stands for."""
     if not isinstance(target, Global) or type(arguments) is not tuple:
         raise _broken()
     return _converted(target.name, arguments) if target.name in _CONVERTED else Made(target.name, arguments)

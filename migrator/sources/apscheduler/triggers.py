@@ -53,7 +53,7 @@ class _Meaning(NamedTuple):
 
 
 def timing_of(value: object, notes: list[Note]) -> Timing:
-    """Return what a pickled trigger says; adds a note where it makes no trigger, or one that differs.
+    """Return the times of a pickled trigger; adds a note where it makes no trigger, or one that differs.
 
     Raises ``Rejected`` for a value that is no trigger of APScheduler 3.
     """

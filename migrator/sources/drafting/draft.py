@@ -379,7 +379,7 @@ class _Draft:
         return f"# {_key(path)} = {{ {options} }}  # {field.described}: a time"
 
     def _hint(self, path: str, field: SampledField) -> str:
-        """Return what a field that has no column looks like."""
+        """Return the description of a field that has no column."""
         if normalised(path) in REFERENCE and field.ids and len(self._others) > 1:
             return "; no reference: its values are no _id of another collection"
         if field.kind == "array":
@@ -433,7 +433,7 @@ class _Draft:
 
 
 def _effect(column: str) -> str:
-    """Return what a constant of a column does, where a wrong one does harm."""
+    """Return the effect of a column's constant, where a wrong one does harm."""
     return {
         "runs.state": "; queued: each is executed on PostgreSQL",
         "schedules.status": "; scheduled: each fires on PostgreSQL",

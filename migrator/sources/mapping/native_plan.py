@@ -413,7 +413,7 @@ def _value_of(value: object) -> bytes:
 
 
 def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 - the value of a column
-    """Return what there is to know of a value of a field, which the column holds as ``held``."""
+    """Return the facts about a value of a field, which the column holds as ``held``."""
     write = converters.writer(field)
     try:
         written = _value_of(held if write is None else write(held))

@@ -81,7 +81,7 @@ def _is_caused(kind: str, line: str | None, zone_name: str, reading: Reading) ->
 
 
 def _written(name: str) -> Any:  # noqa: ANN401 - a function of rows
-    """Return what writes a member of the trigger's specification, unless a column of it says otherwise."""
+    """Return the function that writes a member of the trigger's specification, unless a column of it says otherwise."""
 
     def write(rows: Rows) -> Any:  # noqa: ANN401 - a text, or null
         trigger = row_of(rows, Trigger)

@@ -20,7 +20,7 @@ def tenant_of(document: Document, _context: Context) -> str:
 
 
 def tenant_of_parent(path: str, of: str, *needed: str) -> Callable[[Document, Context], str]:
-    """Return what gives the tenant of a row that inherits its platform, and ``needed``, through the one it names."""
+    """Return the tenant function of a row that inherits its platform, and ``needed``, through the one it names."""
 
     def tenant(document: Document, _context: Context) -> str:
         for name in needed:

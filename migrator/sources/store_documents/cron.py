@@ -25,7 +25,7 @@ class Evaluable(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4_096)
 def evaluate(line: str, zone_name: str | None) -> Evaluable:
-    """Return what a trigger would hold for this cron text; cached, since schedules repeat a few lines."""
+    """Return the columns of a trigger for this cron text; cached, since schedules repeat a few lines."""
     try:
         key = None if zone_name is None or not zone_name.strip() else resolve(zone_name)
     except ZoneError:

@@ -183,7 +183,7 @@ def _trigger_id(schedule: Schedule) -> UUID:
 
 
 def _tool_fields(schedule: Schedule, trigger: Trigger, own_id: UUID) -> Document | None:
-    """Return what the document says of the trigger in the tool's own field; none where there is nothing to say."""
+    """Return the tool's own field of a document, about its trigger; none where there is nothing to say."""
     unsaid = {
         "cronDialect": names.CRON_DIALECT,
         "fireCount": 0,

@@ -405,7 +405,7 @@ def take_first(
     *,
     ahead: Callable[[], int] = lambda: 0,
 ) -> Taken | None:
-    """Return what ``take`` takes of the first page of candidates of which it can take any; None: of no page.
+    """Return the rows that ``take`` takes of the first page of candidates of which it can take any; None: of no page.
 
     ``take`` is called with the reader, all candidates that were read, and the page to try now. It returns None if it
     took nothing, and whether another process was faster. ``ahead``: how many candidates to read besides the page.

@@ -94,7 +94,7 @@ class Transaction:
             return self.database[name].distinct(field, where, session=self._session)
 
     def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[Document]:
-        """Return what a pipeline yields; ``hint`` names the index to be used."""
+        """Return the documents that a pipeline yields; ``hint`` names the index to be used."""
         return self._aggregated(self.database[name], pipeline, hint)
 
     def aggregate_raw(
@@ -235,7 +235,7 @@ class Transaction:
         return hint if (self.database.name, name, hint) in known else None
 
     def _first(self, read: Callable[[], Cursor[Found] | CommandCursor[Found]]) -> Iterator[Found]:
-        """Yield what a read finds. A read that is the first statement is tried again with its transaction."""
+        """Yield the documents of a read. A read that is the first statement is tried again with its transaction."""
 
         def opened() -> tuple[Cursor[Found] | CommandCursor[Found], Found | None]:
             if not self._used and self._start is not None and not self._session.in_transaction:
@@ -255,7 +255,7 @@ class Transaction:
                 yield from cursor
 
     def _insist(self, act: Callable[[], Result]) -> Result:
-        """Return what ``act`` returns; after a transient error, abort the transaction and call ``act`` again."""
+        """Return the answer of ``act``; after a transient error, abort the transaction and call ``act`` again."""
 
         def once() -> Result:
             try:
@@ -292,12 +292,12 @@ class Transaction:
 
 
 def _place(name: str, key: object) -> tuple[str, bytes]:
-    """Return what tells a document from all others; ``_id``s need not be hashable."""
+    """Return the key of a document; ``_id``s need not be hashable."""
     return name, bson.encode({"_id": key})
 
 
 def _labelled(label: str) -> Callable[[BaseException | None], bool]:
-    """Return what tells whether the driver has put a label on an error."""
+    """Return the function that tells whether the driver has put a label on an error."""
     return lambda error: isinstance(error, PyMongoError) and error.has_error_label(label)
 
 
@@ -322,7 +322,7 @@ _INSISTENT_ATTEMPTS = 200
 
 
 def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
-    """Return what ``act`` returns, in a transaction that is committed; raises ``OvertakenError``.
+    """Return the answer of ``act``, in a transaction that is committed; raises ``OvertakenError``.
 
     If the server says that the transaction may be begun again, and no other session was first (the primary stepped
     down, the connection broke before the end, a collection is created or gets an index), ``act`` is called again after

@@ -310,7 +310,7 @@ def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, .
 
 
 def _standing(connection: Connection) -> Standing:
-    """Return what the database is; raises ``RefusedError`` for one without the schema."""
+    """Return the state of the database; raises ``RefusedError`` for one without the schema."""
     connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
     try:
         return Standing(*connection.execute(epoch.ASKED).fetchone() or ())
@@ -412,7 +412,7 @@ class DispatcherPool(_Pool[DispatcherConnection]):
         return self._retrying(once)
 
     def transact(self, body: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
-        """Return what ``body`` does in one transaction; repeat it if the server ended it because of others."""
+        """Return the answer of ``body`` in one transaction; repeat it if the server ended it because of others."""
 
         def once() -> T:
             with self._borrowed() as connection, connection.transaction():

@@ -302,7 +302,7 @@ class PostgresLocks:
         self._sessions.close()
 
     def rows(self) -> Rows:
-        """Return what executes statements for a lock without a session."""
+        """Return the function that executes statements for a lock without a session."""
         return self._pool.rows
 
     def forget(self, handle: "PostgresLock", session: LockSession | None) -> None:

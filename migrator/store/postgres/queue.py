@@ -80,7 +80,7 @@ class PostgresQueue:
         limit: int,
         act: Callable[[Connection, list[Key], Sequence[Key]], Sequence[Item]],
     ) -> Sequence[Item]:
-        """Return what ``act`` makes of one row after the other, each in its transaction; leave those that fail.
+        """Return the answers of ``act`` for one row after the other, each in its transaction; leave those that fail.
 
         ``act`` is given the rows to be left out: those that had their turn, of which one may wait again. It names the
         row that it has chosen before it may fail, and none if there is none any more. Raises the first error if every

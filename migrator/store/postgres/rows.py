@@ -83,7 +83,7 @@ RowKey: TypeAlias = tuple[UUID, str]
 
 
 def readable_rows(cursor: psycopg.Cursor[Any]) -> tuple[list[Any], list[RowKey]]:
-    """Return what is left of a result of which some row cannot be read, row by row, and the keys of such rows.
+    """Return the readable rows of a result of which some row cannot be read, row by row, and the keys of the others.
 
     The result is binary, and its first two columns are id and tenant.
     """

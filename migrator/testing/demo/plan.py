@@ -62,7 +62,7 @@ def hexadecimal(seed: int, kind: str, index: int) -> str:
 
 
 def digest(seed: int, kind: str, index: int) -> str:
-    """Return what stands for the SHA-256 digest of an image or an SBOM."""
+    """Return a text that stands for the SHA-256 digest of an image or an SBOM."""
     return "sha256:" + blake2b(f"{seed}/{kind}/{index}".encode(), digest_size=32).hexdigest()
 
 

@@ -321,7 +321,7 @@ def worked_for(of: Schedule | None, queues: Sequence[str] | None, handlers: Hand
 
 
 def held_to_rules(row: Any, tenant: str) -> Any:  # noqa: ANN401 - runs and triggers
-    """Return what is written: as a session of the row's tenant would, also where that is ``*``."""
+    """Return the row as a session of its tenant would write it, also where that is ``*``."""
     if row.tenant_id != tenant:
         raise UsageError("a record of another tenant than the session's")
     stand_in = "-" if tenant == validation.GLOBAL else tenant

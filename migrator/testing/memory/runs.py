@@ -186,7 +186,7 @@ class MemoryRuns(MemoryTable[Run]):
         return len(ended)
 
     def taken(self, run: Run, but: UUID | None = None) -> str | None:
-        """Return what of a run is taken, in words; not by the run ``but``."""
+        """Return the key of a run that another run has, in words; not the run ``but``."""
         for other in self._rows.values():
             if run.trigger_id is None or other.trigger_id != run.trigger_id or other.id == but:
                 continue

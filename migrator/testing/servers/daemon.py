@@ -114,7 +114,7 @@ def started_at(pid: int) -> int | None:
 
 
 def read_state(directory: Path) -> State | None:
-    """Return what is known of a directory; None if it holds no servers. Raises ``ConfigurationError``."""
+    """Return the state of the servers of a directory; None if it holds none. Raises ``ConfigurationError``."""
     try:
         return msgspec.json.decode((directory / STATE).read_bytes(), type=State)
     except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +142,7 @@ def start(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> State:
 
 
 def require_startable(directory: Path, *, auth: bool, embedded: EmbeddedSettings) -> State | None:
-    """Return what is known of servers that run, None if they can be started; writes nothing, raises as ``start``."""
+    """Return the state of servers that run, None if they can be started; writes nothing, raises as ``start``."""
     if not embedded.mongod:
         binaries.mongod()
     if not embedded.postgres_bin:

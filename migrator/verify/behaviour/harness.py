@@ -73,7 +73,7 @@ class ScriptedExecutor:
         return None
 
     def listener(self, claim: Claim) -> RunListener:
-        """Return what is told about a run that was taken."""
+        """Return the listener for a run that was taken."""
         return next(
             listener
             for taken, listener in zip(reversed(self.taken), reversed(self._listeners), strict=True)

@@ -66,7 +66,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _faults(load: Load, jobs: int) -> list[str]:
-    """Return what is wrong under any load, each in words."""
+    """Return the faults that are faults under any load, each in words."""
     executed = Counter(identity for report in load.reports for identity in report.executed)
     of_schedule = Counter(run.schedule_id for run in load.runs)
     counted = {

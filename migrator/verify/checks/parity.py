@@ -61,7 +61,7 @@ def compare(context: CheckContext) -> ParityOutcome:
 def result_of_sides(
     context: CheckContext, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
-    """Return what the parity check found on some sides (``parity.model.Side``), with the cells of the tables."""
+    """Return the result of the parity check on some sides (``parity.model.Side``), with the cells of the tables."""
     comparisons = comparison(context).collections
     outcomes: dict[str, list[Outcome]] = {}
     compared: dict[str, int] = {}
@@ -93,7 +93,7 @@ def _count(one: CollectionComparison, table: str, counted: Callable[[CollectionC
 def differences(
     context: CheckContext, *sides: Side, causes: tuple[CauseCode, ...] = ()
 ) -> tuple[list[Tally], list[Finding]]:
-    """Return what the parity check found on some sides, of some causes or of all; tallies with their first keys."""
+    """Return the tallies of the parity check on some sides, of some causes or of all, with their first keys."""
     tallies: list[Tally] = []
     findings: list[Finding] = []
     for collection in comparison(context).collections:

@@ -207,7 +207,7 @@ def _result(
     counts: dict[str, int],
     cells: bool = False,
 ) -> CheckResult:
-    """Return what a schema check found: pairs of a table (or branch) and a name in it."""
+    """Return the result of a schema check from its findings: pairs of a table (or branch) and a name in it."""
     faults = [_fault(table.rpartition(".")[2], name, cause=cause, title=title, fix=fix) for table, name in wrong]
     return CheckResult(
         outcome=outcome_of(wrong=bool(faults)),

@@ -123,7 +123,7 @@ class Converter(ABC):
 
     @abstractmethod
     def aggregate(self, field: Field, value: Any, sql: str, default: Any, /) -> Aggregate | None:
-        """Return what is counted of a field; None: nothing.
+        """Return the aggregate of a field; None: nothing is counted.
 
         ``value``, ``sql``: the field in MongoDB, and in a row of PostgreSQL. ``default``: what the column holds where
         the field holds nothing.
@@ -131,7 +131,7 @@ class Converter(ABC):
 
     @abstractmethod
     def operation(self, field: Field, /) -> Operation:
-        """Return what the native codec does with a field; raises ``Unplannable`` if it cannot."""
+        """Return the operation of the native codec for a field; raises ``Unplannable`` if it cannot."""
 
 
 class Uncounted(Converter):
@@ -172,7 +172,7 @@ def no_operation(_self: Converter, field: Field) -> Operation:
 
 
 def value_at(document: Document, names: Sequence[str]) -> Any:
-    """Return what a document holds at a path; None if nothing is there."""
+    """Return the value of a document at a path; None if there is none."""
     value: Any = document
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None

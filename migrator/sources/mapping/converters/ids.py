@@ -26,7 +26,7 @@ from migrator.values import identity
 
 
 def named_by(collection: str, field: str) -> str:
-    """Return what stands for a collection in the ids of rows that follow from a field of its documents."""
+    """Return the name of a collection in the ids of rows that follow from a field of its documents."""
     return f"{collection}\0{field}" if field else collection
 
 

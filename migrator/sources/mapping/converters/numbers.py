@@ -49,12 +49,12 @@ _real: Final = Struct("!f")
 
 
 def none_of(field: Field) -> Any:
-    """Return what is written for a column that holds nothing; None if nothing is."""
+    """Return the value that is written for a column that holds nothing; None if nothing is written."""
     return None if field.none is None else NUMBERS[field.type or "int"](field.none)
 
 
 def number_step(field: Field, least: int, most: int, *, sized: bool) -> Mapping[str, Any]:
-    """Return what the operation ``number`` needs to know; ``sized``: a double is for the Python codec."""
+    """Return the parameters of the operation ``number``; ``sized``: a double is for the Python codec."""
     if len(field.columns) > 1:
         raise Unplannable("a number in several columns")
     width = _WIDTHS[tables.type_of(field.columns[0])]
