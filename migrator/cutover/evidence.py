@@ -333,7 +333,7 @@ def _way_back_open(facts: Facts) -> Judgement:
         return Judgement(outcome=outcome, counts=counts, words=tuple(problems))
     except MigratorError as error:
         return Judgement(outcome=FAILED, counts=counts, words=(*problems, str(error)))
-    problems += [losses.unequal(survey.unwritten)] if survey.unwritten else []
+    problems += [losses.unequal(survey)] if survey.unwritten else []
     problems += gap_lines(survey.gaps)
     counts |= {
         "documents": survey.documents,

@@ -9,9 +9,10 @@ backlog, since something of them has no place), those that wait in the outbox, a
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from hashlib import sha256
+from typing import Final, Self, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -36,6 +37,8 @@ from migrator.values import identity
 Place: TypeAlias = tuple[str, str, str]
 """Collection and source id of a document, and the tenant of its rows."""
 _MAX_NAMED: Final = 5
+_MAX_BATCHES: Final = 10
+"""Batches of rows that are kept for a second look."""
 Sink: TypeAlias = Callable[[Sequence[LostRow]], None]
 """Takes the rows that no document gives back, batch by batch."""
 
@@ -52,15 +55,17 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int] = {}
     """``table`` → rows that no document has; ``table.column`` → values for which documents have no place."""
     unwritten: tuple[str, ...] = ()
-    """Documents that are not equal to their rows, and for which nothing waits: a rollback would be refused."""
+    """The first few documents that are not equal to their rows, and for which nothing waits; ``unwritten_total`` counts
+    all. A rollback would be refused."""
+    unwritten_total: int = 0
     documents: int = 0
     """Documents that were looked at."""
 
 
-def unequal(places: Sequence[str]) -> str:
+def unequal(survey: Losses) -> str:
     """Return in words that documents differ from their rows."""
-    more = ", …" if len(places) > _MAX_NAMED else ""
-    return f"{len(places):,} documents are not equal to their rows: {', '.join(places[:_MAX_NAMED])}{more}"
+    more = ", …" if survey.unwritten_total > len(survey.unwritten) else ""
+    return f"{survey.unwritten_total:,} documents are not equal to their rows: {', '.join(survey.unwritten)}{more}"
 
 
 def survey(sessions: Sessions, since: datetime, sink: Sink | None = None) -> Losses:
@@ -71,97 +76,156 @@ def survey(sessions: Sessions, since: datetime, sink: Sink | None = None) -> Los
     plan = latest_plan(sessions.target)
     if plan is None:
         raise RefusedError("nothing was ever copied, so nothing can be written back")
-    survey_state = _Survey(sessions, plan_context(plan), sink)
-    survey_state.look(_waiting(sessions.target), waits=True)
-    for record in TRACKED_RECORDS:
-        survey_state.look(reverse_sync.written_since(sessions.target, record, since))
-    survey_state.look(_backlog(sessions.target, sessions.profile))
-    return survey_state.end()
+    with _Keys(sessions.target, "looked_at") as seen, _Keys(sessions.target, "held_rows") as held:
+        survey_state = _Survey(sessions, plan_context(plan), sink, seen, held)
+        for part in outbox.waiting(sessions.target, reverse_sync.BATCH_NOTES):
+            survey_state.look(part, waits=True)
+        for record in TRACKED_RECORDS:
+            for part in reverse_sync.written_since(sessions.target, record, since):
+                survey_state.look(part)
+        for part in _backlog(sessions.target, sessions.profile):
+            survey_state.look(part)
+        return survey_state.end()
+
+
+class _Keys:
+    """A set of keys that the target holds, for as long as the block: there may be one for each row of a collection."""
+
+    def __init__(self, target: Connection, name: str) -> None:
+        self._target, self._table = target, sql.Identifier("pg_temp", name)
+        self._name = sql.Identifier(name)
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        """Make it empty, also where a call that failed in this session has left one."""
+        self._target.execute(sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (key bytea PRIMARY KEY)").format(self._name))
+        self._target.execute(sql.SQL("TRUNCATE {}").format(self._table))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Drop it; after an error the session, or the next call, does."""
+        if kind is None:
+            self._target.execute(sql.SQL("DROP TABLE {}").format(self._table))
+
+    def add(self, keys: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Add keys; return those that were not among them."""
+        by_digest = {_digest(key): key for key in keys}
+        if not by_digest:
+            return set()
+        rows = self._target.execute(
+            sql.SQL("INSERT INTO {} SELECT unnest(%s::bytea[]) ON CONFLICT DO NOTHING RETURNING key").format(
+                self._table
+            ),
+            (list(by_digest),),
+        ).fetchall()
+        self.count += len(rows)
+        return {by_digest[row[0]] for row in rows}
+
+    def among(self, keys: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Return those of these keys that are in the set."""
+        by_digest = {_digest(key): key for key in keys}
+        query = sql.SQL("SELECT key FROM {} WHERE key = ANY(%s)").format(self._table)
+        return {by_digest[row[0]] for row in self._target.execute(query, (list(by_digest),)).fetchall()}
+
+
+def _digest(key: tuple[str, ...]) -> bytes:
+    return sha256(msgspec.json.encode(key)).digest()
 
 
 class _Survey:
     """Counts, and passes on what is lost."""
 
-    def __init__(self, sessions: Sessions, context: Context, sink: Sink | None) -> None:
+    def __init__(self, sessions: Sessions, context: Context, sink: Sink | None, seen: _Keys, held: _Keys) -> None:
         self._sessions, self._context, self._sink = sessions, context, sink
-        self._seen: set[Place] = set()
+        self._seen = seen
         """Documents that were looked at; of those for which an entry waits no document is compared."""
-        self._held: set[RowKey] = set()
+        self._held = held
         self._rows: Counter[str] = Counter()
         self._unstated: dict[Place, UnstatedSchedule] = {}
-        self._unwritten: list[Sequence[ChangedRow]] = []
-        """Batches with a document that MongoDB does not hold as it must."""
+        self._unwritten: list[tuple[Sequence[ChangedRow], set[Place]]] = []
+        """Batches with the documents that MongoDB does not hold as it must, to be looked at again."""
+        self._named: list[str] = []
+        self._total = 0
 
-    def look(self, noted: Sequence[ChangedRow], *, waits: bool = False) -> None:
+    def look(self, part: Sequence[ChangedRow], *, waits: bool = False) -> None:
         """Look at the documents of rows; ``waits``: these are in the outbox, so that MongoDB need not hold them yet."""
-        for first in range(0, len(noted), reverse_sync.BATCH_NOTES):
-            part = noted[first : first + reverse_sync.BATCH_NOTES]
-            self._sessions.forget()
-            lost: list[LostRow] = []
-            differs = False
-            for write in reverse_sync.encoded(self._sessions, self._context, part):
-                place = _place_of(write)
-                if place in self._seen:
-                    continue
-                self._seen.add(place)
-                self._held.update(write.held)
-                if write.unstated is not None:
-                    self._unstated[place] = write.unstated
-                lost += write.lost
-                differs = differs or not (waits or reverse_sync.is_written(self._sessions, write))
-            if differs:
-                self._unwritten.append(part)
-            self._pass_on(lost)
+        self._sessions.forget()
+        writes: dict[Place, DocumentWrite] = {}
+        for write in reverse_sync.encoded(self._sessions, self._context, part):
+            writes.setdefault(_place_of(write), write)
+        new = self._seen.add(writes)
+        looked_at = {place: write for place, write in writes.items() if place in new}
+        self._held.add(key for write in looked_at.values() for key in write.held)
+        for place, write in looked_at.items():
+            if write.unstated is not None:
+                self._unstated[place] = write.unstated
+        self._pass_on([row for write in looked_at.values() for row in write.lost])
+        if waits:
+            return
+        if differing := {_place_of(write) for write in reverse_sync.unwritten(self._sessions, looked_at.values())}:
+            self._unwritten.append((part, differing))
+            if len(self._unwritten) == _MAX_BATCHES:
+                self._look_again()
 
     def end(self) -> Losses:
         """Add the rows of tables whose rows have no documents of their own, and return all."""
         profile, target = self._sessions.profile, self._sessions.target
-        if not profile.kept_by_store:
-            for record in _without_documents(profile):
-                for part in _created(target, record):
-                    self._pass_on([row for row in part if (row.row_id, row.tenant) not in self._held])
-            for record in parallel_rows.CONDITIONS.keys() - {*_without_documents(profile)}:
-                made = parallel_rows.every_key(target, record)
-                self._pass_on([LostRow(record.table, row_id, tenant, (ALL_COLUMNS,)) for row_id, tenant in made])
-            if gone := [(one.schedule_id, one.tenant) for one in self._unstated.values() if one.document == "absent"]:
-                for record in TRACKED_RECORDS:
-                    holder = write_back.holder(profile, record)
-                    if holder is not None and holder.tables[0] is record and "schedule_id" in record.__struct_fields__:
-                        self._pass_on(_referring(target, record, gone))
         if profile.kept_by_store:
             for one, key in rollback_gaps.unstated_schedules(target, profile, self._sessions.settings.source):
                 self._unstated.setdefault((names.SCHEDULES, key, one.tenant), one)
+        else:
+            self._add_rows_without_documents()
+        self._look_again()
         named = [(one, str(identity.parse_source_id(place[1]))) for place, one in self._unstated.items()]
         return Losses(
             gaps=tuple(rollback_gaps.gaps_of(named)),
             named=tuple(one for one, _ in named),
             unstated=self._unstated,
             rows=dict(sorted(self._rows.items())),
-            unwritten=tuple(self._still_unwritten()),
-            documents=len(self._seen),
+            unwritten=tuple(self._named),
+            unwritten_total=self._total,
+            documents=self._seen.count,
         )
 
-    def _still_unwritten(self) -> Iterator[str]:
-        """Yield the documents that differ from their rows also at a second look: others were being written.
+    def _add_rows_without_documents(self) -> None:
+        """Pass on the rows that no document of an application has which keeps its own."""
+        profile, target = self._sessions.profile, self._sessions.target
+        for record in _without_documents(profile):
+            for part in _created(target, record):
+                held = self._held.among((row.row_id, row.tenant) for row in part)
+                self._pass_on([row for row in part if (row.row_id, row.tenant) not in held])
+        for record in parallel_rows.CONDITIONS.keys() - {*_without_documents(profile)}:
+            made = parallel_rows.every_key(target, record)
+            self._pass_on([LostRow(record.table, row_id, tenant, (ALL_COLUMNS,)) for row_id, tenant in made])
+        if gone := [(one.schedule_id, one.tenant) for one in self._unstated.values() if one.document == "absent"]:
+            for record in TRACKED_RECORDS:
+                holder = write_back.holder(profile, record)
+                if holder is not None and holder.tables[0] is record and "schedule_id" in record.__struct_fields__:
+                    for part in _referring(target, record, gone):
+                        self._pass_on(part)
+
+    def _look_again(self) -> None:
+        """Count the documents that differ from their rows also at a second look: others were being written.
 
         Of an entry that was added meanwhile the document need not be written yet.
         """
-        if not self._unwritten:
+        batches, self._unwritten = self._unwritten, []
+        if not batches:
             return
         sessions, context = self._sessions, self._context
-        waiting = _waiting(sessions.target)
-        sessions.forget()
-        expected = {
-            _place_of(write)
-            for first in range(0, len(waiting), reverse_sync.BATCH_NOTES)
-            for write in reverse_sync.encoded(sessions, context, waiting[first : first + reverse_sync.BATCH_NOTES])
-        }
-        for part in self._unwritten:
+        expected: set[Place] = set()
+        differing = set().union(*(places for _, places in batches))
+        for part in outbox.waiting(sessions.target, reverse_sync.BATCH_NOTES):
             sessions.forget()
-            for write in reverse_sync.encoded(sessions, context, part):
-                place = _place_of(write)
-                if place not in expected and not reverse_sync.is_written(sessions, write):
-                    yield " ".join(place[:2])
+            expected.update(differing.intersection(map(_place_of, reverse_sync.encoded(sessions, context, part))))
+        for rows, places in batches:
+            sessions.forget()
+            again = reverse_sync.encoded(sessions, context, rows)
+            doubted = [write for write in again if _place_of(write) in places - expected]
+            for write in reverse_sync.unwritten(sessions, doubted):
+                self._total += 1
+                if len(self._named) < _MAX_NAMED:
+                    self._named.append(" ".join(_place_of(write)[:2]))
 
     def _pass_on(self, lost: Sequence[LostRow]) -> None:
         for row in lost:
@@ -174,28 +238,17 @@ def _place_of(write: DocumentWrite) -> Place:
     return write.collection, identity.source_id(write.key), write.tenant
 
 
-def _waiting(target: Connection) -> list[ChangedRow]:
-    """Return the rows for which an entry of the outbox waits."""
-    noted, _ = outbox.oldest(target, 2**31 - 1)
-    return noted
-
-
-def _backlog(target: Connection, profile: Profile) -> list[ChangedRow]:
-    """Return the rows of documents that a rollback reads again, because something of them has no place there."""
-    backlog = []
+def _backlog(target: Connection, profile: Profile) -> Iterator[list[ChangedRow]]:
+    """Yield the rows of documents that a rollback reads again, because something of them has no place there."""
     for collection in profile.collections:
         record = collection.tables[0]
-        if not issubclass(record, SourcedRecord):
-            continue
-        rows = target.execute(
-            sql.SQL(
+        if issubclass(record, SourcedRecord):
+            query = sql.SQL(
                 "SELECT id::text, tenant_id, source, source_id FROM {} WHERE source = %s AND source_id IN"
                 " (SELECT source_id FROM migration.pending_documents WHERE collection = %s)"
-            ).format(sql.Identifier("scheduler", record.table)),
-            (profile.source_of(collection.name), collection.name),
-        )
-        backlog += [ChangedRow(record.table, *row) for row in rows]
-    return backlog
+            ).format(sql.Identifier("scheduler", record.table))
+            names_of_both = (profile.source_of(collection.name), collection.name)
+            yield from reverse_sync.changed_rows(target, record, query, names_of_both)
 
 
 def _without_documents(profile: Profile) -> Iterator[type[Record]]:
@@ -225,13 +278,12 @@ def _created(target: Connection, record: type[Record]) -> Iterator[list[LostRow]
         yield [LostRow(record.table, str(row[0]), row[1], (ALL_COLUMNS,)) for row in rows]
 
 
-def _referring(target: Connection, record: type[Record], schedules: Sequence[RowKey]) -> list[LostRow]:
-    """Return rows with documents of their own that name a schedule which has none: these lose that reference."""
-    rows = target.execute(
-        sql.SQL(
-            "SELECT id::text, tenant_id FROM {} WHERE (schedule_id, tenant_id) IN"
-            " (SELECT * FROM unnest(%s::uuid[], %s::text[]))"
-        ).format(sql.Identifier("scheduler", record.table)),
-        ([identifier for identifier, _ in schedules], [tenant for _, tenant in schedules]),
-    )
-    return [LostRow(record.table, row[0], row[1], ("schedule_id",)) for row in rows]
+def _referring(target: Connection, record: type[Record], schedules: Sequence[RowKey]) -> Iterator[list[LostRow]]:
+    """Yield rows with documents of their own that name a schedule which has none: these lose that reference."""
+    query = sql.SQL(
+        "SELECT id::text, tenant_id, NULL, NULL FROM {} WHERE (schedule_id, tenant_id) IN"
+        " (SELECT * FROM unnest(%s::uuid[], %s::text[]))"
+    ).format(sql.Identifier("scheduler", record.table))
+    keys = ([identifier for identifier, _ in schedules], [tenant for _, tenant in schedules])
+    for part in reverse_sync.changed_rows(target, record, query, keys):
+        yield [LostRow(record.table, row.row_id, row.tenant_id, ("schedule_id",)) for row in part]

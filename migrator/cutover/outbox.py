@@ -6,7 +6,7 @@ together, and twice. The triggers exist from the cutover to ``cutover finish``. 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -166,6 +166,21 @@ def oldest(connection: Connection, limit: int, until: int | None = None) -> tupl
     ).fetchall()
     noted = {row[1:4]: ChangedRow(*row[1:]) for row in rows}
     return list(noted.values()), [row[0] for row in rows]
+
+
+def waiting(connection: Connection, size: int) -> Iterator[list[ChangedRow]]:
+    """Yield the rows of all notes that there are now, oldest first, ``size`` notes at a time."""
+    last, newest = 0, newest_id(connection)
+    while True:
+        rows = connection.execute(
+            "SELECT id, table_name, row_id, tenant_id, source, source_id FROM migration.outbox WHERE id > %s"
+            " AND id <= %s ORDER BY id LIMIT %s",
+            (last, newest, size),
+        ).fetchall()
+        if not rows:
+            return
+        last = rows[-1][0]
+        yield list({row[1:4]: ChangedRow(*row[1:]) for row in rows}.values())
 
 
 def delete(connection: Connection, ids: Sequence[int]) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from psycopg import sql
 from pymongo import DeleteOne, ReplaceOne
 from pymongo.client_session import ClientSession
@@ -51,7 +50,7 @@ from migrator.store.epoch import KEY
 from migrator.store.mongo.places import PLACES
 from migrator.store.queue import SCRATCH
 from migrator.values import document as documents
-from migrator.values.identity import source_id, stable_hash64
+from migrator.values.identity import source_id, source_id_of, stable_hash64
 
 BATCH_NOTES: Final = 1_000
 """Rows carried at a time."""
@@ -250,20 +249,32 @@ def count_written(target: Connection, since: datetime) -> int:
     return total
 
 
-def written_since(target: Connection, record: type[Record], since: datetime | None) -> list[outbox.ChangedRow]:
-    """Return the rows that were created on PostgreSQL, and those changed since an instant, if one is given."""
+def written_since(
+    target: Connection, record: type[Record], since: datetime | None
+) -> Iterator[list[outbox.ChangedRow]]:
+    """Yield, in batches, the rows that were created on PostgreSQL, and those changed since an instant, if given."""
     where = _written_where(record, since)
     if where is None:
-        return []
+        return
     columns = set(record.__struct_fields__)
     named = sql.SQL("coalesce(source_id, schedule_id::text)" if "schedule_id" in columns else "source_id")
-    rows = target.execute(
-        sql.SQL("SELECT id::text, tenant_id, source, {} FROM {} WHERE {} ORDER BY id").format(
-            named, sql.Identifier("scheduler", record.table), where[0]
-        ),
-        where[1],
+    rows = sql.SQL("SELECT id::text, tenant_id, source, {} FROM {} WHERE {} ORDER BY id").format(
+        named, sql.Identifier("scheduler", record.table), where[0]
     )
-    return [outbox.ChangedRow(record.table, *row) for row in rows]
+    yield from changed_rows(target, record, rows, where[1])
+
+
+def changed_rows(
+    target: Connection, record: type[Record], query: sql.Composed, parameters: Sequence[object]
+) -> Iterator[list[outbox.ChangedRow]]:
+    """Yield the rows of a table that a query names by id, tenant, source and source id, in batches.
+
+    The server holds what is still to come: a day's runs are not held here, and the table is read once.
+    """
+    with target.cursor(name=f"changed_{record.table}", withhold=True) as cursor:
+        cursor.execute(query, parameters)
+        while rows := cursor.fetchmany(BATCH_NOTES):
+            yield [outbox.ChangedRow(record.table, *row) for row in rows]
 
 
 def _written_where(record: type[Record], since: datetime | None) -> tuple[sql.Composed, tuple[datetime, ...]] | None:
@@ -280,16 +291,32 @@ def _written_where(record: type[Record], since: datetime | None) -> tuple[sql.Co
     return where, timed
 
 
-def is_written(sessions: Sessions, write: DocumentWrite) -> bool:
-    """Tell whether MongoDB holds what it must; a document that stays as it is always does."""
-    if write.kept:
-        return True
-    raw = sessions.source.get_collection(
-        sessions.name_of(write.collection), codec_options=DEFAULT_RAW_BSON_OPTIONS
-    ).find_one({"_id": write.key})
-    if raw is None or write.document is None:
-        return raw is None and write.document is None
-    return bytes(raw.raw) == documents.encode(write.document)  # type: ignore[attr-defined] # a raw document
+def unwritten(sessions: Sessions, writes: Iterable[DocumentWrite]) -> list[DocumentWrite]:
+    """Return those of which MongoDB does not hold what it must; a document that stays as it is, it always holds.
+
+    The documents are read together, as many as one request takes at a time.
+    """
+    missing: list[DocumentWrite] = []
+    wanted: dict[str, dict[str, list[DocumentWrite]]] = {}
+    for write in writes:
+        if not write.kept:
+            wanted.setdefault(write.collection, {}).setdefault(source_id(write.key), []).append(write)
+    collections = sessions.profile.by_name()
+    for name, by_id in wanted.items():
+        existing: set[str] = set()
+        for batch in sessions.reader.of(collections[name]).by_ids(by_id):
+            for raw in documents.split(batch):
+                key = source_id_of(raw)
+                existing.add(key)
+                missing += [
+                    write
+                    for write in by_id.get(key, ())
+                    if write.document is None or raw != documents.encode(write.document)
+                ]
+        missing += [
+            write for key, same in by_id.items() if key not in existing for write in same if write.document is not None
+        ]
+    return missing
 
 
 def _record_losses(target: Connection, writes: Sequence[DocumentWrite]) -> None:
@@ -359,7 +386,8 @@ def _delete_created(sessions: Sessions, *, restored: bool) -> None:
         created = [
             one
             for record in outbox.TRACKED_RECORDS
-            for one in written_since(sessions.target, record, None)
+            for part in written_since(sessions.target, record, None)
+            for one in part
             if one.source is None
         ]
         sessions.forget()

@@ -12,6 +12,7 @@ and continues.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -45,7 +46,7 @@ from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
 from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
 from migrator.cutover.server_gates import Answer, Gate, evaluate
 from migrator.cutover.undo import UndoError, undo
-from migrator.cutover.write_pause import WritePause, expected_rollback_pause
+from migrator.cutover.write_pause import WritePause, expected_restore_pause, expected_rollback_pause
 from migrator.durations import format_duration
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline import hooks
@@ -107,24 +108,29 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         words = f"does not stop {', '.join(through)}" if through else "stops every user but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(evaluate("configuration", lambda: _config(config)))
-        gates.append(_pause_gate(settings, target, current, level))
         if level == 3:  # noqa: PLR2004 - a level
+            gates.append(_restore_pause_gate(settings, target, current))
             gates.append(evaluate("backup", lambda: _backup(settings, current)))
     if level != 3 and not why_not:  # noqa: PLR2004 - a level; it writes nothing back
         gates += _written_back(settings, current)
     return gates
 
 
-def _written_back(settings: Settings, found: Cutover) -> Iterator[Gate]:
-    """Yield the gates of the losses: computed as a rollback does, and whether it would be refused for them."""
+def _written_back(settings: Settings, current: Cutover) -> Iterator[Gate]:
+    """Yield the gates of the losses: computed as a rollback does, and whether it would be refused for them.
+
+    The first gate is how long PostgreSQL refuses writes, which is what this took.
+    """
+    began = time.monotonic()
     try:
         with open_sessions(settings) as sessions:
-            found_now = losses.survey(sessions, found.began_at)
+            found_now = losses.survey(sessions, current.began_at)
     except MigratorError as error:
         yield Gate(name="written back", passed=False, words=str(error))
         return
+    yield _pause_gate(settings, time.monotonic() - began, found_now.documents)
     if found_now.unwritten:
-        yield Gate(name="written back", passed=False, words=losses.unequal(found_now.unwritten))
+        yield Gate(name="written back", passed=False, words=losses.unequal(found_now))
     lost = tuple(_lost_lines(found_now.rows))
     for gap, words in zip(found_now.gaps, gap_lines(found_now.gaps), strict=True):
         yield Gate(name="written back", passed=None, words=words, ids=gap.ids)
@@ -370,7 +376,7 @@ def _check(sessions: Sessions, since: datetime, folder: Path) -> tuple[Losses, E
 
     survey = losses.survey(sessions, since, export)
     if survey.unwritten:
-        raise ReverseSyncError(losses.unequal(survey.unwritten))
+        raise ReverseSyncError(losses.unequal(survey))
     backup.export_schedules(sessions.target, writer, survey.named)
     return survey, writer.end()
 
@@ -385,23 +391,27 @@ def _config(config: Path) -> Answer:
     return True, f"{config} can be changed back"
 
 
-def _pause_gate(settings: Settings, target: Connection, current: Cutover, level: Level) -> Gate:
-    """How long PostgreSQL refuses writes; the limit does not hold for a restore that has begun."""
-    restored, limit = 0, settings.cutover.max_pause
-    if level == 3:  # noqa: PLR2004 - a level
-        with suppress(RefusedError):  # another gate says why there is no backup
-            restored = sum(one.documents for one in backup.verified_manifest(backup_folder(settings, current)).parts)
-    seconds, rows = expected_rollback_pause(target, current.began_at, restored)
-    about = "not known: no parity check was recorded" if seconds is None else f"about {seconds:,.1f} s are expected"
-    if level == 3:  # noqa: PLR2004 - a level
-        detail = (
-            f"{about}, to export {rows:,} rows and restore {restored:,} documents; without a limit while it restores"
-        )
-        return Gate(name="write pause", passed=None, words=detail)
-    detail = f"{about}, to compare {rows:,} rows with their documents (at most {format_duration(limit)})"
-    if seconds is not None and timedelta(seconds=seconds) > limit:
+def _pause_gate(settings: Settings, compared_s: float, compared: int) -> Gate:
+    """How long PostgreSQL refuses writes; ``compared_s``: what comparing so many documents took now."""
+    seconds, limit = expected_rollback_pause(compared_s), settings.cutover.max_pause
+    detail = (
+        f"about {seconds:,.1f} s are expected, to compare {compared:,} documents with their rows"
+        f" (at most {format_duration(limit)})"
+    )
+    if timedelta(seconds=seconds) > limit:
         return Gate(name="write pause", passed=False, words=f"{detail}: raise cutover.max_pause")
-    return Gate(name="write pause", passed=None if seconds is None else True, words=detail)
+    return Gate(name="write pause", passed=True, words=detail)
+
+
+def _restore_pause_gate(settings: Settings, target: Connection, current: Cutover) -> Gate:
+    """How long PostgreSQL refuses writes at level 3; the limit does not hold for a restore that has begun."""
+    restored = 0
+    with suppress(RefusedError):  # another gate says why there is no backup
+        restored = sum(one.documents for one in backup.verified_manifest(backup_folder(settings, current)).parts)
+    seconds, rows = expected_restore_pause(target, current.began_at, restored)
+    about = "not known: no parity check was recorded" if seconds is None else f"about {seconds:,.1f} s are expected"
+    detail = f"{about}, to export {rows:,} rows and restore {restored:,} documents; without a limit while it restores"
+    return Gate(name="write pause", passed=None, words=detail)
 
 
 def _backup(settings: Settings, found: Cutover) -> Answer:

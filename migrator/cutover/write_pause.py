@@ -120,11 +120,18 @@ def expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
     return round(FENCE_S + STEPS_S + count / _rate(last), 2), count
 
 
-def expected_rollback_pause(target: Connection, since: datetime, restored: int = 0) -> tuple[float | None, int]:
-    """Return for how many seconds a rollback stops PostgreSQL's writers, and the rows written since the cutover.
+def expected_rollback_pause(compared_s: float) -> float:
+    """Return for how many seconds a rollback stops PostgreSQL's writers.
 
-    ``restored``: documents of the backup that level 3 restores. None: no parity check was recorded, whose rate is the
-    measure.
+    ``compared_s``: what the comparison that it makes meanwhile took just now, without a fence.
+    """
+    return round(FENCE_S + STEPS_S + compared_s, 2)
+
+
+def expected_restore_pause(target: Connection, since: datetime, restored: int) -> tuple[float | None, int]:
+    """Return for how many seconds a restore stops PostgreSQL's writers, and the rows written since the cutover.
+
+    ``restored``: documents of the backup. None: no parity check was recorded, whose rate is the measure.
     """
     rows = reverse_sync.count_written(target, since) + outbox.backlog(target)[0]
     last = recorded_check.last_check(target)

@@ -118,13 +118,14 @@ def compare_aggregates(
     names: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
     computed: Iterable[BothSides] = (),
+    uncounted: Mapping[str, int] = {},
 ) -> list[AggregateResult]:
     """Compare every measure of every collection; an aggregate that cannot be computed is unverified, and no error.
 
     ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
     profile's collection to its name in this database. ``computed``: what workers computed before it was known which
-    documents are excluded; it counts where they left out just these. Raises ``UnreachableError`` when a server goes
-    away.
+    documents are excluded; it counts where they left out just these. ``uncounted``: collections with more excluded
+    documents than are held. Raises ``UnreachableError`` when a server goes away.
     """
     chosen = profile.collections if only is None else [one for one in profile.collections if one.name in set(only)]
     before = {one.collection: one for one in computed}
@@ -132,7 +133,10 @@ def compare_aggregates(
     for collection in chosen:
         left_out = tuple(sorted(excluded.get(collection.name, ())))
         sides = before.get(collection.name)
-        if sides is None or sides.left_out != left_out:
+        if collection.name in uncounted:
+            reason = _too_many(uncounted[collection.name])
+            sides = BothSides(collection=collection.name, left_out=(), uncomputable=reason)
+        elif sides is None or sides.left_out != left_out:
             name = (names or {}).get(collection.name, collection.name)
             sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant)
         results += _compared(collection, _measures(collection, in_tables=isinstance(source, TableReader)), sides)
@@ -248,8 +252,12 @@ def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
         return None
     filtered = id_filter(source_ids, "$nin")
     if len(filtered.raw) > LARGEST_EXCLUSION:
-        raise _NotComparable(f"{len(source_ids)} documents are quarantined, too many to leave out one by one")
+        raise _NotComparable(_too_many(len(source_ids)))
     return filtered
+
+
+def _too_many(documents: int) -> str:
+    return f"{documents} documents are quarantined, too many to leave out one by one"
 
 
 def _pipeline(

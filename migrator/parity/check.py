@@ -24,11 +24,12 @@ from migrator.parity.changes import aggregates_while_active, created_rows, deriv
 from migrator.parity.compare import compare_chunk, compare_derived
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import (
+    KEPT_CHARACTERS,
     AggregateResult,
     CollectionComparison,
+    Merged,
     ParityOutcome,
     in_order,
-    merge,
     tally_of,
 )
 from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
@@ -51,7 +52,8 @@ NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
 LOCKS_TABLES = "--lock-source locks the tables of a source in PostgreSQL, and this source is in MongoDB"
-"""Why a collection was not compared."""
+UNTOLD = "{:,} documents cannot become rows: too many to tell whether a row without a document is of one of them"
+"""Why a collection was not compared, or a part of it was not."""
 
 
 def check_parity(
@@ -72,9 +74,10 @@ def check_parity(
     with open_sessions(settings) as sessions, _source_held(sessions, lock=lock_source) as (snapshot, unproven):
         check = _Check(sessions, scope)
         throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
-        parts, computed = _run(settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle)
-        compared = {name: merge(some, listed=check.listed) for name, some in sorted(parts.items())}
-        compared = check.with_extra(compared)
+        parts, computed = _run(
+            settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle, check.listed
+        )
+        compared = check.with_extra({name: merged.whole() for name, merged in sorted(parts.items())})
         aggregates, columns = split_columns(check.aggregates(compared, computed))
         derived = tuple(check.derived())
         silent = [] if scope.tenants else find_silent_schedules(sessions, check.context, check.names)
@@ -147,12 +150,16 @@ class _Check:
         """Return the aggregates that workers compute while others compare documents.
 
         They leave out the documents in quarantine. The comparison will say whether these are all that must be left out.
-        So a collection of which the copy skipped documents has no job.
+        So a collection of which the copy skipped documents has no job, nor has one with more in quarantine than a
+        request can leave out.
         """
         sessions = self._sessions
         if self._scope.tenants or sessions.tables is not None:
             return []
-        skipped = ledger.collections_with_skips(sessions.target)
+        without_job = ledger.collections_with_skips(sessions.target)
+        without_job |= ledger.collections_in_quarantine(
+            sessions.target, sessions.profile.name, characters=KEPT_CHARACTERS
+        )
         return [
             AggregatesJob(
                 settings=sessions.settings,
@@ -161,7 +168,7 @@ class _Check:
                 default_tenant=self.context.default_tenant,
             )
             for name in self.names
-            if name not in skipped
+            if name not in without_job
         ]
 
     def _is_tailed(self) -> bool:
@@ -184,10 +191,14 @@ class _Check:
         # then the counts are of two moments, and may agree by chance
         tailed = since is None and self._is_tailed()
         rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
+        untold = {name for name, one in comparisons.items() if one.rejected_total > len(one.rejected)}
+        for name in untold:
+            result[name] = msgspec.structs.replace(result[name], unverified=UNTOLD.format(result[name].rejected_total))
+        chosen = [one for one in self._chosen if one.collection.name not in untold]
         extras = find_extra_rows(
             sessions,
             context,
-            self._chosen,
+            chosen,
             {} if tailed else compared,
             listed=listed,
             rejected=rejected,
@@ -197,7 +208,7 @@ class _Check:
         if tailed:
 
             def again(names: set[str]) -> dict[str, ExtraRows]:
-                some = [one for one in self._chosen if one.collection.name in names]
+                some = [one for one in chosen if one.collection.name in names]
                 return find_extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
 
             extras, moving = confirmed_extra_rows(sessions, extras, again)
@@ -226,6 +237,11 @@ class _Check:
             sessions.target,
             with_column_measures(sessions.profile),
             {name: comparison.excluded for name, comparison in comparisons.items()},
+            uncounted={
+                name: comparison.excluded_total
+                for name, comparison in comparisons.items()
+                if comparison.excluded_total > len(comparison.excluded)
+            },
             default_tenant=self.context.default_tenant,
             names=sessions.settings.source.collections,
             only=self.names,
@@ -296,13 +312,14 @@ def _run(
     chunks: Sequence[ChunkJob],
     pool: Executor | None,
     throttle: Throttle | None,
-) -> tuple[dict[str, list[CollectionComparison]], list[BothSides]]:
+    listed: int,
+) -> tuple[dict[str, Merged], list[BothSides]]:
     """Run all jobs; return the comparisons of the chunks by collection, and the aggregates.
 
     The aggregates are the servers' work. So a thread of this process waits for them, the largest first, while worker
     processes compare documents; a worker that finds no more chunks takes what is left of them, the smallest first.
     """
-    parts: dict[str, list[CollectionComparison]] = {}
+    parts: dict[str, Merged] = {}
     computed: list[BothSides] = []
     if not chunks:
         return parts, computed
@@ -322,7 +339,7 @@ def _run(
                 if isinstance(part, BothSides):
                     computed.append(part)
                     continue
-                parts.setdefault(part.collection, []).append(part)
+                parts.setdefault(part.collection, Merged(listed)).add(part)
                 if progress is not None and isinstance(job, ChunkJob):
                     size = part.documents * job.chunk.average_bytes
                     progress.add(part.collection, part.documents, part.rows, size, part.quarantined)

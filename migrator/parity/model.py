@@ -1,8 +1,8 @@
 """What a parity check found: plain values that ``parity.compare`` fills in, in the types of a result.
 
-One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. The
-lists of findings and examples are bounded, those of excluded and of rejected documents are not. All counts are
-complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
+One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. All
+lists are bounded, and all counts are complete. No order depends on which worker was first: ``merge`` sorts, then cuts.
+Ids of excluded and of rejected documents are kept all or not at all, because some of them are of no use.
 
 The sum every reader wants to see holds for each collection::
 
@@ -79,9 +79,12 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Left out by a stated rule, by reason."""
     excluded: tuple[str, ...] = ()
-    """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out."""
+    """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out.
+    Nothing if they are more than ``KEPT_CHARACTERS``; ``excluded_total`` counts all."""
+    excluded_total: int = 0
     rejected: tuple[str, ...] = ()
-    """Source ids of documents that cannot become rows and are not in quarantine, sorted."""
+    """Source ids of documents that cannot become rows and are not in quarantine, sorted; kept and counted as those."""
+    rejected_total: int = 0
     ledger: int = 0
     """Documents about which the tool's own tables say something else than they do (side ``ledger``)."""
     changed: int = 0
@@ -211,16 +214,22 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 DROPPED: Final = "dropped"
 """The rule of a document in quarantine that a person gave up: it is left out on purpose."""
 
+KEPT_CHARACTERS: Final = 4 * 1024 * 1024
+"""Characters of the source ids that one process keeps of a collection: 150,000 ids of 28 characters."""
+
 KEYS_LISTED = 5
 """Source ids named as examples of a count."""
 
 _SUMS = (
     *("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "ledger", "changed"),
-    *("without_remainder", "with_remainder"),
+    *("without_remainder", "with_remainder", "excluded_total", "rejected_total"),
 )
 
 _COUNTS = frozenset({"count", "compared", "differing"})
 """Fields that are added up; the others, but the examples (``keys``), say of what."""
+
+_KEPT_APART: Final = 16
+"""Chunks of a collection that are added up together: each time, all ids are sorted."""
 
 _Count = TypeVar("_Count", bound=msgspec.Struct)
 
@@ -240,16 +249,44 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
         tables=first.tables,
         **{name: sum(getattr(part, name) for part in parts) for name in _SUMS},
         skipped=dict(sorted(sum((Counter(part.skipped) for part in parts), Counter[str]()).items())),
-        excluded=tuple(sorted(key for part in parts for key in part.excluded)),
-        rejected=tuple(sorted(key for part in parts for key in part.rejected)),
+        excluded=_all_or_none([part.excluded for part in parts], sum(part.excluded_total for part in parts)),
+        rejected=_all_or_none([part.rejected for part in parts], sum(part.rejected_total for part in parts)),
         tallies={side: _add_up(one for part in parts for one in part.tallies.get(side, ())) for side in sorted(sides)},
         findings=tuple(in_order(one for part in parts for one in part.findings)[:listed]),
         notes=_add_up(one for part in parts for one in part.notes),
         losses=_add_up(one for part in parts for one in part.losses),
         quarantine=_add_up(one for part in parts for one in part.quarantine),
         columns=_add_up(one for part in parts for one in part.columns),
-        unverified="; ".join(sorted({part.unverified for part in parts if part.unverified})),
+        unverified=_joined(part.unverified for part in parts),
     )
+
+
+class Merged:
+    """The comparison of one collection while its chunks come in: few of them are kept apart."""
+
+    def __init__(self, listed: int) -> None:
+        self._listed, self._parts, self._reasons = listed, list[CollectionComparison](), set[str]()
+
+    def add(self, part: CollectionComparison) -> None:
+        """Add a chunk."""
+        self._parts.append(part)
+        self._reasons.add(part.unverified)
+        if len(self._parts) == _KEPT_APART:
+            self._parts = [self.whole()]
+
+    def whole(self) -> CollectionComparison:
+        """Return the sum of all chunks so far; raise ``ValueError`` when there is none."""
+        return msgspec.structs.replace(merge(self._parts, listed=self._listed), unverified=_joined(self._reasons))
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    return "; ".join(sorted({*reasons} - {""}))
+
+
+def _all_or_none(some: Iterable[tuple[str, ...]], total: int) -> tuple[str, ...]:
+    """Return all ids, sorted; nothing if a part has not kept its own, or if they are too long together."""
+    ids = [key for keys in some for key in keys]
+    return tuple(sorted(ids)) if len(ids) == total and sum(map(len, ids)) <= KEPT_CHARACTERS else ()
 
 
 def _add_up(counts: Iterable[_Count]) -> tuple[_Count, ...]:

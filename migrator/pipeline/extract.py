@@ -8,10 +8,11 @@ compares within a type only, so a filter would omit, without an error, every doc
 than the bound.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -44,6 +45,7 @@ SYSTEM_PREFIX = "system."
 OWN_COLLECTION = "migrator_reverse_sync"
 """The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is never copied."""
 
+Item = TypeVar("Item")
 AnyCursor = TypeVar("AnyCursor", bound=Cursor[Any])
 
 
@@ -378,20 +380,35 @@ def chunk_batches(sessions: ReadableSource, job: ChunkJob) -> Iterator[bytes]:
         default_tenant=job.context.default_tenant,
         batch_size=batch_documents(chunk.average_bytes),
     )
-    return read_ahead(cast("Generator[bytes, None, None]", batches)) if sessions.reader.is_shared else batches
+    return prefetched(batches) if sessions.reader.is_shared else batches
 
 
-def read_ahead(batches: Generator[bytes, None, None]) -> Iterator[bytes]:
-    """Yield the batches; a thread reads the next one meanwhile, so that the server does not wait for this process.
+def prefetched(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the items; a thread reads the next one while the last one is processed.
 
-    One batch more than the caller has is in memory. What reading raises is raised where its batch is asked for. A
-    caller that ends early waits for the batch that is being read.
+    One item more than the caller has is in memory. What reading raises is raised where its item is asked for. A caller
+    that ends early does not wait for the item that is being read: its server may not answer.
     """
-    with closing(batches), ThreadPoolExecutor(1, "read ahead") as reader:  # the thread ends before its batches do
-        following = reader.submit(next, batches, None)
-        while (batch := following.result()) is not None:
-            following = reader.submit(next, batches, None)
-            yield batch
+    following: SimpleQueue[tuple[Item] | BaseException | None] = SimpleQueue()
+
+    def fetch() -> None:
+        try:
+            following.put(next(((item,) for item in items), None))
+        except BaseException as error:  # noqa: BLE001 - raised where the item is asked for
+            following.put(error)
+
+    def start() -> threading.Thread:
+        thread = threading.Thread(target=fetch, name="read ahead", daemon=True)
+        thread.start()
+        return thread
+
+    thread = start()
+    while (read := following.get()) is not None:
+        if isinstance(read, BaseException):
+            raise read
+        thread = start()
+        yield read[0]
+    thread.join()
 
 
 class DocumentReader:

@@ -262,6 +262,16 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
+def collections_in_quarantine(connection: Connection, profile: str, *, characters: int) -> set[str]:
+    """Return the collections whose source ids in quarantine have more characters than so many, together."""
+    rows = connection.execute(
+        "SELECT collection FROM migration.quarantine WHERE profile = %s AND state IN ('open', 'dropped')"
+        " GROUP BY collection HAVING sum(length(source_id)) > %s",
+        (profile, characters),
+    )
+    return {row[0] for row in rows}
+
+
 class QuarantinedIds:
     """Which documents of a collection are in quarantine: read once for all chunks that a process works on.
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.parity import recorded_check
+from migrator.parity import check, model, recorded_check
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
 from migrator.parity.model import CollectionComparison, ParityOutcome, in_order
@@ -428,3 +428,25 @@ def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
 
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_collection_with_more_ids_than_are_kept_is_compared_but_for_what_needs_them(
+    compared: Callable[..., ParityOutcome], dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "KEPT_CHARACTERS", 2)
+    monkeypatch.setattr(check, "KEPT_CHARACTERS", 2)
+    outcome = compared()
+    runs = collection(outcome, "runs")
+    assert (runs.excluded, runs.excluded_total, runs.matched, runs.quarantined) == ((), 1, RUNS, 1)
+    reasons = {one.unverified for one in outcome.aggregates if one.collection == "runs"}
+    assert reasons == {"1 documents are quarantined, too many to leave out one by one"}
+    assert not any(one.unverified for one in outcome.aggregates if one.collection == "schedules")
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DELETE FROM migration.quarantine WHERE source_id = 'odd'")
+        connection.execute("UPDATE scheduler.runs SET source_id = 'odd' WHERE source_id = 'r0'")
+    outcome = compared()
+    runs = collection(outcome, "runs")
+    assert (runs.rejected, runs.rejected_total, runs.extra) == ((), 1, 0)
+    assert runs.unverified.startswith("1 documents cannot become rows: too many to tell")
+    assert ("rejected", "", "", "odd", "unquarantined") in places(outcome)
+    assert_balanced(outcome)

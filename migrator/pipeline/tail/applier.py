@@ -17,7 +17,7 @@ from psycopg import sql
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import contested_documents, reassign_contested_keys
-from migrator.pipeline.extract import DocumentReader
+from migrator.pipeline.extract import DocumentReader, prefetched
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.load import merge_rows
 from migrator.pipeline.plan import plan_context
@@ -33,7 +33,6 @@ from migrator.pipeline.tail.lookups import (
 )
 from migrator.pipeline.tail.plain import StoredRows, write_native_rows
 from migrator.pipeline.tail.positions import TailTotals
-from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import (
     ReadBatch,
     SerializedRow,

@@ -14,14 +14,13 @@ import psycopg
 
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, references
-from migrator.pipeline.extract import DocumentReader
+from migrator.pipeline.extract import DocumentReader, prefetched
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.load import merge_rows, upsert
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column, references_of_profile
-from migrator.pipeline.tail.stream import prefetched
 from migrator.pipeline.transform import ReadBatch, SourceDocument
 from migrator.records import ALL, Record
 from migrator.sources.profile import Collection

@@ -11,7 +11,7 @@ transaction holds, and the more of them name the same document, which is read on
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -210,23 +210,6 @@ class PrefetchedEvents:
                     return
         except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
             self._taken.put(error)
-
-
-def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; each is read while the one before is processed."""
-    following: SimpleQueue[tuple[Item] | BaseException | None] = SimpleQueue()
-
-    def fetch() -> None:
-        try:
-            following.put(next(((item,) for item in items), None))
-        except BaseException as error:  # noqa: BLE001 - raised where the item is asked for
-            following.put(error)
-
-    thread = _start_thread(fetch)
-    while (found := _unwrapped(following.get())) is not None:
-        thread = _start_thread(fetch)
-        yield found[0]
-    thread.join()
 
 
 def _start_thread(work: Callable[[], None]) -> threading.Thread:

@@ -5,7 +5,7 @@ Each schedule is written by the public client, on Agenda, celerybeat and a mappi
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,12 @@ import pytest
 from psycopg.rows import dict_row
 
 from migrator.config import load_settings
+from migrator.cutover import losses, reverse_sync
 from migrator.cutover.evidence import cutover_result
+from migrator.cutover.journal import latest
 from migrator.exit_status import DIFFERENT, UNVERIFIED
+from migrator.pipeline.extract import MongoCollection
+from migrator.pipeline.sessions import open_sessions
 from migrator.records import Schedule
 from migrator.result import FAILED, PASSED, Run
 from migrator.scheduler.client import Scheduler
@@ -255,6 +259,42 @@ def test_rows_that_nothing_carries_are_told_while_the_window_is_open(ready: Scen
     status, out, said = run("rollback", "plan", "--config", str(ready.config))
     assert status == UNVERIFIED, said
     assert f"NO  written back: {words}" in out
+
+
+@pytest.mark.parametrize("ready", ["acme"], indirect=True)
+def test_documents_are_compared_in_batches_and_each_that_differs_is_counted_once(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven that are not there, one that was changed in MongoDB, and the others, whose rows say that they changed."""
+    ready.switch()
+    key = identity.parse_source_id(crons(ready)[0]["source_id"])
+    assert ready.database["jobs"].update_one({"_id": key}, {"$set": {"active": False}}).modified_count == 1
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("ALTER TABLE scheduler.schedules DISABLE TRIGGER migrator_outbox")
+        connection.execute("UPDATE scheduler.schedules SET updated_at = now() WHERE source IS NOT NULL")
+        connection.execute(
+            "INSERT INTO scheduler.schedules (id, tenant_id, name, handler_name, status) SELECT gen_random_uuid(),"
+            " 'north', 'older ' || number, 'report', 'completed' FROM generate_series(1, 7) AS number"
+        )
+        connection.execute("ALTER TABLE scheduler.schedules ENABLE TRIGGER migrator_outbox")
+    asked: list[int] = []
+    by_ids = MongoCollection.by_ids
+
+    def counted(collection: MongoCollection, ids: Iterable[str]) -> Iterator[bytes]:
+        asked.append(len(list(ids)))
+        return by_ids(collection, ids)
+
+    monkeypatch.setattr(reverse_sync, "BATCH_NOTES", 3)
+    monkeypatch.setattr(losses, "_MAX_BATCHES", 2)
+    monkeypatch.setattr(MongoCollection, "by_ids", counted)
+    with open_sessions(ready.settings) as sessions:
+        began_at = latest(sessions.target).began_at  # type: ignore[union-attr] # it was cut over
+        found = losses.survey(sessions, began_at)
+    assert (found.unwritten_total, len(found.unwritten)) == (8, 5)
+    assert losses.unequal(found).startswith("8 documents are not equal to their rows: jobs ")
+    assert losses.unequal(found).endswith(", …")
+    assert max(asked) <= 3
+    assert found.documents > 8
 
 
 def test_a_source_without_a_field_of_its_own_for_disabled_pauses(

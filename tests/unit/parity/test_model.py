@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from migrator.parity.model import CollectionComparison, ColumnCount, merge, tally_of
+from migrator.parity import model
+from migrator.parity.model import CollectionComparison, ColumnCount, Merged, merge, tally_of
 from migrator.result import Finding, Loss, Quarantined, Tally
 
 
@@ -29,6 +30,7 @@ def part(number: int) -> CollectionComparison:
         quarantined=1,
         skipped={"expired": 1},
         excluded=(f"x{number}",),
+        excluded_total=1,
         rows=7,
         without_remainder=5,
         with_remainder=1,
@@ -82,3 +84,22 @@ def test_a_document_that_is_nowhere_makes_the_sum_uneven() -> None:
 def test_nothing_cannot_be_added_up() -> None:
     with pytest.raises(ValueError, match="nothing to merge"):
         merge([], listed=1)
+
+
+def test_chunks_that_come_in_one_by_one_add_up_to_the_same() -> None:
+    parts = [part(number) for number in range(1, 41)]
+    merged = Merged(4)
+    for one in parts:
+        merged.add(one)
+    assert merged.whole() == merge(parts, listed=4)
+
+
+def test_ids_are_kept_all_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of them would be of no use: the aggregates would count documents that have no row."""
+    monkeypatch.setattr(model, "KEPT_CHARACTERS", 4)
+    few, more = merge([part(1), part(2)], listed=4), [part(number) for number in range(1, 41)]
+    assert (few.excluded, few.excluded_total) == (("x1", "x2"), 2)
+    merged = Merged(4)
+    for one in more:
+        merged.add(one)
+    assert (merged.whole().excluded, merged.whole().excluded_total) == ((), 40)

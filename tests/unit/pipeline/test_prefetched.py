@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from migrator.pipeline.extract import read_ahead
+from migrator.pipeline.extract import prefetched
 
 
 class Batches:
@@ -32,31 +32,34 @@ class Batches:
 
 def test_every_batch_comes_once_and_in_order() -> None:
     batches = Batches()
-    assert list(read_ahead(batches())) == [b"\0", b"\1", b"\2"]
+    assert list(prefetched(batches())) == [b"\0", b"\1", b"\2"]
     assert batches.closed
 
 
 def test_the_next_batch_is_read_while_the_caller_has_the_last_one() -> None:
     batches = Batches()
-    ahead = read_ahead(batches())
+    ahead = prefetched(batches())
     assert next(ahead) == b"\0"
     assert batches.second_is_read.wait(10)
 
 
 def test_what_reading_raises_is_raised_after_the_batches_before_it() -> None:
     batches = Batches(fails_at=1)
-    ahead = read_ahead(batches())
+    ahead = prefetched(batches())
     assert next(ahead) == b"\0"
     with pytest.raises(ConnectionError):
         next(ahead)
     assert batches.closed
 
 
-def test_a_caller_that_ends_early_closes_the_cursor() -> None:
+def test_a_caller_that_ends_early_does_not_wait_and_no_further_batch_is_read() -> None:
     batches = Batches()
-    ahead = read_ahead(batches())
+    ahead = prefetched(batches())
     next(ahead)
-    assert isinstance(ahead, Generator)
-    ahead.close()
+    assert batches.second_is_read.wait(10)
+    del ahead
+    for thread in threading.enumerate():
+        if thread.name == "read ahead":
+            thread.join()
+    assert batches.read == [0, 1]
     assert batches.closed
-    assert len(batches.read) <= 2
