@@ -1,6 +1,7 @@
 """The libraries whose documents a rollback writes: they load what was written, and run what is due.
 
-Agenda is installed by npm from the lock files beside it, once for each state of them; celerybeat-mongo is in
+Agenda is installed by npm from the lock files beside it, once for each state of them, and Python libraries by pip, each
+into an environment of its own; celerybeat-mongo is in
 ``requirements.lock``. A test that needs what cannot be had here says so, and is not run.
 """
 
@@ -12,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -90,3 +92,31 @@ def packages(library: str) -> Path:
                 pytest.skip(f"not run: npm cannot install the packages of {lock}: {answer.strip()[-300:]}")
             (folder / "complete").touch()
     return folder
+
+
+def interpreter(name: str) -> Path:
+    """Return the Python of an environment with the packages of a lock file, made if it does not exist yet.
+
+    Libraries whose versions exclude each other have an environment each.
+    """
+    lock = LOCKS / f"{name}.lock"
+    digest = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
+    folder = INSTALLED / f"{name}-{digest[:12]}"
+    INSTALLED.mkdir(exist_ok=True)
+    with (INSTALLED / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            install = ["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(lock)]
+            try:
+                venv.create(folder, with_pip=True)
+                done = subprocess.run(
+                    [folder / "bin" / "python", *install], capture_output=True, text=True, timeout=SECONDS, check=False
+                )
+                answer = "" if done.returncode == 0 else done.stderr
+            except (subprocess.SubprocessError, OSError) as error:
+                answer = str(error)
+            if answer:
+                pytest.skip(f"not run: pip cannot install the packages of {lock}: {answer.strip()[-300:]}")
+            (folder / "complete").touch()
+    return folder / "bin" / "python"

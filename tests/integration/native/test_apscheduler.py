@@ -47,4 +47,3 @@ def test_every_job_arrives_byte_for_byte(settings: Settings, mongo_database: Dat
     found = check_parity(settings, Scope())
     assert (found.differs, found.unverified, found.unproven) == (False, False, ""), found
     assert backfill(settings, Scope()).written == 0
-

@@ -1,0 +1,237 @@
+"""Asks a library what it finds in its store: starts a probe in the library's interpreter, and reads its lines.
+
+The probes are in ``probes``; ``probes/dialogue.py`` says what they read and print. The process gets the request, with
+the address of the database, on standard input. It ends with this call, at the end of its time, and, by its own alarm,
+if this process is killed.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from migrator.errors import MigratorError
+
+Do: TypeAlias = Literal["prepare", "entries", "fires", "work"]
+Line: TypeAlias = dict[str, Any]
+
+PROBES: Final = Path(__file__).parent / "probes"
+LIMIT: Final = timedelta(minutes=10)
+LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Bytes: a document of 16 MB, its bytes as hexadecimal digits, twice."""
+_TAIL: Final = 20
+"""Lines of standard error that are kept."""
+_GRACE: Final = 5
+"""Seconds between the time limit and the process's own alarm."""
+_TELLING: Final = frozenset({"OperationalError", "ServerSelectionTimeoutError", "ConfigurationError", "InvalidURI"})
+"""Errors of drivers whose words are about the server; those of others may quote what is stored."""
+
+
+class LibraryError(MigratorError):
+    """The library could not do what it was asked for; nothing is known about the data."""
+
+
+class LibraryMissingError(LibraryError):
+    """The library is not installed in the interpreter; the message ends with the command that installs it."""
+
+
+class InstalledLibrary(msgspec.Struct, frozen=True):
+    """A library that can be asked."""
+
+    probe: str
+    """The module in ``probes``."""
+    requirements: tuple[str, ...]
+    """What pip installs for it, with its drivers."""
+
+
+class PostgresStore(msgspec.Struct, frozen=True, tag_field="kind", tag="postgresql"):
+    """The tables of the library in PostgreSQL."""
+
+    dsn: str
+    schema: str = ""
+    """The library's own if empty."""
+    tables: dict[str, str] = {}
+    """The library's own name of a table → its name here, where they differ."""
+
+
+class MongoStore(msgspec.Struct, frozen=True, tag_field="kind", tag="mongodb"):
+    """The collections of the library in MongoDB."""
+
+    uri: str
+    database: str
+    collections: dict[str, str] = {}
+    """The library's own name of a collection → its name here, where they differ."""
+
+
+class LibraryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a library is asked for; see ``probes/dialogue.py``."""
+
+    do: Do
+    store: PostgresStore | MongoStore
+    options: dict[str, Any] = {}
+    now: datetime | None = None
+    windows: Sequence[tuple[datetime, datetime]] = ()
+    limit: int = 1000
+    entry_seconds: float = 5
+    scratch: bool = False
+    """Whether the store may be written to: ``prepare`` and ``work`` need it."""
+
+
+_POSTGRES: Final = "psycopg[binary]>=3.2"
+_ALCHEMY: Final = "sqlalchemy>=2,<2.2"
+LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
+    "apscheduler": InstalledLibrary("apscheduler3", ("apscheduler>=3.11,<4", _ALCHEMY, _POSTGRES, "pymongo")),
+}
+"""Target → its library."""
+
+
+@contextmanager
+def ask(
+    target: str, request: LibraryRequest, *, interpreter: Path | None = None, limit: timedelta = LIMIT
+) -> Iterator[Iterator[Line]]:
+    """Lend the lines of a probe's answer, as they come; the process ends with the context.
+
+    ``interpreter``: the Python that has the library; this one if omitted. The last line has the kind ``done``. Reading
+    on raises ``LibraryMissingError`` where the library is not installed, and ``LibraryError`` where it fails, where the
+    answer is not whole, or where ``limit`` has passed.
+    """
+    library = LIBRARIES[target]
+    python = interpreter or Path(sys.executable)
+    command = [str(python), "-I", str(PROBES / "__main__.py")]
+    content = msgspec.to_builtins(request, str_keys=True)
+    content |= {"library": library.probe, "seconds": int(limit.total_seconds()) + _GRACE}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an interpreter that the operator names, without a shell
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "TZ": "UTC"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LibraryMissingError(f"{python} cannot be started: {error.strerror or error}") from None
+    running = _Process(process, target, python, limit)
+    try:
+        running.send(json.dumps(content).encode())
+        yield running.lines()
+    finally:
+        running.end()
+
+
+class _Process:
+    """A probe that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], target: str, python: Path, limit: timedelta) -> None:
+        self._process, self._target, self._python, self._limit = process, target, python, limit
+        self._errors: deque[bytes] = deque(maxlen=_TAIL)
+        self._is_late = False
+        self._drain = threading.Thread(target=self._read_errors, daemon=True)
+        self._drain.start()
+        self._timer = threading.Timer(limit.total_seconds(), self._stop)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - a pipe, as it was asked for
+        while piece := self._process.stderr.readline(4096):
+            self._errors.append(piece)
+
+    def _stop(self) -> None:
+        self._is_late = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def send(self, content: bytes) -> None:
+        """Write the request; a process that ends early tells by its lines."""
+        assert self._process.stdin is not None  # noqa: S101 - as above
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(content)
+            self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def lines(self) -> Iterator[Line]:
+        """Return the lines up to ``done``; raises as ``ask`` says."""
+        assert self._process.stdout is not None  # noqa: S101 - as above
+        while text := self._process.stdout.readline(LONGEST_LINE + 1):
+            line = self._decoded(text)
+            self._refuse(line)
+            yield line
+            if line["kind"] == "done":
+                return
+        raise self._unfinished()
+
+    def _decoded(self, text: bytes) -> Line:
+        if len(text) > LONGEST_LINE:
+            raise LibraryError(f"{self._target}: the library's answer has a line longer than {LONGEST_LINE} bytes")
+        if not text.endswith(b"\n"):
+            raise self._unfinished()
+        try:
+            line = json.loads(text)
+        except ValueError:
+            raise LibraryError(f"{self._target}: the probe printed a line that is not JSON") from None
+        if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+            raise LibraryError(f"{self._target}: the probe printed a line that is not one of its own")
+        return line
+
+    def _refuse(self, line: Line) -> None:
+        if line["kind"] == "missing":
+            raise LibraryMissingError(
+                f"{self._target}: the module {line['module']} is not installed in {self._python}; call"
+                f" {install_command(self._target, self._python)}"
+            )
+        if line["kind"] == "no":
+            raise LibraryError(f"{self._target}: {line['words']}")
+        if line["kind"] == "broken":
+            words = f": {line['words'].strip()}" if line["error"] in _TELLING else ""
+            raise LibraryError(f"{self._target}: the library failed with {line['error']}{words}")
+
+    def _unfinished(self) -> LibraryError:
+        if self._is_late:
+            return LibraryError(f"{self._target}: the library did not answer within {self._limit.total_seconds():g} s")
+        status = self._process.wait()
+        self._drain.join(1)
+        last = next((text.decode(errors="replace").strip() for text in reversed(self._errors) if text.strip()), "")
+        if last.startswith("Traceback") or ":" in last:
+            last = last.partition(":")[0]  # the class of the error: its words may quote what is stored
+        return LibraryError(
+            f"{self._target}: the answer ended early, with exit status {status}" + f": {last}" * bool(last)
+        )
+
+    def end(self) -> None:
+        """End the process, and what it has started."""
+        self._timer.cancel()
+        self._kill()
+        self._process.wait()
+        self._drain.join(1)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def answer(
+    target: str, request: LibraryRequest, *, interpreter: Path | None = None, limit: timedelta = LIMIT
+) -> list[Line]:
+    """Return all lines of an answer; raises as ``ask`` says."""
+    with ask(target, request, interpreter=interpreter, limit=limit) as lines:
+        return list(lines)
+
+
+def install_command(target: str, interpreter: Path | None = None) -> str:
+    """Return the command that installs the library of a target into an interpreter."""
+    wanted = " ".join(f"'{requirement}'" for requirement in LIBRARIES[target].requirements)
+    return f"{interpreter or sys.executable} -m pip install {wanted}"

@@ -1,0 +1,109 @@
+"""Connections to the store of a request, and times."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from datetime import datetime, timezone
+from typing import Any, Callable
+
+from .dialogue import Refused
+
+UTC = timezone.utc
+
+
+def driver() -> Any:
+    """Return whichever psycopg is installed."""
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError:
+        return importlib.import_module("psycopg2")
+
+
+def connector(store: dict[str, Any], *, read_only: bool) -> Callable[[], Any]:
+    """Return a function that connects to the database of a store."""
+    module = driver()
+    options = {"options": "-c default_transaction_read_only=on"} if read_only else {}
+    return lambda: module.connect(store["dsn"], **options)
+
+
+def engine_url() -> str:
+    """Return the SQLAlchemy address for ``connector``."""
+    return f"postgresql+{driver().__name__}://"
+
+
+def engine(store: dict[str, Any], *, read_only: bool) -> Any:
+    """Return an SQLAlchemy engine on the database of a store."""
+    alchemy = importlib.import_module("sqlalchemy")
+    pool = importlib.import_module("sqlalchemy.pool").NullPool
+    return alchemy.create_engine(engine_url(), creator=connector(store, read_only=read_only), poolclass=pool)
+
+
+def execute(store: dict[str, Any], statement: str, *parameters: Any, read_only: bool = True) -> list[Any]:
+    """Return the rows of a statement, without the library."""
+    with contextlib.closing(connector(store, read_only=read_only)()) as connection:
+        cursor = connection.cursor()
+        cursor.execute(statement, parameters)
+        rows = cursor.fetchall() if cursor.description else []
+        connection.commit()
+        return list(rows)
+
+
+def mongo_client(store: dict[str, Any]) -> Any:
+    """Return a client of the server of a store."""
+    return importlib.import_module("pymongo").MongoClient(store["uri"])
+
+
+def named(store: dict[str, Any], name: str) -> str:
+    """Return the name of a table or a collection in the store."""
+    member = "tables" if store["kind"] == "postgresql" else "collections"
+    return str(store.get(member, {}).get(name, name))
+
+
+def expect(store: dict[str, Any], *kinds: str) -> None:
+    """Refuse a store of another kind."""
+    if store["kind"] not in kinds:
+        raise Refused(f"the library has no store in {store['kind']}, or cannot be asked for this there")
+
+
+def instant(text: str) -> datetime:
+    """Return the instant of an ISO text, which must have an offset."""
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if time.tzinfo is None:
+        raise Refused(f"a time without offset: {text}")
+    return time
+
+
+def in_utc(time: datetime | None) -> str | None:
+    """Return an instant as ISO text in UTC; None stays None."""
+    return None if time is None else time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def fires_of(
+    following: Callable[[datetime | None, datetime], datetime | None], window: tuple[str, str], limit: int
+) -> list[str | None]:
+    """Return the fires in a window: ``following(previous, now)`` gives the next; one before the window ends them."""
+    begin, end = (instant(text) for text in window)
+    listed: list[datetime] = []
+    fire = following(None, begin)
+    while fire is not None and begin <= fire < end and len(listed) < limit:
+        listed.append(fire)
+        fire = following(listed[-1], listed[-1])
+        if fire is not None and fire <= listed[-1]:
+            break
+    return [in_utc(fire) for fire in listed]
+
+
+def shifted_clock(now: datetime) -> type[datetime]:
+    """Return a class to put in the place of ``datetime``: its clock shows ``now``."""
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return now.astimezone(tz) if tz is not None else now.astimezone().replace(tzinfo=None)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return now.astimezone(UTC).replace(tzinfo=None)
+
+    return Shifted

@@ -1,0 +1,49 @@
+"""The libraries' own tables, made by the libraries in a test's database."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from migrator.targets.library import LibraryRequest, Line, MongoStore, PostgresStore, answer
+from tests.real_libraries import interpreter
+
+
+class Made(msgspec.Struct, frozen=True):
+    """A shape of a target's tables, and how the library is called for it."""
+
+    target: str
+    shape: str
+    environment: str
+    """The lock file of its packages."""
+    schema: str = "public"
+    options: dict[str, Any] = {}
+    sequences: tuple[str, ...] = ()
+    """Those that belong to no column."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.target}-{self.shape}"
+
+
+MADE = (Made("apscheduler", "3.11", "apscheduler-3"),)
+BY_NAME = {made.name: made for made in MADE}
+every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])
+
+
+def prepare(made: Made, dsn: str) -> list[Line]:
+    """Let the library make its tables."""
+    return ask(made, PostgresStore(dsn, made.schema), "prepare", scratch=True)
+
+
+def ask(made: Made, store: PostgresStore | MongoStore, do: Any, **members: Any) -> list[Line]:  # noqa: ANN401 - see LibraryRequest
+    """Return the lines of the library's answer."""
+    options = made.options | members.pop("options", {})
+    request = LibraryRequest(do=do, store=store, options=options, **members)
+    return answer(made.target, request, interpreter=python(made))
+
+
+def python(made: Made) -> Path:
+    """Return the interpreter that has the library."""
+    return interpreter(made.environment)
