@@ -18,10 +18,11 @@ SPEEDUPS := $(VENV)/.speedups
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
-# The tests that read documents, once more. They are chosen in tests/conftest.py.
+# The tests that read documents, once more. They are chosen in tests/conftest.py (BOTH_CODECS), from this folder: to collect all
+# tests takes ten seconds of each process.
 WITH_PYTHON_CODEC = @if [ -e $(SPEEDUPS) ]; then \
 	echo "make: the tests that read documents, once more with the Python codec" >&2; \
-	MIGRATOR_CODEC=python $(PYTEST) -m codec; \
+	MIGRATOR_CODEC=python $(PYTEST) -m codec tests/integration; \
 	else echo "make: the tests ran with the Python codec alone, because the native codec is not built here" >&2; fi
 
 # The demo and the tests start servers from wheels (extra embedded).

@@ -47,6 +47,10 @@ Document = dict[str, Any]
 TEMPLATE = "scheduler_template"
 NEWEST = 18
 OTHERS = [version for version in binaries.postgres_versions() if version != NEWEST]
+DAILY = [NEWEST, *OTHERS[-1:]]
+"""The newest PostgreSQL and the oldest: what differs between versions differs between these two."""
+ON_EVERY_VERSION = ("integration/test_statements.py", "integration/cutover/test_rounds.py")
+"""Files that run on each version every day: they prepare each statement, and make a cutover with its rollback."""
 
 MEMORY = Path("/dev/shm")
 SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
@@ -128,7 +132,6 @@ LONGEST = (
     "integration/test_verify_other_sources.py",
     "acceptance/test_tutorial.py",
     "acceptance/test_rehearsal.py",
-    "acceptance/test_readme.py",
     "acceptance/test_demo.py",
     "integration/test_verify_rights.py",
     "acceptance/test_benchmark.py",
@@ -190,9 +193,10 @@ MORE_OF_BOTH_CODECS = (
 )
 """Beginnings of the names of tests that read documents as copy, tail and parity check do.
 
-`make test` runs the first with the native codec, where it is built, and once more with the Python codec; the deep run
-does that with the others too, whose documents ``tests.both_codecs`` and the fuzzing compare by both every day. Tests of
-decode and encode alone need no second run: they call the Python codec, and are compared in the same way.
+`make test` runs the first with the native codec, where it is built, and once more with the Python codec (they are all
+in the folder that the Makefile names there); the deep run does that with the others too, whose documents
+``tests.both_codecs`` and the fuzzing compare by both every day. Tests of decode and encode alone need no second run:
+they call the Python codec, and are compared in the same way.
 """
 
 SERVERS = frozenset({"clusters", "kept_auth_server", "mongo_server"})
@@ -426,14 +430,23 @@ def postgres_server(clusters: Clusters) -> PostgresServer:
     return clusters.get(NEWEST).server
 
 
-@pytest.fixture(scope="session", params=[NEWEST, *OTHERS], ids=lambda version: f"pg{version}")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Name the versions of a test that runs on any; ``MIGRATOR_TESTS=deep`` runs it on all of them."""
+    if "any_cluster" in metafunc.fixturenames:
+        every = DEEP or metafunc.definition.path.as_posix().endswith(ON_EVERY_VERSION)
+        versions = [NEWEST, *OTHERS] if every else DAILY
+        ids = [f"pg{version}" for version in versions]
+        metafunc.parametrize("any_cluster", versions, ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def any_cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
     return clusters.get(request.param)
 
 
 @pytest.fixture(scope="session")
 def any_postgres(any_cluster: Cluster) -> PostgresServer:
-    """Every PostgreSQL that can be started here, one after the other: 18, 16, and Debian's where installed."""
+    """The newest and the oldest PostgreSQL that can be started here: 18, and 16, or Debian's where installed."""
     return any_cluster.server
 
 
@@ -466,7 +479,7 @@ def postgres_dsn(clusters: Clusters) -> Iterator[str]:
 
 @pytest.fixture
 def any_postgres_dsn(any_cluster: Cluster) -> Iterator[str]:
-    """An empty database on every PostgreSQL."""
+    """An empty database on either version."""
     yield from _lend(any_cluster.empty, any_cluster)
 
 
@@ -479,7 +492,7 @@ def scheduler_dsn(clusters: Clusters) -> Iterator[str]:
 
 @pytest.fixture
 def any_scheduler_dsn(any_cluster: Cluster) -> Iterator[str]:
-    """A database with both schemas at head, on every PostgreSQL."""
+    """A database with both schemas at head, on either version."""
     yield from _lend(any_cluster.scheduler, any_cluster)
 
 

@@ -34,19 +34,25 @@ def blocks(page: str) -> list[Block]:
     return [Block(found["commands"], found["shown"] or "") for found in BLOCK.finditer(page)]
 
 
-def run_page(name: str) -> None:
-    """Run a page of docs/ that shows the whole way of a migration; fail where it is not as the page says."""
+def run_page(name: str) -> list[tuple[str, str]]:
+    """Run a page of docs/ that shows the whole way of a migration; return each block of commands with what it printed.
+
+    Fails where it is not as the page says.
+    """
     page = blocks((DOCS / name).read_text(encoding="utf-8"))
     commands = "".join(one.commands for one in page)
     order = list(WAY) if name == "tutorial.md" else [*WAY[:3], "verify", "parity", *WAY[5:]]
     assert re.search(".*".join(f"migrator {one}" for one in order), commands, re.DOTALL), "the whole way is shown"
     with ordinary_folder() as folder:
         status = _run(page, folder)
+        session = []
         for number, one in enumerate(page):
             printed = (folder / f"{number}.out").read_text()
             told = f"{one.commands}{printed}{(folder / f'{number}.err').read_text()[-2000:]}"
             assert status == 0 or (folder / f"{number + 1}.out").exists(), f"failed: {told}"
             assert is_like(one.shown, printed), told
+            session.append((one.commands, printed))
+    return session
 
 
 def _run(page: list[Block], folder: Path) -> int:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from migrator import cli
+from tests import forked_workers
 
 SMOKE: Final = "migrator.cutover.smoke"
 MODULES: Final = {
@@ -262,6 +263,10 @@ def _become(program: str, request: dict[str, Any], server: int) -> None:
     from migrator import fault_points  # noqa: PLC0415 - the server is told first where it belongs
 
     fault_points._listen = fault_points._listener()
+    worker = forked_workers.begin(request["arguments"])
+    if worker is not None:
+        forked_workers.run(worker)
+        return
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 

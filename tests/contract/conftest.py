@@ -23,10 +23,10 @@ from tests.cron_lines import DEEP
 
 VERSIONS = [f"pg{version}" for version in binaries.postgres_versions()]
 BACKENDS = ["memory", "mongo", *VERSIONS]
-ON_EVERY_VERSION = ("test_administration.py", "test_columns.py", "test_whole.py")
-"""Files that fill, read and empty every table. They run on every version of PostgreSQL, as does
-``integration/test_statements.py``, which prepares each statement there: versions differ in what they parse and plan. Of
-the other files the newest version is enough each day; ``MIGRATOR_TESTS=deep`` runs all on all."""
+ON_THE_OLDEST_TOO = ("test_administration.py", "test_columns.py", "test_whole.py")
+"""Files that fill, read and empty every table. They run on the newest and the oldest version of PostgreSQL.
+``integration/test_statements.py`` prepares each statement on every version, since versions differ in what they parse
+and plan. Of the other files the newest version is enough each day; ``MIGRATOR_TESTS=deep`` runs all on all."""
 ROUTES = "test_routes.py"
 """Rows of the three systems are copied to PostgreSQL only."""
 SCENARIOS = "test_scenarios.py"
@@ -47,8 +47,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" not in metafunc.fixturenames:
         return
     path = metafunc.definition.path
-    newest = not DEEP and path.name not in ON_EVERY_VERSION
-    backends = ["memory", "mongo", VERSIONS[0]] if newest else BACKENDS
+    backends = ["memory", "mongo", VERSIONS[0]]
+    if path.name in ON_THE_OLDEST_TOO:
+        backends += VERSIONS[1:][-1:]
+    if DEEP:
+        backends = BACKENDS
     if path.name == SCENARIOS and not DEEP:
         backends = ["memory"]
     if path.name == ROUTES:

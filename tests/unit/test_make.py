@@ -157,7 +157,7 @@ def test_sources_that_cannot_be_compiled_are_an_error(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("built", "arguments", "expected"),
     [
-        (True, (), ["codec= ", "codec=python -m codec"]),
+        (True, (), ["codec= ", "codec=python -m codec tests/integration"]),
         (True, ("ARGS=tests/unit",), ["codec= tests/unit"]),
         (False, (), ["codec= "]),
     ],

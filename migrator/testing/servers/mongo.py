@@ -21,6 +21,8 @@ SETTINGS = {
     "shutdownTimeoutMillisForSignaledShutdown": "0",
     "diagnosticDataCollectionEnabled": "false",
 }
+# How long a login takes to compute, against guessing; the least that the server allows. Ours are random.
+FAST_SETTINGS = {"scramIterationCount": "5000", "scramSHA256IterationCount": "5000"}
 
 
 class MongoServer(Server):
@@ -45,7 +47,8 @@ class MongoServer(Server):
         """Start a server with an empty database and wait until it takes writes.
 
         ``auth``: only the user in `uri` may do anything. ``fast``, for tests and the demo only: a write counts before
-        it is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second.
+        it is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second, and a login
+        computes a third as long.
         ``replica_set=None``: a plain server, without change streams and transactions. ``cache_gb``: memory of the
         storage engine, at least 0.25. ``parameters``: server parameters. ``binary``: a ``mongod`` in place of the
         wheel's. ``oplog_mb``: how much of its history it keeps. ``directory``: where its files are; if omitted, in a
@@ -71,7 +74,7 @@ class MongoServer(Server):
             if oplog_mb is not None:
                 # what no checkpoint holds is not dropped from the history, and one comes once a minute
                 self._options += [f"--oplogSize={oplog_mb}", "--syncdelay=1"]
-            settings = SETTINGS | dict(parameters or {})
+            settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(parameters or {})
             self._options += [f"--setParameter={key}={value}" for key, value in settings.items()]
             self._start_anywhere()
             self._set_up()
