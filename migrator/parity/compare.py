@@ -122,7 +122,6 @@ class _ChunkTotals(msgspec.Struct):
             differing[table, path] += count * (side == "row")
         counts.findings = tuple(in_order(self.findings))
         counts.excluded, counts.rejected = tuple(self.excluded), tuple(self.rejected)
-        counts.excluded_total, counts.rejected_total = len(self.excluded), len(self.rejected)
         counts.rows = self.rows.total()
         counts.unverified = MOVING.format(self.moving) if self.moving else ""
         counts.notes = tuple(

@@ -80,11 +80,9 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     """Left out by a stated rule, by reason."""
     excluded: tuple[str, ...] = ()
     """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out.
-    Nothing if they are more than ``KEPT_CHARACTERS``; ``excluded_total`` counts all."""
-    excluded_total: int = 0
+    Nothing if they have more than ``KEPT_CHARACTERS`` together; ``excluded_total`` counts all."""
     rejected: tuple[str, ...] = ()
     """Source ids of documents that cannot become rows and are not in quarantine, sorted; kept and counted as those."""
-    rejected_total: int = 0
     ledger: int = 0
     """Documents about which the tool's own tables say something else than they do (side ``ledger``)."""
     changed: int = 0
@@ -116,6 +114,16 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
         """Whether the sum in the head of this module holds."""
         parts = self.matched + self.differing + self.missing + self.changed + self.quarantined
         return self.documents == parts + sum(self.skipped.values())
+
+    @property
+    def excluded_total(self) -> int:
+        """The number of documents that are in no table on purpose, with those whose ids are not kept."""
+        return self.quarantined + sum(self.skipped.values())
+
+    @property
+    def rejected_total(self) -> int:
+        """The number of documents that cannot become rows and are not in quarantine."""
+        return sum(one.count for one in self.tallies.get("rejected", ()))
 
     @property
     def counts(self) -> CollectionCounts:
@@ -222,7 +230,7 @@ KEYS_LISTED = 5
 
 _SUMS = (
     *("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "ledger", "changed"),
-    *("without_remainder", "with_remainder", "excluded_total", "rejected_total"),
+    *("without_remainder", "with_remainder"),
 )
 
 _COUNTS = frozenset({"count", "compared", "differing"})

@@ -29,8 +29,7 @@ def part(number: int) -> CollectionComparison:
         missing=1,
         quarantined=1,
         skipped={"expired": 1},
-        excluded=(f"x{number}",),
-        excluded_total=1,
+        excluded=(f"x{number}", f"y{number}"),
         rows=7,
         without_remainder=5,
         with_remainder=1,
@@ -73,7 +72,7 @@ def test_counts_are_complete_and_lists_are_cut() -> None:
     assert whole.losses == (lost(3),)
     assert whole.quarantine[0].count == 3
     assert whole.columns == (ColumnCount(table="runs", column="state", compared=21, differing=3),)
-    assert whole.excluded == ("x1", "x2", "x3")
+    assert whole.excluded == ("x1", "x2", "x3", "y1", "y2", "y3")
     assert whole.unverified == "gone"
 
 
@@ -96,10 +95,10 @@ def test_chunks_that_come_in_one_by_one_add_up_to_the_same() -> None:
 
 def test_ids_are_kept_all_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of them would be of no use: the aggregates would count documents that have no row."""
-    monkeypatch.setattr(model, "KEPT_CHARACTERS", 4)
+    monkeypatch.setattr(model, "KEPT_CHARACTERS", 8)
     few, more = merge([part(1), part(2)], listed=4), [part(number) for number in range(1, 41)]
-    assert (few.excluded, few.excluded_total) == (("x1", "x2"), 2)
+    assert (few.excluded, few.excluded_total) == (("x1", "x2", "y1", "y2"), 4)
     merged = Merged(4)
     for one in more:
         merged.add(one)
-    assert (merged.whole().excluded, merged.whole().excluded_total) == ((), 40)
+    assert (merged.whole().excluded, merged.whole().excluded_total) == ((), 80)
