@@ -15,13 +15,12 @@ from migrator.parity.aggregates import (
     AggregatesJob,
     BothSides,
     compare_aggregates,
-    compute_aggregates,
     compute_aggregates_apart,
     split_columns,
     with_column_measures,
 )
 from migrator.parity.changes import aggregates_while_active, created_rows, derived_while_active
-from migrator.parity.compare import compare_chunk, compare_derived
+from migrator.parity.compare import compare_derived, run_job
 from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import (
     KEPT_CHARACTERS,
@@ -331,7 +330,7 @@ def _run(
         Progress("parity", sizes) if pool is None else nullcontext() as progress,
         _executor(settings, chunks) if pool is None else nullcontext(pool) as chosen,
     ):
-        feeder = JobFeeder(chosen, _run_job, jobs, settings.copy, throttle, documents_of)
+        feeder = JobFeeder(chosen, run_job, jobs, settings.copy, throttle, documents_of)
         with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as background:
             for job, part in feeder:
                 if background.done():
@@ -383,7 +382,3 @@ def _computed_in_background(next_job: Callable[[], object]) -> Iterator[Future[l
         if isinstance(error, Exception):
             future.exception()
         raise
-
-
-def _run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
-    return compare_chunk(job) if isinstance(job, ChunkJob) else compute_aggregates(job)

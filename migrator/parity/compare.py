@@ -17,6 +17,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
+from migrator.parity.aggregates import AggregatesJob, BothSides, compute_aggregates
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
 from migrator.parity.changes import Changes, ComparedRow
 from migrator.parity.equal import quarantine_difference, stored_rows
@@ -168,6 +169,14 @@ class _ChunkTotals(msgspec.Struct):
 
 def _comparison_of(collection: str, tables: Sequence[type[Record]]) -> CollectionComparison:
     return CollectionComparison(collection=collection, tables=tuple(record.table for record in tables))
+
+
+def run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
+    """Return the comparison of a range, or the aggregates of a collection.
+
+    A worker process that is called here imports this module, and not the rest of the parity check.
+    """
+    return compare_chunk(job) if isinstance(job, ChunkJob) else compute_aggregates(job)
 
 
 def compare_chunk(job: ChunkJob) -> CollectionComparison:
