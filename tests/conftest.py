@@ -131,7 +131,6 @@ LONGEST = (
     "integration/test_hostile_documents.py",
     "integration/test_verify_other_sources.py",
     "acceptance/test_tutorial.py",
-    "acceptance/test_rehearsal.py",
     "acceptance/test_demo.py",
     "integration/test_verify_rights.py",
     "acceptance/test_benchmark.py",

@@ -27,11 +27,13 @@ from migrator import cli
 from tests import forked_workers
 
 SMOKE: Final = "migrator.cutover.smoke"
+RENDERER: Final = "migrator.report.renderer"
 MODULES: Final = {
     "migrator": (
         *(f"migrator.cli.{name}" for name, _ in cli.COMMANDS.values() if name != "demo"),
         "migrator.cli.metrics",
         "migrator.pipeline.chunk",
+        RENDERER,
         "migrator.schema.revisions",
     ),
     SMOKE: (SMOKE, "migrator.store.postgres.store"),
@@ -270,6 +272,15 @@ def _become(program: str, request: dict[str, Any], server: int) -> None:
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
+def _load_templates() -> None:
+    """Compile the templates of the report, which takes longer than to fill them in."""
+    renderer = importlib.import_module(RENDERER)
+    for environment, end in ((renderer._html(), ".html.j2"), (renderer._markdown(), ".md.j2")):
+        for name in environment.list_templates():
+            if name.endswith(end):
+                environment.get_template(name)
+
+
 def main() -> None:
     """Load the modules, and serve; what is forked goes on as a command."""
     program, descriptor = sys.argv[1:]
@@ -278,6 +289,8 @@ def main() -> None:
         importlib.import_module(name)
     if program == SMOKE:
         del sys.modules[program]  # it is run, not imported
+    else:
+        _load_templates()
     gc.collect()
     gc.freeze()
     server = os.getpid()
