@@ -6,6 +6,7 @@ The list is the same for every size, so that a reader of the report can follow e
 import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -425,6 +426,7 @@ def huge_document(nursery: CleanDocuments) -> FaultyDocument:
     return loaded("huge", "impact_snapshots", snapshot, remainder=False)
 
 
+@cache
 def faulty_documents(seed: int = DEFAULT_SEED, *, huge: bool = False) -> tuple[FaultyDocument, ...]:
     """Return every planted document; ``huge`` adds one close to MongoDB's limit of 16 MB."""
     nursery = CleanDocuments(seed)
