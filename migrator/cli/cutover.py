@@ -26,6 +26,7 @@ from migrator.cli.options import (
     dry_run_option,
     finish,
     load,
+    load_scheduler,
     print_json,
     print_lines,
     show,
@@ -100,7 +101,7 @@ def cutover_group() -> None:
 @common_options
 def plan_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
-    _plan(load(config), _file(config), allow_quarantined, as_json=as_json)
+    _plan(load_scheduler(config), _file(config), allow_quarantined, as_json=as_json)
 
 
 def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) -> NoReturn:
@@ -154,7 +155,7 @@ def parallel_command(
     if sum((ended, bool(waived), bool(withdrawn))) > 1:
         raise UsageError("--end, --waive and --withdraw-waiver are three decisions: call the command for each")
     by = named_approval(who, reason, "a parallel run")
-    settings = load(config)
+    settings = load_scheduler(config)
     profile = profile_of(settings.source, settings.target)
     standing: tuple[Waiver, ...] = ()
     verb = "would be recorded" if dry_run else "recorded"
@@ -219,7 +220,7 @@ def run_command(
 
     On a terminal it shows what will happen, and asks for the environment's name.
     """
-    settings, file = load(config), _file(config)
+    settings, file = load_scheduler(config), _file(config)
     if dry_run:
         _plan(settings, file, allow_quarantined, as_json=as_json)
     confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
@@ -236,11 +237,11 @@ def run_command(
 def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
     if dry_run:
-        steps = [one.step for one in cutover.steps_to_undo(load(config))]
+        steps = [one.step for one in cutover.steps_to_undo(load_scheduler(config))]
         lines = ["would lift the fence, and undo the steps:", *(f"  {one}" for one in steps), "nothing was written"]
         show({"would_undo": steps}, lines, as_json=as_json)
         finish(mask())
-    done = cutover.abort(load(config))
+    done = cutover.abort(load_scheduler(config))
     show(done, ["undone: the fence is lifted, everything is as it was before"], as_json=as_json)
 
 
@@ -260,7 +261,7 @@ def status_command(config: str | None, wait: timedelta | None, *, as_json: bool)
     stopped. The last lines then name the command to call. Exit status 1 if others than the reverse sync wrote in
     MongoDB since the cutover.
     """
-    state = cutover_status(load(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
+    state = cutover_status(load_scheduler(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
     show(state, _status_lines(state), as_json=as_json)
     missing = wait is not None and not (state.arrivals and state.arrivals.complete)
     finish(mask(different=unmet(list(state.source)), unverified=missing or state.attention))
@@ -281,7 +282,7 @@ def report_command(
     It is read from the journal and from both databases as they are now, and can be made again later. Nothing is
     written but the files. Exit status: 1 a criterion is not met, 4 one could not be told.
     """
-    result, folder = report_into(load(config), directory=report_dir, sign_key=sign_key, dry_run=dry_run)
+    result, folder = report_into(load_scheduler(config), directory=report_dir, sign_key=sign_key, dry_run=dry_run)
     if as_json:
         click.echo(results.encode(result).decode(), nl=False)
     else:
@@ -305,7 +306,7 @@ def clean_copy_command(
     parity --repair apply afterwards, which the cutover requires. --dry-run counts the rows.
     """
     by = named_approval(who, reason, "removing rows")
-    settings = load(config)
+    settings = load_scheduler(config)
     now = datetime.now(UTC)
     folder = _file(config).absolute().parent / settings.cutover.backup_directory / f"copy-{now:%Y%m%d-%H%M%S}"
     with target_connection(settings) as target:
@@ -367,7 +368,7 @@ def finish_command(
     hand.
     """
     by = named_approval(who, reason, "closing the window early") if early else None
-    settings = load(config)
+    settings = load_scheduler(config)
     if dry_run:
         planned = completion.finish(settings, early=by, allowed_writes=allow_writes, dry_run=True)
         would = "would end the reverse sync, and remove the outbox and the tail's indexes; MongoDB stays fenced"
@@ -397,7 +398,7 @@ def release_source_command(
     No command needs it: call it if MongoDB, or its server, serves others. It says who can write then. On a terminal it
     shows that, and asks for the environment's name.
     """
-    settings = load(config)
+    settings = load_scheduler(config)
     if dry_run:
         planned = completion.release_source(settings, approval(who, reason), dry_run=True)
         show(
@@ -569,7 +570,7 @@ _level = click.option(
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Show every step of the rollback and the present state of its gates."""
-    _rollback_plan(load(config), _file(config), level, as_json=as_json)
+    _rollback_plan(load_scheduler(config), _file(config), level, as_json=as_json)
 
 
 def _rollback_plan(settings: Settings, file: Path, level: int, *, as_json: bool) -> NoReturn:
@@ -601,7 +602,7 @@ def rollback_run_command(
 
     On a terminal it shows what will happen, and asks for the environment's name.
     """
-    settings, file, chosen = load(config), _file(config), cast("Level", level)
+    settings, file, chosen = load_scheduler(config), _file(config), cast("Level", level)
     if dry_run:
         _rollback_plan(settings, file, level, as_json=as_json)
     what = f"rollback, level {level}"

@@ -18,7 +18,7 @@ from migrator.cli.job_views import (
     run_lines,
     time_text,
 )
-from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
+from migrator.cli.options import common_options, dry_run_option, finish, load_scheduler, print_lines, show
 from migrator.cli.text import count_words
 from migrator.config import LARGEST, Settings
 from migrator.pipeline.status import copied_until
@@ -144,7 +144,7 @@ def list_command(
     as_json: bool,
 ) -> None:
     """List jobs by tenant and name: state, next fire, and the last run that has ended."""
-    settings = load(config)
+    settings = load_scheduler(config)
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
         chosen = JobFilter(tenants=tenant, name=name, tags=tag, states=state, handlers=handler)
@@ -170,7 +170,7 @@ def show_command(
     as_json: bool,
 ) -> None:
     """Show a job with its triggers, counts, last runs and next fires."""
-    settings = load(config)
+    settings = load_scheduler(config)
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
         found = jobs.show(jobs.find(job, tenant))
@@ -207,7 +207,7 @@ def history_command(
     as_json: bool,
 ) -> None:
     """Show the runs of a job, newest first. A deleted job is named by its id."""
-    settings = load(config)
+    settings = load_scheduler(config)
     with open_jobs(settings, backend, writing=False) as jobs:
         _say_standing(settings, jobs)
         found = jobs.history(job, tenant, limit=limit, since=since, run_states=state)
@@ -285,7 +285,7 @@ def delete_command(**given: object) -> None:
 
 
 def _operate(action: Action, call: _Call) -> None:
-    settings = load(call.config)
+    settings = load_scheduler(call.config)
     by = approval(call.who, call.reason)
     chosen = JobFilter(tenants=call.tenant, name=call.name, tags=call.tag, states=call.state, handlers=call.handler)
     with open_jobs(settings, call.backend, writing=True) as jobs:

@@ -9,6 +9,7 @@ import msgspec
 
 from migrator.config import DEFAULT_PATH, Settings, load_with_exposed_files
 from migrator.durations import LEAST, MOST, parse_duration
+from migrator.errors import UsageError
 from migrator.exit_status import Allowance
 from migrator.redaction import redact_json, redact_line
 from migrator.telemetry import say, set_output, shows_progress, visible, write_line
@@ -123,6 +124,17 @@ allow_quarantined_option = click.option(
 def common_options(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
     return config_option(json_option(command))
+
+
+def load_scheduler(config: str | None) -> Settings:
+    """Load the settings for a command about the tool's own scheduler; raises ``UsageError`` for a native target."""
+    settings = load(config)
+    if settings.target.is_native:
+        raise UsageError(
+            f"the target {settings.target.name} is tables of a library, and this command is about the schema scheduler:"
+            " docs/targets.md says how an application changes over to a library's tables"
+        )
+    return settings
 
 
 def load(config: str | None, **copy: object) -> Settings:

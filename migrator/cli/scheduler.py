@@ -7,7 +7,7 @@ from typing import cast
 
 import click
 
-from migrator.cli.options import DurationType, common_options, finish, load, show
+from migrator.cli.options import DurationType, common_options, finish, load_scheduler, show
 from migrator.config import LARGEST
 from migrator.durations import NONE
 from migrator.errors import RefusedError, UsageError
@@ -42,10 +42,10 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
     gives them back at once.
     """
     done = run(
-        load(config),
+        load_scheduler(config),
         handlers=handlers,
         until=cast("Until", until or "stopped"),
-        reload=lambda: load(config),
+        reload=lambda: load_scheduler(config),
     )
     ended = f"{done.completed:,} completed, {done.failed:,} failed, {done.timed_out:,} timed out"
     line = f"fired {done.fired:,}, claimed {done.claimed:,}: {ended}, {done.given_back:,} released"
@@ -57,7 +57,7 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
 @common_options
 def status_command(config: str | None, *, as_json: bool) -> None:
     """Show the leader, the processes, counts of schedules and runs, and the next fires."""
-    settings = load(config)
+    settings = load_scheduler(config)
     with closing(open_readable_store(settings)) as store:
         found = status_of(store, None, silent_for=settings.scheduler.dead_after)
     show(found, status_lines(found), as_json=as_json)
@@ -109,7 +109,7 @@ def retention_command(
 
     from migrator.scheduler.operations import Jobs  # noqa: PLC0415 - it imports the sources; no other command needs it
 
-    settings = load(config)
+    settings = load_scheduler(config)
     own = settings.scheduler
     rule = RetentionRule(
         keep=own.retention_keep if keep is None else keep,
@@ -163,4 +163,4 @@ def metrics_command(
     """
     from migrator.cli import metrics  # noqa: PLC0415 - it needs both drivers; the other commands of the group need one
 
-    metrics.print_metrics(load(config), tenant, most=most, least=least, as_json=as_json)
+    metrics.print_metrics(load_scheduler(config), tenant, most=most, least=least, as_json=as_json)

@@ -203,11 +203,15 @@ _UNUSABLE = re.compile(r"connection is bad: (invalid |definition of service |ser
 def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
     """Connect to the target in ``role`` (default: the migration role, which owns the tables), pinned (``session``).
 
+    A native target has no such role: the tables are the library's, and the user of the DSN has rights on them.
     Raises ``ConfigurationError`` (DSN, a server that is too old), ``UnreachableError`` (no server, wrong password),
     ``RefusedError`` (no such role: not migrated).
     """
-    role = settings.postgres.migration_role if role is None else role
     connection = open_login(settings)
+    if role is None and settings.target.is_native:
+        connection.autocommit = autocommit
+        return connection
+    role = settings.postgres.migration_role if role is None else role
     with translate_errors("the target"):
         names = settings.postgres
         # The owner is not bound by row-level security: a user that needs the other two is not told to become it.

@@ -22,10 +22,13 @@ from migrator.errors import RefusedError, UnreachableError
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.tail.positions import oplog_history
+from migrator.pipeline.target import target_tables
+from migrator.schema import native_target
 from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
 from migrator.store.postgres.connections import describe_pooling
+from migrator.targets import load_target
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,8 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     yield evaluate("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
     yield evaluate("replica set", lambda: server_gates.replica_set(source))
     yield evaluate("history", lambda: server_gates.oplog(oplog_history(source)))
+    if settings.target.is_native:
+        return  # the rest is about a cutover by the tool
     yield evaluate("writers of the source", lambda: server_gates.writers(source, settings))
     yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source, settings.target)))
 
@@ -100,8 +105,37 @@ def _table_writers(sessions: SourceSessions) -> Answer:
         return (None, reason) if reason else (True, "nobody but the owner may write its tables")
 
 
+def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
+    """Check the tables of a library, and what the tool keeps beside them."""
+    profile = profile_of(settings.source, settings.target)
+    described = load_target(profile.target)
+
+    def tables() -> Answer:
+        names = [native_target.library_table(target, one, described, settings.target).name for one in described.tables]
+        return True, f"{', '.join(names)} are as {described.title or described.name} makes them"
+
+    def prepared() -> Answer:
+        target_tables(settings).require_ready(target)
+        return True, f"the schema {described.tool_schema} is there"
+
+    def rows() -> Answer:
+        target_tables(settings).guard_foreign(target, profile)
+        return True, f"the tables hold no rows but those that came from {profile.name}"
+
+    found = evaluate("tables of the library", tables)
+    yield found
+    if found.passed:
+        found = evaluate("prepared", prepared)
+        yield found
+    if found.passed:
+        yield evaluate("rows of others", rows)
+
+
 def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
     yield evaluate("target", lambda: _server(target))
+    if settings.target.is_native:
+        yield from _native_findings(settings, target)
+        return
     schema = evaluate("schema", lambda: _schema(settings))
     yield schema
     if schema.passed:  # otherwise there is nothing to check yet

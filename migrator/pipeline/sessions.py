@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres, table_locks
 from migrator.connections.mongo import MongoDatabase, committed, leave_monitors, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, open_login, translate_errors
+from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.connections.retries import retry
 from migrator.connections.table_locks import holders_named
 from migrator.errors import LockedError, MigratorError, RefusedError, UnreachableError
@@ -89,7 +89,7 @@ class Sessions(SourceSessions):
 
     def open_target(self) -> None:
         """Connect to the target, and forget what was known of its rows."""
-        self.target: Connection = self.target_tables.open(self.settings)
+        self.target: Connection = open_target(self.settings, autocommit=True)
         self.quarantined = ledger.QuarantinedIds()
         self.forget()
 

@@ -1,7 +1,7 @@
 """What differs between targets: the schema ``scheduler``, and the tables of libraries.
 
 Rows are read and written by the same statements, over a table of the schema ``scheduler`` or over the view of a native
-target. Here is what is not the same: how to connect, what must be there before a row is written, what marks the
+target. Here is what is not the same: what must be there before a row is written, what marks the
 database as a copy, and what the tables are called in the catalogue.
 """
 
@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg import sql
 
 from migrator.config import Settings, TargetSettings
-from migrator.connections.postgres import Connection, fetch_value, open_login, open_target
+from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred_ddl
 from migrator.records import Lock, Record
@@ -42,10 +42,6 @@ WHERE s.step = 'outbox' AND s.state <> 'undone' ORDER BY c.began_at DESC LIMIT 1
 
 class TargetTables(ABC):
     """The tables of a target, for the pipeline."""
-
-    @abstractmethod
-    def open(self, settings: Settings) -> Connection:
-        """Connect in autocommit; raises as ``connections.postgres.open_target``."""
 
     @abstractmethod
     def require_ready(self, connection: Connection) -> None:
@@ -86,9 +82,6 @@ class TargetTables(ABC):
 
 class SchedulerTables(TargetTables):
     """The schema ``scheduler``: a migration role, tenants, a persistence epoch, indexes that are built afterwards."""
-
-    def open(self, settings: Settings) -> Connection:
-        return open_target(settings, autocommit=True)
 
     def require_ready(self, connection: Connection) -> None:
         require_known(connection)
@@ -147,9 +140,6 @@ class NativeTables(TargetTables):
 
     def __init__(self, target: Target, settings: TargetSettings) -> None:
         self._target, self._settings = target, settings
-
-    def open(self, settings: Settings) -> Connection:
-        return open_login(settings)
 
     def require_ready(self, connection: Connection) -> None:
         require_known(connection)

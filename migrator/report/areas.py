@@ -65,6 +65,8 @@ class AreaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its checks write, if only into scratch tenants and databases."""
     needs_source: bool = False
     """Whether all of its checks compare with a source."""
+    of_scheduler: bool = True
+    """Whether its checks are about the tool's own scheduler: of a native target there is none."""
     on_request: bool = False
     """Whether it is checked only when asked for. Without it the verdict on the data is the same."""
 
@@ -82,6 +84,7 @@ AREAS: Final[dict[str, AreaSpec]] = {
         of_data=True,
         acceptable=False,
         needs_source=True,
+        of_scheduler=False,
     ),
     "semantics": AreaSpec(
         title="Semantics: next fires and histories",

@@ -20,7 +20,7 @@ from migrator.log import logger
 from migrator.parity.shown_values import values_of
 from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
-from migrator.report.areas import AREAS, require_known
+from migrator.report.areas import AREAS, AreaSpec, require_known
 from migrator.result import Area, AreaStatus, Check, Decision, Evidence, Result, Run, build, not_applicable, unverified
 from migrator.schema import decisions
 from migrator.telemetry import logging_into
@@ -110,7 +110,7 @@ def verify(
         basis=environment.basis(context),
         policy=request.policy(CHECKS),
         decisions=_decisions(context),
-        areas=_areas(specs, request),
+        areas=_areas(specs, context),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
         requirements=requirements(specs),
@@ -173,8 +173,8 @@ def _run_check(spec: CheckSpec, context: CheckContext) -> tuple[CheckResult, boo
     shared = sum(context.steps.values())
     errored = False
     try:
-        if context.request.fresh is not None and spec.needs_source:
-            result = CheckResult(outcome=not_applicable(fresh_start.reason(context.request.fresh)))
+        if reason := _inapplicable(context, AREAS[spec.area], needs_source=spec.needs_source):
+            result = CheckResult(outcome=not_applicable(reason))
         else:
             with translate_errors("the target"), translate_source_errors("the source"):
                 result = spec.run(context)
@@ -211,15 +211,24 @@ def _check(spec: CheckSpec, result: CheckResult, *, errored: bool) -> Check:
     )
 
 
-def _areas(specs: Sequence[CheckSpec], request: Request) -> tuple[Area, ...]:
-    existing = {spec.area for spec in specs}
+def _inapplicable(context: Context, area: AreaSpec, *, needs_source: bool) -> str:
+    """Return why checks are not applicable; empty: they are."""
+    if context.request.fresh is not None and needs_source:
+        return fresh_start.reason(context.request.fresh)
+    if context.settings.target.is_native and area.of_scheduler:
+        return f"the target {context.settings.target.name} is tables of a library, and has no scheduler of the tool's"
+    return ""
+
+
+def _areas(specs: Sequence[CheckSpec], context: Context) -> tuple[Area, ...]:
+    request, existing = context.request, {spec.area for spec in specs}
     areas = []
     status: AreaStatus
     for name, area in AREAS.items():
         if name not in existing:
             status, reason = "absent", NOT_IN_THIS_VERSION
-        elif request.fresh is not None and area.needs_source:
-            status, reason = "not-applicable", fresh_start.reason(request.fresh)
+        elif why := _inapplicable(context, area, needs_source=area.needs_source):
+            status, reason = "not-applicable", why
         elif request.wants(name):
             status, reason = "checked", ""
         elif area.on_request and name not in request.skip and not request.with_sensitivity:

@@ -149,7 +149,7 @@ def test_a_document_becomes_rows_of_both_tables(settings: Settings, mongo_databa
 
 
 def test_what_a_column_cannot_hold_is_quarantined_alone(settings: Settings, mongo_database: Database[Any]) -> None:
-    wrong = {
+    wrong: dict[str, dict[str, object]] = {
         "too-long": {"title": "eleven long"},
         "unknown-value": {"color": "blue"},
         "out-of-range": {"small": 40_000},

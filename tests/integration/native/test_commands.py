@@ -1,0 +1,68 @@
+"""The commands on a native target: what each says, and which are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from pymongo.database import Database
+
+from migrator.config import Settings, TargetSettings
+from migrator.exit_status import UNVERIFIED, USAGE
+from tests.apscheduler_documents import real
+from tests.copying import run, settings_for, write_config
+
+
+@pytest.fixture
+def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
+    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    return settings_for(
+        mongo_database, postgres_dsn, profile="apscheduler", target=TargetSettings(name="apscheduler", schema="app")
+    )
+
+
+def make_table(settings: Settings) -> None:
+    dsn = settings.postgres.dsn or ""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA app")
+    store = SQLAlchemyJobStore(url=dsn.replace("postgresql://", "postgresql+psycopg://"), tableschema="app")
+    store.start(None, "default")
+    store.shutdown()
+
+
+def test_from_an_empty_database_to_a_report(settings: Settings, tmp_path: Path) -> None:
+    config = ["--config", str(write_config(tmp_path, settings))]
+    status, _, said = run("backfill", *config, cwd=tmp_path)
+    assert (status, "call migrator target prepare" in said) == (USAGE, True)
+    status, _, said = run("target", "prepare", *config, cwd=tmp_path)
+    assert (status, "the target has no table app.apscheduler_jobs" in said) == (USAGE, True)
+    make_table(settings)
+    status, out, _ = run("target", "prepare", "--dry-run", *config, cwd=tmp_path)
+    assert (status, "nothing was written" in out) == (0, True)
+    status, out, said = run("doctor", *config, cwd=tmp_path)
+    assert "NO  prepared: the target apscheduler is not prepared: call migrator target prepare" in out, said
+    for command in ("target prepare", "doctor", "plan", "backfill", "parity", "tail --until-caught-up"):
+        status, out, said = run(*command.split(), *config, cwd=tmp_path)
+        assert status == 0, command + out + said
+    status, out, said = run("verify", "--json", *config, cwd=tmp_path)
+    assert status in (0, UNVERIFIED), said
+    outcomes = {check["id"]: check["outcome"]["status"] for check in json.loads(out)["evidence"]["checks"]}
+    assert {name for name, state in outcomes.items() if state == "failed"} == set()
+    assert outcomes["parity.documents"] == "passed"
+    assert {state for name, state in outcomes.items() if name.startswith(("crud", "locking"))} == {"not-applicable"}
+
+
+def test_the_cutover_of_the_tool_is_refused_in_words(settings: Settings, tmp_path: Path) -> None:
+    config = ["--config", str(write_config(tmp_path, settings))]
+    for command in (
+        "cutover plan",
+        "cutover run --yes",
+        "cutover status",
+        "rollback plan",
+        "scheduler status",
+        "jobs list",
+    ):
+        status, out, said = run(*command.split(), *config, cwd=tmp_path)
+        assert (status, "the target apscheduler is tables of a library" in said) == (USAGE, True), command + out + said
