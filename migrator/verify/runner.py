@@ -211,7 +211,7 @@ def _check(spec: CheckSpec, result: CheckResult, *, errored: bool) -> Check:
     )
 
 
-def _inapplicable(context: Context, area: AreaSpec, *, needs_source: bool) -> str:
+def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool) -> str:
     """Return why checks are not applicable; empty: they are."""
     if context.request.fresh is not None and needs_source:
         return fresh_start.reason(context.request.fresh)
@@ -220,7 +220,7 @@ def _inapplicable(context: Context, area: AreaSpec, *, needs_source: bool) -> st
     return ""
 
 
-def _areas(specs: Sequence[CheckSpec], context: Context) -> tuple[Area, ...]:
+def _areas(specs: Sequence[CheckSpec], context: CheckContext) -> tuple[Area, ...]:
     request, existing = context.request, {spec.area for spec in specs}
     areas = []
     status: AreaStatus
