@@ -122,12 +122,12 @@ def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
         target_tables(settings).guard_foreign(target, profile)
         return True, f"the tables hold no rows but those that came from {profile.name}"
 
-    found = evaluate("tables of the library", tables)
-    yield found
-    if found.passed:
-        found = evaluate("prepared", prepared)
-        yield found
-    if found.passed:
+    gate = evaluate("tables of the library", tables)
+    yield gate
+    if gate.passed:
+        gate = evaluate("prepared", prepared)
+        yield gate
+    if gate.passed:
         yield evaluate("rows of others", rows)
 
 
