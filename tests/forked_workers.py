@@ -19,6 +19,8 @@ from typing import Any, Final
 
 WITH_WORKERS: Final = frozenset({"backfill", "cutover", "parity", "tail", "verify"})
 """Commands that may start workers. The others are spared the copy."""
+SPAWNED: Final = "TESTS_SPAWNED_WORKERS"
+"""Environment of a command whose workers are interpreters of their own, as outside the tests."""
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 MOST_BYTES: Final = 1 << 18
@@ -39,7 +41,7 @@ def begin(arguments: list[str]) -> Code | None:
 
     Call it with one thread, and with the environment and the folder of the command.
     """
-    if not arguments or arguments[0] not in WITH_WORKERS:
+    if not arguments or arguments[0] not in WITH_WORKERS or SPAWNED in os.environ:
         return None
     requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = os.getpid()

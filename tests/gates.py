@@ -4,9 +4,10 @@ import os
 import select
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.copying import kill, start
 
@@ -68,7 +69,14 @@ class Held:
 
 
 @contextmanager
-def held(config: Path, point: str, folder: Path, *arguments: str, command: str = "backfill") -> Iterator[Held]:
+def held(
+    config: Path,
+    point: str,
+    folder: Path,
+    *arguments: str,
+    command: str = "backfill",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Held]:
     """Start a command and hold it at the first passing of ``point``; whatever is left of it ends with the block.
 
     A command of a group is named by both words: ``cutover run``.
@@ -87,6 +95,7 @@ def held(config: Path, point: str, folder: Path, *arguments: str, command: str =
             "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "GATE_AT": point,
             "GATE": str(folder),
+            **environment,
         },
     )
     try:

@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from migrator import fault_points as points
 from tests.copying import number, run, run_of, settings_for, write_config
+from tests.forked_workers import SPAWNED
 from tests.gates import gone, held
 from tests.stellaops_documents import fresh
 
@@ -120,7 +121,7 @@ def test_a_killed_copy_without_workers_is_finished_by_the_next_call(
 
 
 def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
-    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path) as copy:
+    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path, environment={SPAWNED: "1"}) as copy:
         born = [pid for pid in copy.group() if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         assert len(born) == 1
         assert all(blocks(pid, signal.SIGINT) for pid in born)

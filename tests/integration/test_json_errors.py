@@ -54,7 +54,8 @@ GIVEN = {
 OWN_SERVERS = {"demo", "servers start", "servers status", "servers stop"}
 """Commands that ask no server of the configuration."""
 ASK_NOBODY = OWN_SERVERS | {
-    "config check", "config show", "report check", "report render", "report sign", "source list", "source show"
+    "config check", "config show", "report check", "report render", "report sign", "source list", "source show",
+    "target list", "target show",
 }  # fmt: skip
 OF_THE_ERRORS_OWN = {"doctor", "verify"}
 """Commands whose result says that a server cannot be reached."""
@@ -65,6 +66,8 @@ UNREACHABLE = {
     "MIGRATOR_POSTGRES__DSN": "postgresql://127.0.0.1:9/none",
     "MIGRATOR_COPY__PATIENCE": "1ms",
 }
+NATIVE = {"target prepare": {"MIGRATOR_TARGET__NAME": "apscheduler", "MIGRATOR_SOURCE__PROFILE": "apscheduler"}}
+"""Settings of commands that are about a native target."""
 
 
 def arguments(name: str) -> list[str]:
@@ -146,7 +149,7 @@ def test_the_configuration_is_wrong(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - ASK_NOBODY))
 def test_no_server_can_be_reached(name: str) -> None:
-    answer = call(arguments(name), UNREACHABLE)
+    answer = call(arguments(name), UNREACHABLE | NATIVE.get(name, {}))
     if name in OF_THE_ERRORS_OWN:
         assert answer.status & TOOL_FAILED
         assert "error" not in document(answer)

@@ -15,10 +15,10 @@ COMMAND = f"{BLOCKED}from migrator.__main__ import main\nmain()"
 CHECKS = f"""{BLOCKED}
 import json
 from migrator.config import PostgresSettings, Settings
-from migrator.verify.check import Context
+from migrator.verify.check import CheckContext
 from migrator.verify.checks import behaviour
 
-context = Context(Settings(postgres=PostgresSettings(dsn=sys.argv[1])))
+context = CheckContext(Settings(postgres=PostgresSettings(dsn=sys.argv[1])))
 areas = ("crud", "execution", "isolation", "transitions", "triggers", "workers")
 asked = [spec for spec in behaviour.CHECKS if spec.id.partition(".")[0] in areas]
 found = {{spec.id: spec.run(context) for spec in asked if spec.id != "crud.lockstep"}}

@@ -239,7 +239,7 @@ def worked(store: Store, count: int, state: str) -> None:
 def test_the_day_of_another_environment_is_watched_to_its_end(
     auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "profile_of", lambda _: COMPARABLE)
+    monkeypatch.setattr(sessions, "profile_of", lambda *_: COMPARABLE)
     with scene(auth_server, fresh_name(), scheduler_dsn, tmp_path) as staging:
         staging.config.write_text(
             f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability = '0s'\n"
