@@ -15,7 +15,7 @@ from psycopg.adapt import Buffer
 
 from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
-from migrator.records import Record
+from migrator.records import ALL, Record
 from migrator.schema import native_target
 from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import global_schedule, table_name
@@ -52,7 +52,7 @@ def append_rows(
         by_table[one.record] = [one.rows]
         counts[one.record.table] = len(one.positions)
     for document in batch:
-        for row in document.serialized:  # a document lists its owner before what depends on it
+        for row in document.serialized:
             record = type(row.record)
             parts = by_table.get(record)
             if parts is None:
@@ -60,9 +60,22 @@ def append_rows(
             parts.append(row.head)
             parts.append(row.tail)
             counts[record.table] += 1
-    for record in sorted(by_table, key=lambda record: _level(native_table(record.table))):
+    for record in parents_first(by_table):
         _append(connection, record, by_table[record])
     return counts
+
+
+def parents_first(tables: Iterable[type[Record]]) -> list[type[Record]]:
+    """Return tables in the order in which rows are written: each after those that its foreign keys refer to.
+
+    What a document makes says nothing about it: one makes a run without a trigger, the next one has both.
+    """
+    return sorted(tables, key=_place)
+
+
+def _place(record: type[Record]) -> tuple[int, str]:
+    native = native_table(record.table)
+    return ALL.index(record) if native is None else _level(native), record.table
 
 
 def _append(connection: Connection, record: type[Record], rows: Sequence[bytes]) -> None:
@@ -75,10 +88,8 @@ def _append(connection: Connection, record: type[Record], rows: Sequence[bytes])
     connection.execute(sql.SQL("SELECT {}()").format(native_target.append_function(native, load_target(native.target))))
 
 
-def _level(table: Table | None) -> int:
+def _level(table: Table) -> int:
     """Return how many tables of a native target must be written before a table: those whose keys its rows hold."""
-    if table is None:
-        return 0
     tables = load_target(table.target).by_name
     return 1 + max((_level(tables[referred]) for referred in table.references.values()), default=-1)
 
@@ -148,8 +159,7 @@ def _upsert_all(
     connection: Connection, changed: list[tuple[SourceDocument, list[SerializedRow]]], owned: Container[int]
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
-    written = dict.fromkeys(type(row.record) for _, rows in changed for row in rows)
-    for record in sorted(written, key=lambda record: _level(native_table(record.table))):
+    for record in parents_first({type(row.record) for _, rows in changed for row in rows}):
         known: list[bytes] = []
         others: list[bytes] = []
         for _, rows in changed:
@@ -167,7 +177,7 @@ def _upsert_all(
 
 
 def _tables(batch: Sequence[SourceDocument]) -> list[type[Any]]:
-    """Return the record types of a batch, parents first: a document lists its owner before what depends on it."""
+    """Return the record types of a batch, in the order of its rows."""
     return list(dict.fromkeys(type(row.record) for document in batch for row in document.serialized))
 
 

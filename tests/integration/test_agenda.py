@@ -104,6 +104,31 @@ def test_all_of_it_is_copied_and_found_equal(settings: Settings, target: Target)
     assert unclean == [("bad-cron",), ("mail",), ("odd-data",)], "one priority was clamped"
 
 
+@pytest.mark.parametrize("documents_before", [0, 1])
+def test_rows_are_written_parents_first_whatever_the_first_document_makes(
+    mongo_database: Database[Document], settings: Settings, target: Target, documents_before: int
+) -> None:
+    """The first document makes a run and no trigger; a later one makes a run that names its trigger.
+
+    ``documents_before``: how many are stored already when the others are copied, which are then merged, not appended.
+    """
+    for name in ("jobs", "joblog", "pulseJobs"):
+        mongo_database[name].delete_many({})
+    done = created_4(nextRunAt=None, lastRunAt=NOON, lastFinishedAt=NOON)
+    ids = [ObjectId(digit * 24) for digit in "1234"]
+    jobs: list[Document] = [done | {"_id": one} for one in ids[:3]]
+    jobs.append(every_4(lastRunAt=NOON, lastFinishedAt=NOON, _id=ids[3]))
+    if documents_before:
+        mongo_database["jobs"].insert_many(jobs[:documents_before])
+        backfill(settings, Scope())
+    mongo_database["jobs"].insert_many(jobs[documents_before:])
+    result = backfill(settings, Scope())
+    assert result.quarantined == 0
+    assert number(target, "SELECT count(*) FROM scheduler.runs WHERE trigger_id IS NOT NULL") == 1
+    assert number(target, "SELECT count(*) FROM scheduler.runs") == 4
+    assert_equal(check_parity(settings, Scope()))
+
+
 def test_a_second_call_writes_nothing(settings: Settings, target: Target) -> None:
     backfill(settings, Scope())
     again: BackfillResult = backfill(settings, Scope())

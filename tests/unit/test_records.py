@@ -75,6 +75,14 @@ def column_type(annotation: Any) -> tuple[str, bool]:  # noqa: ANN401 - what a t
     return annotation.__metadata__[0], optional
 
 
+def test_a_table_stands_after_those_that_its_foreign_keys_refer_to() -> None:
+    """The copy writes tables in this order."""
+    places = {f"scheduler.{record.table}": place for place, record in enumerate(ALL)}
+    for record in ALL:
+        for _, referred, _ in table_of(record).foreign_keys().values():
+            assert places[referred] <= places[f"scheduler.{record.table}"], (record.table, referred)
+
+
 def test_every_table_has_one_record() -> None:
     assert len(ALL) == 13
     assert {record.table for record in ALL} == TABLES.keys() - WITHOUT_RECORD

@@ -16,13 +16,13 @@ from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, references
 from migrator.pipeline.extract import DocumentReader, prefetched
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import merge_rows, upsert
+from migrator.pipeline.load import merge_rows, parents_first, upsert
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column, references_of_profile
 from migrator.pipeline.transform import ReadBatch, SourceDocument
-from migrator.records import ALL, Record
+from migrator.records import Record
 from migrator.sources.profile import Collection
 from migrator.values import document as documents
 from migrator.values.identity import source_id_of, uuid_of
@@ -82,7 +82,7 @@ def _store_rows(
     written = 0
     try:
         with target.transaction() as savepoint:
-            for record in ALL:  # parents first
+            for record in parents_first({*known, *new}):
                 if record in known:
                     written += upsert(target, record, known[record], different=True)
                 if record in new:
