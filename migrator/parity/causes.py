@@ -26,6 +26,7 @@ CauseCode: TypeAlias = Literal[
     "empty-kind",
     "encoding",
     "extra-row",
+    "foreign-row",
     "foreign-writer",
     "keys",
     "missing-row",
@@ -70,6 +71,10 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "extra-row": Cause(
         "a row of this source without a document",
         "the document was deleted after it was copied, or another program wrote the row; find out which, and remove it",
+    ),
+    "foreign-row": Cause(
+        "a row of a library's table that was not copied from this source",
+        "another program wrote it: find out which, stop it, and remove the row if nobody needs it",
     ),
     "foreign-writer": Cause(
         "the row was written by another program",

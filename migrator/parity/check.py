@@ -19,9 +19,10 @@ from migrator.parity.aggregates import (
     split_columns,
     with_column_measures,
 )
+from migrator.parity.causes import CauseCode
 from migrator.parity.changes import aggregates_while_active, created_rows, derived_while_active
 from migrator.parity.compare import compare_derived, run_job
-from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
+from migrator.parity.extra_rows import ExtraRows, find_extra_rows, find_foreign_rows, removed_collections
 from migrator.parity.model import (
     KEPT_CHARACTERS,
     AggregateResult,
@@ -214,14 +215,10 @@ class _Check:
         for name, rows in moving.items():
             result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
         for name, extra in extras.items():
-            before, counts = result[name], sorted(extra.tables.items())
-            tallies = tuple(tally_of(name, "extra-row", count, table=table) for table, count in counts)
-            result[name] = msgspec.structs.replace(
-                before,
-                extra=extra.tables.total(),
-                findings=tuple(in_order([*before.findings, *extra.findings])[:listed]),
-                tallies=before.tallies | {"extra": tallies},
-            )
+            result[name] = _with_extra(result[name], extra, "extra-row", listed)
+        if since is None:  # afterwards the application writes them
+            for name, foreign in find_foreign_rows(sessions, self._chosen, listed):
+                result[name] = _with_extra(result[name], foreign, "foreign-row", listed)
         return result
 
     def aggregates(
@@ -275,6 +272,18 @@ class _Check:
                     tables=tuple(record.table for record in tables),
                     unverified=self._reasons.get(name, ""),
                 )
+
+
+def _with_extra(before: CollectionComparison, extra: ExtraRows, cause: CauseCode, listed: int) -> CollectionComparison:
+    """Return a comparison with rows that no document explains."""
+    counts = sorted(extra.tables.items())
+    tallies = tuple(tally_of(before.collection, cause, count, table=table) for table, count in counts)
+    return msgspec.structs.replace(
+        before,
+        extra=before.extra + extra.tables.total(),
+        findings=tuple(in_order([*before.findings, *extra.findings])[:listed]),
+        tallies=before.tallies | {"extra": (*before.tallies.get("extra", ()), *tallies)},
+    )
 
 
 def _unverified(

@@ -8,6 +8,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection, fetch_value
+from migrator.parity.causes import CauseCode
 from migrator.parity.changes import CHANGED
 from migrator.pipeline.extract import SourceCollection, batch_documents
 from migrator.pipeline.sessions import Sessions
@@ -83,6 +84,27 @@ def find_extra_rows(
     return extras
 
 
+def find_foreign_rows(
+    sessions: Sessions, found: Sequence[SourceCollection], listed: int
+) -> Iterator[tuple[str, ExtraRows]]:
+    """Yield the rows that no document made and no tool copied, with the first collection that fills their table."""
+    seen: set[type[Record]] = set()
+    for collection in found:
+        extra = ExtraRows()
+        for record in collection.collection.tables:
+            if record not in seen:
+                seen.add(record)
+                count, keys = sessions.target_tables.foreign_rows(sessions.target, sessions.profile, record, listed)
+                extra.findings += [_extra(collection.collection.name, record, key, cause="foreign-row") for key in keys]
+                extra.tables[record.table] += count
+        if extra.findings:
+            yield collection.collection.name, extra
+
+
+def _extra(collection: str, record: type[Record], key: str, cause: CauseCode) -> Finding:
+    return Finding(severity="difference", collection=collection, key=key, side="extra", table=record.table, cause=cause)
+
+
 def _without_document(
     sessions: Sessions,
     context: Context,
@@ -125,17 +147,7 @@ def _without_document(
             ).format(key_column, table_name(record.table), condition, EXPECTED_KEYS, document, listed),
             (list(rejected),),
         ).fetchall()
-    return rows[0][1] if rows else 0, [
-        Finding(
-            severity="difference",
-            collection=collection.name,
-            key=key,
-            side="extra",
-            table=record.table,
-            cause="extra-row",
-        )
-        for key, _ in rows
-    ]
+    return rows[0][1] if rows else 0, [_extra(collection.name, record, key, cause="extra-row") for key, _ in rows]
 
 
 def _unchanged(record: type[Record], since: datetime) -> sql.Composed:

@@ -124,7 +124,7 @@ def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict
         records = {record.table: record for record in collection.tables}
         for difference in compared.findings:
             record = records.get(difference.table)
-            key = difference.key
+            key = "" if difference.cause == "foreign-row" else difference.key  # no document has this key
             if difference.side == "extra" and record is not None and not has_source_column(record):
                 key = applier.lookups.by_row(collection, record, key)
             if key:

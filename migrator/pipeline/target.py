@@ -68,6 +68,15 @@ class TargetTables(ABC):
         """Raise ``RefusedError`` if a table holds rows that this profile did not load."""
 
     @abstractmethod
+    def foreign_rows(
+        self, connection: Connection, profile: Profile, record: type[Record], most: int
+    ) -> tuple[int, Sequence[str]]:
+        """Return how many rows of a table the tool did not write for this profile, and the keys of the first ``most``.
+
+        None of a table whose rows say themselves where they came from, or that others may fill.
+        """
+
+    @abstractmethod
     def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
         """Drop what a first load builds afterwards."""
 
@@ -125,6 +134,16 @@ class SchedulerTables(TargetTables):
                     f" ({_counted(row[0])}); copy into an empty schema, or remove them"
                 )
 
+    def foreign_rows(
+        self,
+        connection: Connection,  # noqa: ARG002 - the protocol's
+        profile: Profile,  # noqa: ARG002 - as above
+        record: type[Record],  # noqa: ARG002 - as above
+        most: int,  # noqa: ARG002 - as above
+    ) -> tuple[int, Sequence[str]]:
+        """Return none: each row names its source, and an application may fill the tables of its own."""
+        return 0, ()
+
     def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
         deferred_ddl.defer(connection, plan, tables)
 
@@ -162,26 +181,32 @@ class NativeTables(TargetTables):
 
     def guard_foreign(self, connection: Connection, profile: Profile) -> None:
         for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
-            table, library = self._table(record), self._library(record)
-            beside = native_target.origins(table, self._target)
-            count = fetch_value(
-                connection,
-                sql.SQL(
-                    "SELECT count(*) FROM (SELECT FROM {library} AS stored WHERE NOT EXISTS (SELECT FROM {origins} AS"
-                    " origin WHERE {same} AND starts_with(origin.source, {prefix})) LIMIT {most}) AS rows"
-                ).format(
-                    library=library,
-                    origins=beside,
-                    same=native_target.same_key(table, "stored", "origin"),
-                    prefix=sql.Literal(f"{profile.name}/"),
-                    most=MOST_COUNTED + 1,
-                ),
-            )
+            count, _ = self.foreign_rows(connection, profile, record, 0)
             if count:
                 raise RefusedError(
-                    f"table {library.as_string(None)} holds rows that did not come from profile {profile.name}"
-                    f" ({_counted(count)}); copy into an empty table, or remove them"
+                    f"table {self._library(record).as_string(None)} holds rows that did not come from profile"
+                    f" {profile.name} ({count}); copy into an empty table, or remove them"
                 )
+
+    def foreign_rows(
+        self, connection: Connection, profile: Profile, record: type[Record], most: int
+    ) -> tuple[int, Sequence[str]]:
+        table = self._table(record)
+        of_others = sql.SQL(
+            "FROM {library} AS stored WHERE NOT EXISTS (SELECT FROM {origins} AS origin WHERE {same} AND"
+            " starts_with(origin.source, {prefix}))"
+        ).format(
+            library=self._library(record),
+            origins=native_target.origins(table, self._target),
+            same=native_target.same_key(table, "stored", "origin"),
+            prefix=sql.Literal(f"{profile.name}/"),
+        )
+        count = fetch_value(connection, sql.SQL("SELECT count(*) {}").format(of_others))
+        keys = sql.SQL(", ").join(sql.Identifier("stored", name) for name in table.key)
+        rows = connection.execute(
+            sql.SQL("SELECT concat_ws(', ', {}) {} ORDER BY {} LIMIT {}").format(keys, of_others, keys, most)
+        ).fetchall()
+        return count, [key for (key,) in rows]
 
     def defer(self, connection: Connection, plan: UUID, tables: Sequence[str]) -> None:
         """Do nothing: the indexes are the library's."""

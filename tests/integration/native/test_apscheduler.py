@@ -8,7 +8,9 @@ from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
+from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
+from migrator.parity.repair import apply_repair
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema import native_target, revisions
@@ -47,3 +49,24 @@ def test_every_job_arrives_byte_for_byte(settings: Settings, mongo_database: Dat
     found = check_parity(settings, Scope())
     assert (found.differs, found.unverified, found.unproven) == (False, False, ""), found
     assert backfill(settings, Scope()).written == 0
+
+
+def test_a_row_of_others_is_an_extra_row_and_is_not_removed(settings: Settings, postgres_dsn: str) -> None:
+    backfill(settings, Scope())
+    before = stored(postgres_dsn)
+    first, *_ = sorted(before)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("INSERT INTO apscheduler_jobs (id, job_state) VALUES ('of others', 'x')")
+        connection.execute("DELETE FROM migration_apscheduler.apscheduler_jobs_origins WHERE source_id = %s", (first,))
+    compared = check_parity(settings, Scope())
+    (jobs,) = compared.collections
+    assert {(one.side, one.key, one.cause) for one in jobs.findings} == {
+        ("extra", first, "foreign-row"),
+        ("extra", "of others", "foreign-row"),
+        ("missing", first, "missing-row"),
+    }
+    assert (jobs.extra, [(one.cause, one.count) for one in jobs.tallies["extra"]]) == (2, [("foreign-row", 2)])
+    with pytest.raises(RefusedError, match="holds rows that did not come from profile apscheduler \\(2\\)"):
+        backfill(settings, Scope())
+    apply_repair(settings, Scope())
+    assert stored(postgres_dsn).keys() == {*before, "of others"}
