@@ -62,6 +62,7 @@ def named(capsys: pytest.CaptureFixture[str], identity: UUID) -> list[str]:
     return [line for line in capsys.readouterr().err.splitlines() if str(identity) in line]
 
 
+@pytest.mark.proves("6-N4")
 @pytest.mark.parametrize("value", TIMES)
 def test_triggers_with_times_that_nobody_can_read(
     value: str, target: Connection, store: PostgresStore, capsys: pytest.CaptureFixture[str]
@@ -120,6 +121,7 @@ def test_counters_at_their_largest(target: Connection, store: PostgresStore) -> 
     assert after.fire_count == LARGEST["int8"] - 1
 
 
+@pytest.mark.proves("6-N4")
 def test_the_sweep_goes_on_after_rows_that_nobody_can_read(
     target: Connection, store: PostgresStore, capsys: pytest.CaptureFixture[str]
 ) -> None:

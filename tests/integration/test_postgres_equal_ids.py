@@ -150,6 +150,7 @@ OF_ONE_TENANT: dict[str, Callable[[Scene], object]] = {
 """What is done to rows of a tenant, or to a process: each must do something."""
 
 
+@pytest.mark.proves("6-N5")
 @pytest.mark.parametrize("name", OF_ONE_TENANT)
 def test_what_is_done_to_a_tenants_rows_leaves_those_of_another(name: str, scene: Scene) -> None:
     before, own = scene.rows(OTHER), (scene.rows(OWN), scene.rows("*"))

@@ -197,6 +197,7 @@ def every_string(tree: ast.AST) -> Iterator[ast.expr]:
             yield from every_string(node)
 
 
+@pytest.mark.proves("6-N5")
 @pytest.mark.parametrize("package", FINDING_ROWS)
 def test_every_statement_finds_rows_by_id_and_tenant(package: str) -> None:
     wrong = [f"{place}: {part}" for place, text in texts(package) for part in by_half_a_key(text)]

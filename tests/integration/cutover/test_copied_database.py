@@ -92,6 +92,7 @@ def called_by_mistake(**_: object) -> None:
     raise AssertionError("a handler was called that is not idempotent")
 
 
+@pytest.mark.proves("6-N2")
 @pytest.mark.parametrize("ready", ["agenda", "stellaops"], indirect=True)
 def test_no_client_and_no_process_works_on_a_copy(ready: Scene) -> None:
     ready.ready()

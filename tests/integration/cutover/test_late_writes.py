@@ -77,6 +77,7 @@ def writes(scene: Scene) -> bool:
     return True
 
 
+@pytest.mark.proves("6-N3")
 @pytest.mark.parametrize("kind", ["write-block", "roles"])
 def test_a_forgotten_application_is_refused_until_a_person_opens_mongodb(
     kind: FenceKind, ready: Scene, monkeypatch: pytest.MonkeyPatch

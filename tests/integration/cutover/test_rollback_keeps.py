@@ -122,7 +122,7 @@ def lost_by_a_rollback(scene: Scene) -> tuple[str, ...]:
     return tuple(words for one in found.findings for words in one.details)
 
 
-@pytest.mark.proves("4-B1")
+@pytest.mark.proves("4-B1", "6-N1")
 @pytest.mark.parametrize("ready", ["agenda", "celerybeat", "acme"], indirect=True)
 def test_a_rule_that_no_document_states_is_exported_and_named_and_the_document_keeps_its_own(ready: Scene) -> None:
     ready.switch()

@@ -135,6 +135,7 @@ def job(key: object, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - of a d
     return {"_id": key, **GOOD, "title": str(key)} | changes
 
 
+@pytest.mark.proves("6-T11")
 def test_a_document_becomes_rows_of_both_tables(settings: Settings, mongo_database: Database[Any]) -> None:
     mongo_database["jobs"].insert_one(job("one"))
     assert backfill(settings, Scope()).quarantined == 0
@@ -148,6 +149,7 @@ def test_a_document_becomes_rows_of_both_tables(settings: Settings, mongo_databa
     assert backfill(settings, Scope()).written == 0
 
 
+@pytest.mark.proves("6-T11")
 def test_what_a_column_cannot_hold_is_quarantined_alone(settings: Settings, mongo_database: Database[Any]) -> None:
     wrong: dict[str, dict[str, object]] = {
         "too-long": {"title": "eleven long"},
