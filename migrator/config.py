@@ -100,6 +100,11 @@ class TargetSettings(Section, frozen=True, forbid_unknown_fields=True):
     """Of a native target: the schema of the library's tables; unset: the library's own default."""
     tables: dict[str, str] = field(default_factory=dict)
     """Of a native target: names of tables that differ from the library's defaults: ``{apscheduler_jobs = "jobs"}``."""
+    interpreter: str | None = None
+    """Of a native target: the program that has the library, a ``python`` or a ``node``; unset: the tool's own Python,
+    or the ``node`` of the path."""
+    packages: str | None = None
+    """Of a native target whose library is in JavaScript: the folder whose ``node_modules`` hold it."""
 
     @property
     def is_native(self) -> bool:

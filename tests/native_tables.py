@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from migrator.targets.library import LibraryRequest, Line, MongoStore, PostgresStore, answer
+from migrator.targets.library import Interpreter, LibraryRequest, Line, MongoStore, PostgresStore, answer
 from tests.real_libraries import interpreter
 
 
@@ -41,7 +41,7 @@ def ask(made: Made, store: PostgresStore | MongoStore, do: Any, **members: Any) 
     """Return the lines of the library's answer."""
     options = made.options | members.pop("options", {})
     request = LibraryRequest(do=do, store=store, options=options, **members)
-    return answer(made.target, request, interpreter=python(made))
+    return answer(made.target, request, interpreter=Interpreter(python(made)))
 
 
 def python(made: Made) -> Path:

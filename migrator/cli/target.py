@@ -6,12 +6,12 @@ import click
 
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import open_login, translate_errors
+from migrator.connections.postgres import Connection, open_login, translate_errors
 from migrator.errors import UsageError
 from migrator.schema import native_target, revisions
 from migrator.schema.security import Roles
 from migrator.sources import native_profile, profile_of
-from migrator.targets import SHIPPED, load_target, mapping_path, sources_of
+from migrator.targets import SHIPPED, library, load_target, mapping_path, sources_of
 from migrator.targets.model import SCHEDULER, Target
 
 
@@ -69,20 +69,38 @@ def _lines(target: Target) -> Iterator[str]:
 
 
 @target_group.command(short_help="Prepare the tables of a library for a copy.")
+@click.option(
+    native_target.MAKE_TABLES,
+    "make_tables",
+    is_flag=True,
+    help="First let the library make those of its tables that do not exist.",
+)
 @dry_run_option
 @common_options
-def prepare(config: str | None, *, dry_run: bool, as_json: bool) -> None:
+def prepare(config: str | None, *, make_tables: bool, dry_run: bool, as_json: bool) -> None:
     """Prepare the configured target for a copy: the tool's schemas beside the tables that the library has made.
 
-    The library's own tables are read and not changed. Nothing is lost when it is called again.
+    The library's own tables are read and not changed. With --make-tables the library is started first and makes those
+    that do not exist: in this Python, or in the one that target.interpreter names. Nothing is lost when it is called
+    again.
     """
     settings = load(config)
     target = _native(settings)
+    made: list[str] = []
     with translate_errors("the target"), open_login(settings) as connection:
-        for table in target.tables:
-            native_target.library_table(connection, table, target, settings.target)
+        missing = native_target.missing_tables(connection, target, settings.target) if make_tables else []
+        if missing and not dry_run:
+            made = _make_tables(settings, target, connection)
+        if not (missing and dry_run):
+            native_target.require_tables(connection, target, settings.target)
         if dry_run:
-            print_lines([f"would make the schema {target.tool_schema}", "nothing was written"])
+            print_lines(
+                [
+                    *(f"would let the library make {name}" for name in missing),
+                    f"would make the schema {target.tool_schema}",
+                    "nothing was written",
+                ]
+            )
             finish(0)
     done = revisions.upgrade(
         postgres_dsn(settings),
@@ -92,13 +110,30 @@ def prepare(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     )
     with translate_errors("the target"), open_login(settings) as connection:
         native_target.prepare(connection, target, settings.target)
-    lines = [f"applied {one.revision} ({one.branch}): {one.title}" for one in done]
+    lines = [f"the library made {name}" for name in made]
+    lines += [f"applied {one.revision} ({one.branch}): {one.title}" for one in done]
     prepared = [f"{target.tool_schema}.{table.name}" for table in target.tables]
     show(
-        {"applied": done, "prepared": prepared},
+        {"made": made, "applied": done, "prepared": prepared},
         [*lines, *(f"prepared {name}" for name in prepared)],
         as_json=as_json,
     )
+
+
+def _make_tables(settings: Settings, target: Target, connection: Connection) -> list[str]:
+    """Let the library make its tables; return those that did not exist before, with their schema."""
+    if target.name not in library.LIBRARIES:
+        raise UsageError(f"{native_target.MAKE_TABLES}: no library is known that makes the tables of {target.name}")
+    before = native_target.missing_tables(connection, target, settings.target)
+    schema = settings.target.schema or target.schema
+    native_target.require_schema(connection, schema)
+    store = library.PostgresStore(postgres_dsn(settings), schema, settings.target.tables)
+    try:
+        library.make_tables(target.name, store, library.interpreter_of(settings.target))
+    except library.LibraryMissingError as error:
+        raise UsageError(str(error)) from None
+    after = native_target.missing_tables(connection, target, settings.target)
+    return [name for name in before if name not in after]
 
 
 def _native(settings: Settings) -> Target:

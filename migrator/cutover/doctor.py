@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from importlib import metadata
+from typing import Final
 from zoneinfo import available_timezones
 
 import msgspec
@@ -111,8 +112,11 @@ def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
     described = load_target(profile.target)
 
     def tables() -> Answer:
-        names = [native_target.library_table(target, one, described, settings.target).name for one in described.tables]
-        return True, f"{', '.join(names)} are as {described.title or described.name} makes them"
+        shape = native_target.require_tables(target, described, settings.target)
+        names = ", ".join(settings.target.tables.get(one.name, one.name) for one in described.tables)
+        if shape is None:
+            return True, f"{names} have the columns that the mapping fills"
+        return True, f"{names} are as {shape.made_by} makes them"
 
     def prepared() -> Answer:
         target_tables(settings).require_ready(target)
@@ -129,6 +133,27 @@ def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
         yield gate
     if gate.passed:
         yield evaluate("rows of others", rows)
+    yield evaluate("sessions of others", lambda: _other_sessions(target))
+
+
+_OTHERS: Final = """
+SELECT usename::text, application_name, count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    AND application_name NOT LIKE 'migrator%'
+GROUP BY usename, application_name ORDER BY usename, application_name
+"""
+_SHOWN: Final = 5
+
+
+def _other_sessions(target: Connection) -> Answer:
+    """Name those who are connected to the target: an application that is started there works beside the old one."""
+    others = target.execute(_OTHERS).fetchall()
+    named = [f"{user or 'a hidden user'} ({name or 'without a name'}, {count:,})" for user, name, count in others]
+    if not named:
+        return True, "nobody else is connected to the target's database"
+    more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
+    words = f"{', '.join(named[:_SHOWN])}{more} are connected to the target's database"
+    return None, f"{words}: an application that is started there executes jobs while the old one still does"
 
 
 def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:

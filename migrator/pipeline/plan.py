@@ -83,7 +83,8 @@ def new_plan(
 def config_digest(settings: Settings, scope: Scope) -> str:
     """Return the SHA-256 of everything in the configuration that decides which rows a document becomes."""
     source = msgspec.structs.replace(settings.source, uri=None, uri_env=None, uri_file=None)  # where, not what
-    deciding = [source, scope, *([settings.target] if settings.target.is_native else [])]
+    target = msgspec.structs.replace(settings.target, interpreter=None, packages=None)  # they ask, and decide no row
+    deciding = [source, scope, *([target] if target.is_native else [])]
     return hashlib.sha256(msgspec.json.encode(deciding, order="sorted")).hexdigest()
 
 

@@ -161,6 +161,7 @@ class NativeTables(TargetTables):
         self._target, self._settings = target, settings
 
     def require_ready(self, connection: Connection) -> None:
+        native_target.require_tables(connection, self._target, self._settings)
         require_known(connection)
         if not native_target.is_prepared(connection, self._target):
             raise RefusedError(f"the target {self._target.name} is not prepared: {native_target.PREPARE}")

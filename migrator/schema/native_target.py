@@ -14,6 +14,9 @@ from psycopg import sql
 from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import RefusedError
+from migrator.targets import catalogue
+from migrator.targets.catalogue import Shape
+from migrator.targets.library import LIBRARIES
 from migrator.targets.model import Column, Table, Target
 
 ORIGINS = "_origins"
@@ -23,6 +26,10 @@ _KEY = "key_"
 """Before the name of a column of the library's key, in the table of origins."""
 
 PREPARE = "call migrator target prepare"
+MAKE_TABLES = "--make-tables"
+
+_SHOWN = 3
+"""Differences from a known shape that a refusal names; the others are counted."""
 
 
 class LibraryTable(msgspec.Struct, frozen=True):
@@ -60,7 +67,7 @@ def library_table(connection: Connection, table: Table, target: Target, settings
     ).fetchall()
     if not rows:
         raise RefusedError(
-            f"the target has no table {schema}.{name}, which {target.title or target.name} makes: {PREPARE}"
+            f"the target has no table {schema}.{name}, which {target.title or target.name} makes: {_making(target)}"
         )
     present = {column: kind for column, kind, _ in rows}
     missing = [column.name for column in table.columns if column.name not in present]
@@ -72,11 +79,76 @@ def library_table(connection: Connection, table: Table, target: Target, settings
     return LibraryTable(schema, name, present, {column: sequence for column, _, sequence in rows if sequence})
 
 
+def _making(target: Target) -> str:
+    """Return how the tables of a target are made."""
+    library = LIBRARIES.get(target.name)
+    if library is None:
+        return f"make it, and {PREPARE}"
+    return f"{PREPARE} {MAKE_TABLES}, and the library makes it; or let the application make it: {library.makes}"
+
+
+def missing_tables(connection: Connection, target: Target, settings: TargetSettings) -> list[str]:
+    """Return the tables of the library that do not exist, with their schema."""
+    schema = settings.schema or target.schema
+    names = [table.name for table in target.tables]
+    if catalogue.shapes(target.name):
+        live = catalogue.read_known(connection, target.name, schema, settings.tables)
+        names = list(catalogue.recognise(target.name, live)[0].catalogue.tables)
+    rows = connection.execute(
+        "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, place)"
+        " WHERE to_regclass(quote_ident(%s) || '.' || quote_ident(name)) IS NULL ORDER BY place",
+        ([settings.tables.get(name, name) for name in names], schema),
+    )
+    return [f"{schema}.{name}" for (name,) in rows]
+
+
+def require_schema(connection: Connection, schema: str) -> None:
+    """Raise ``RefusedError`` if a schema does not exist: no library makes it."""
+    if fetch_value(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NULL", (schema,)):
+        statement = sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)).as_string(connection)
+        raise RefusedError(f"the target has no schema {schema}, which target.schema names: call {statement} there")
+
+
+def require_tables(connection: Connection, target: Target, settings: TargetSettings) -> Shape | None:
+    """Return the known shape that the tables of the library have; None for a target of which no shape is known.
+
+    Raises ``RefusedError`` if a table does not exist or lacks a column, and if the tables are half made, or are those
+    of no known version.
+    """
+    if not catalogue.shapes(target.name):
+        for table in target.tables:
+            library_table(connection, table, target, settings)
+        return None
+    schema, title = settings.schema or target.schema, target.title or target.name
+    actual = catalogue.read_known(connection, target.name, schema, settings.tables)
+    if not actual.tables:
+        library_table(connection, target.tables[0], target, settings)
+    shape, differences = catalogue.recognise(target.name, actual)
+    missing = [one.place for one in differences if one.kind == "table" and one.actual is None]
+    if missing and len(missing) == len(differences):
+        names = ", ".join(settings.tables.get(name, name) for name in missing)
+        raise RefusedError(
+            f"the tables of {title} in the schema {schema} are half made, without {names}: {_making(target)}"
+        )
+    if not differences and shape.version_row is not None:
+        row = catalogue.version_difference(connection, schema, shape.version_row, settings.tables)
+        differences = [] if row is None else [row]
+    if differences:
+        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        raise RefusedError(
+            f"the tables of {title} in the schema {schema} are those of no known version; the nearest is"
+            f" {shape.made_by}: {'; '.join(map(str, differences[:_SHOWN]))}{more}. Let a known version make them in an"
+            " empty schema, which target.schema names, or describe these tables in a mapping file (docs/targets.md)"
+        )
+    return shape
+
+
 def prepare(connection: Connection, target: Target, settings: TargetSettings) -> None:
     """Make the tool's schema beside the library's tables, or its views anew; rows and their origins stay.
 
-    Raises ``RefusedError`` if a table of the library does not exist, or lacks a column.
+    Raises ``RefusedError`` as ``require_tables`` does.
     """
+    require_tables(connection, target, settings)
     with connection.transaction():
         connection.execute("SET LOCAL search_path = pg_catalog")  # so that names of types are qualified
         libraries = {table.name: library_table(connection, table, target, settings) for table in target.tables}

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from migrator.config import TargetSettings
 from migrator.errors import MigratorError
 
 Do: TypeAlias = Literal["prepare", "entries", "fires", "work"]
@@ -45,13 +46,17 @@ class LibraryMissingError(LibraryError):
     """The library is not installed in the interpreter; the message ends with the command that installs it."""
 
 
-class InstalledLibrary(msgspec.Struct, frozen=True):
+class InstalledLibrary(msgspec.Struct, frozen=True, kw_only=True):
     """A library that can be asked."""
 
     probe: str
     """The module in ``probes``."""
     requirements: tuple[str, ...]
-    """What pip installs for it, with its drivers."""
+    """What pip or npm installs for it, with its drivers."""
+    makes: str
+    """How the library makes its tables without the tool, in words."""
+    program: Literal["python", "node"] = "python"
+    """What executes the probe."""
 
 
 class PostgresStore(msgspec.Struct, frozen=True, tag_field="kind", tag="postgresql"):
@@ -90,26 +95,62 @@ class LibraryRequest(msgspec.Struct, frozen=True, kw_only=True):
 _POSTGRES: Final = "psycopg[binary]>=3.2"
 _ALCHEMY: Final = "sqlalchemy>=2,<2.2"
 LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
-    "apscheduler": InstalledLibrary("apscheduler3", ("apscheduler>=3.11,<4", _ALCHEMY, _POSTGRES, "pymongo")),
+    "apscheduler": InstalledLibrary(
+        probe="apscheduler3",
+        requirements=("apscheduler>=3.11,<4", _ALCHEMY, _POSTGRES, "pymongo"),
+        makes="SQLAlchemyJobStore makes its table when the application's scheduler is started with it",
+    ),
 }
 """Target → its library."""
 
 
+class Interpreter(msgspec.Struct, frozen=True):
+    """What executes a probe."""
+
+    program: Path | None = None
+    """A ``python`` or a ``node``; None: this Python, or the ``node`` of the path."""
+    packages: Path | None = None
+    """The folder whose ``node_modules`` hold a library in JavaScript; None: the folder of this process."""
+
+    def command(self, target: str) -> list[str]:
+        """Return the command that starts the probe of a target."""
+        library = LIBRARIES[target]
+        if library.program == "node":
+            return [str(self.program or "node"), str(PROBES / f"{library.probe}.mjs")]
+        return [str(self.program or sys.executable), "-I", str(PROBES / "__main__.py")]
+
+    def install_command(self, target: str) -> str:
+        """Return the command that installs the library of a target."""
+        library = LIBRARIES[target]
+        wanted = " ".join(f"'{requirement}'" for requirement in library.requirements)
+        if library.program == "node":
+            return f"npm install --prefix {self.packages or Path.cwd()} {wanted}"
+        return f"{self.program or sys.executable} -m pip install {wanted}"
+
+
+def interpreter_of(settings: TargetSettings) -> Interpreter:
+    """Return the configured interpreter."""
+    return Interpreter(
+        Path(settings.interpreter) if settings.interpreter else None,
+        Path(settings.packages).absolute() if settings.packages else None,
+    )
+
+
 @contextmanager
 def ask(
-    target: str, request: LibraryRequest, *, interpreter: Path | None = None, limit: timedelta = LIMIT
+    target: str, request: LibraryRequest, *, interpreter: Interpreter | None = None, limit: timedelta = LIMIT
 ) -> Iterator[Iterator[Line]]:
     """Lend the lines of a probe's answer, as they come; the process ends with the context.
 
-    ``interpreter``: the Python that has the library; this one if omitted. The last line has the kind ``done``. Reading
-    on raises ``LibraryMissingError`` where the library is not installed, and ``LibraryError`` where it fails, where the
-    answer is not whole, or where ``limit`` has passed.
+    The last line has the kind ``done``. Reading on raises ``LibraryMissingError`` where the library is not installed,
+    and ``LibraryError`` where it fails, where the answer is not whole, or where ``limit`` has passed.
     """
-    library = LIBRARIES[target]
-    python = interpreter or Path(sys.executable)
-    command = [str(python), "-I", str(PROBES / "__main__.py")]
+    interpreter = interpreter or Interpreter()
+    command = interpreter.command(target)
     content = msgspec.to_builtins(request, str_keys=True)
-    content |= {"library": library.probe, "seconds": int(limit.total_seconds()) + _GRACE}
+    content |= {"library": LIBRARIES[target].probe, "seconds": int(limit.total_seconds()) + _GRACE}
+    if LIBRARIES[target].program == "node":
+        content["options"] = {"packages": str(interpreter.packages or Path.cwd()), **content["options"]}
     try:
         process = subprocess.Popen(  # noqa: S603 - an interpreter that the operator names, without a shell
             command,
@@ -120,8 +161,8 @@ def ask(
             start_new_session=True,
         )
     except OSError as error:
-        raise LibraryMissingError(f"{python} cannot be started: {error.strerror or error}") from None
-    running = _Process(process, target, python, limit)
+        raise LibraryMissingError(f"{command[0]} cannot be started: {error.strerror or error}") from None
+    running = _Process(process, target, interpreter, limit)
     try:
         running.send(json.dumps(content).encode())
         yield running.lines()
@@ -132,8 +173,10 @@ def ask(
 class _Process:
     """A probe that runs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], target: str, python: Path, limit: timedelta) -> None:
-        self._process, self._target, self._python, self._limit = process, target, python, limit
+    def __init__(
+        self, process: subprocess.Popen[bytes], target: str, interpreter: Interpreter, limit: timedelta
+    ) -> None:
+        self._process, self._target, self._interpreter, self._limit = process, target, interpreter, limit
         self._errors: deque[bytes] = deque(maxlen=_TAIL)
         self._is_late = False
         self._drain = threading.Thread(target=self._read_errors, daemon=True)
@@ -191,8 +234,9 @@ class _Process:
     def _refuse(self, line: Line) -> None:
         if line["kind"] == "missing":
             raise LibraryMissingError(
-                f"{self._target}: the module {line['module']} is not installed in {self._python}; call"
-                f" {install_command(self._target, self._python)}"
+                f"{self._target}: the module {line['module']} is not installed for"
+                f" {self._interpreter.command(self._target)[0]}; call"
+                f" {self._interpreter.install_command(self._target)}"
             )
         if line["kind"] == "no":
             raise LibraryError(f"{self._target}: {line['words']}")
@@ -224,14 +268,13 @@ class _Process:
 
 
 def answer(
-    target: str, request: LibraryRequest, *, interpreter: Path | None = None, limit: timedelta = LIMIT
+    target: str, request: LibraryRequest, *, interpreter: Interpreter | None = None, limit: timedelta = LIMIT
 ) -> list[Line]:
     """Return all lines of an answer; raises as ``ask`` says."""
     with ask(target, request, interpreter=interpreter, limit=limit) as lines:
         return list(lines)
 
 
-def install_command(target: str, interpreter: Path | None = None) -> str:
-    """Return the command that installs the library of a target into an interpreter."""
-    wanted = " ".join(f"'{requirement}'" for requirement in LIBRARIES[target].requirements)
-    return f"{interpreter or sys.executable} -m pip install {wanted}"
+def make_tables(target: str, store: PostgresStore, interpreter: Interpreter) -> list[Line]:
+    """Let the library make its tables; return the lines of its answer. Raises as ``ask`` says."""
+    return answer(target, LibraryRequest(do="prepare", store=store, scratch=True), interpreter=interpreter)

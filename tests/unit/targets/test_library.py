@@ -8,6 +8,7 @@ import pytest
 
 from migrator.targets import library
 from migrator.targets.library import (
+    Interpreter,
     LibraryError,
     LibraryMissingError,
     LibraryRequest,
@@ -15,7 +16,6 @@ from migrator.targets.library import (
     PostgresStore,
     answer,
     ask,
-    install_command,
 )
 
 STORE = PostgresStore("postgresql://somebody:secret@127.0.0.1:1/none")
@@ -104,12 +104,12 @@ def test_the_process_ends_with_the_context(probe: Path, tmp_path: Path) -> None:
 
 def test_a_library_that_is_missing_is_told_with_the_command_that_installs_it(tmp_path: Path) -> None:
     with pytest.raises(LibraryMissingError, match="cannot be started: No such file or directory"):
-        answer("apscheduler", REQUEST, interpreter=tmp_path / "python")
+        answer("apscheduler", REQUEST, interpreter=Interpreter(tmp_path / "python"))
     bare = Path(getattr(sys, "_base_executable", sys.executable))
     with pytest.raises(LibraryMissingError) as raised:
-        answer("apscheduler", REQUEST, interpreter=bare)
-    assert str(raised.value).endswith(install_command("apscheduler", bare))
-    assert install_command("apscheduler", bare).startswith(f"{bare} -m pip install 'apscheduler>=3.11,<4' ")
+        answer("apscheduler", REQUEST, interpreter=Interpreter(bare))
+    assert str(raised.value).endswith(Interpreter(bare).install_command("apscheduler"))
+    assert Interpreter(bare).install_command("apscheduler").startswith(f"{bare} -m pip install 'apscheduler>=3.11,<4' ")
 
 
 def test_a_server_that_does_not_answer_is_told_without_the_password() -> None:

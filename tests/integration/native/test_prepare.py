@@ -1,0 +1,222 @@
+"""What must be there before a row is written into a library's tables, and what is refused, in words."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from pymongo.database import Database
+
+from migrator.config import Settings, TargetSettings
+from migrator.exit_status import DONE, UNVERIFIED, USAGE
+from migrator.targets.library import LIBRARIES
+from tests.apscheduler_documents import real
+from tests.conftest import NEWEST, Clusters, fresh_name
+from tests.copying import run, settings_for, write_config
+
+WRITING = ("target prepare", "plan", "backfill")
+
+
+@pytest.fixture
+def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
+    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    return settings_for(mongo_database, postgres_dsn, profile="apscheduler", target=TargetSettings(name="apscheduler"))
+
+
+def execute(settings: Settings, statement: str) -> None:
+    with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def relations(settings: Settings) -> set[str]:
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        rows = connection.execute(
+            "SELECT relnamespace::regnamespace || '.' || relname FROM pg_class JOIN pg_namespace AS space"
+            " ON space.oid = relnamespace WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
+        ).fetchall()
+    return {name for (name,) in rows}
+
+
+def call(settings: Settings, folder: Path) -> Callable[[str], tuple[int, str]]:
+    config = str(write_config(folder, settings))
+
+    def called(command: str) -> tuple[int, str]:
+        status, out, said = run(*command.split(), "--config", config, cwd=folder)
+        return status, out + said
+
+    return called
+
+
+def test_the_library_makes_its_tables_where_it_is_asked_to(settings: Settings, tmp_path: Path) -> None:
+    migrator = call(settings, tmp_path)
+    status, words = migrator("target prepare")
+    assert status == USAGE
+    assert "the target has no table public.apscheduler_jobs" in words
+    assert "call migrator target prepare --make-tables" in words
+    assert LIBRARIES["apscheduler"].makes in words
+    status, words = migrator("target prepare --make-tables --dry-run")
+    assert (status, "would let the library make public.apscheduler_jobs" in words) == (DONE, True)
+    assert relations(settings) == set()
+    status, words = migrator("target prepare --make-tables")
+    assert (status, "the library made public.apscheduler_jobs" in words) == (DONE, True), words
+    assert {"public.apscheduler_jobs", "migration_apscheduler.apscheduler_jobs"} <= relations(settings)
+    before = relations(settings)
+    status, words = migrator("target prepare --make-tables")
+    assert (status, "the library made" in words) == (DONE, False), words
+    assert relations(settings) == before
+
+
+def test_the_tables_may_have_other_names_and_another_schema(
+    mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
+) -> None:
+    target = TargetSettings(name="apscheduler", schema="App one", tables={"apscheduler_jobs": "work items"})
+    settings = settings_for(mongo_database, postgres_dsn, profile="apscheduler", target=target)
+    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    config = write_config(tmp_path, settings)
+    text = config.read_text(encoding="utf-8").replace('{"apscheduler_jobs": ', '{"apscheduler_jobs" = ')
+    config.write_text(text, encoding="utf-8")
+    status, _, said = run("target", "prepare", "--make-tables", "--config", str(config), cwd=tmp_path)
+    assert (status, "the target has no schema App one" in said) == (USAGE, True), said
+    assert 'CREATE SCHEMA "App one"' in said
+    execute(settings, 'CREATE SCHEMA "App one"')
+    for command in ("target prepare --make-tables", "doctor", "backfill", "parity"):
+        status, out, said = run(*command.split(), "--config", str(config), cwd=tmp_path)
+        assert status == DONE, command + out + said
+    with psycopg.connect(postgres_dsn) as connection:
+        rows = connection.execute('SELECT count(*) FROM "App one"."work items"').fetchone()
+    assert rows == (len(real("3.11.3")),)
+
+
+def test_a_python_without_the_library_is_refused_with_the_command_that_installs_it(
+    settings: Settings, tmp_path: Path, bare_python: Path
+) -> None:
+    config = write_config(tmp_path, settings)
+    config.write_text(config.read_text().replace("[target]", f'[target]\ninterpreter = "{bare_python}"'))
+    status, _, said = run("target", "prepare", "--make-tables", "--config", str(config), cwd=tmp_path)
+    assert status == USAGE
+    assert f"call {bare_python} -m pip install 'apscheduler>=3.11,<4'" in said
+    assert relations(settings) == set()
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """Return a Python that has no packages."""
+    import venv  # noqa: PLC0415 - of this fixture alone
+
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    return tmp_path / "bare" / "bin" / "python"
+
+
+PLANTED = {
+    "ALTER TABLE apscheduler_jobs ADD COLUMN more text NOT NULL DEFAULT ''": "apscheduler_jobs.more: column is unknown",
+    "ALTER TABLE apscheduler_jobs DROP COLUMN next_run_time": "apscheduler_jobs.next_run_time: column is missing",
+    "ALTER TABLE apscheduler_jobs ALTER COLUMN id TYPE varchar(100)": (
+        "apscheduler_jobs.id: type is character varying(100), expected character varying(191)"
+    ),
+    "ALTER TABLE apscheduler_jobs DROP CONSTRAINT apscheduler_jobs_pkey": "apscheduler_jobs: primary key id is missing",
+    "CREATE UNIQUE INDEX ON apscheduler_jobs (next_run_time)": (
+        "apscheduler_jobs: unique btree (next_run_time) is unknown"
+    ),
+}
+
+
+@pytest.mark.parametrize("statement", PLANTED)
+def test_tables_of_no_known_version_are_refused_before_anything_is_written(
+    statement: str, settings: Settings, tmp_path: Path
+) -> None:
+    migrator = call(settings, tmp_path)
+    assert migrator("target prepare --make-tables")[0] == DONE
+    if "COLUMN id" in statement or "DROP COLUMN" in statement:  # the views depend on it
+        execute(settings, "DROP SCHEMA migration_apscheduler CASCADE")
+    execute(settings, statement)
+    before = relations(settings)
+    for command in WRITING:
+        status, words = migrator(command)
+        assert status == USAGE, command + words
+        assert PLANTED[statement] in words, command
+        assert "the nearest is apscheduler 3.11.3" in words
+        assert "describe these tables in a mapping file" in words
+    status, words = migrator("doctor")
+    assert "NO  tables of the library: the tables of APScheduler 3, SQLAlchemyJobStore" in words
+    assert PLANTED[statement] in words
+    assert relations(settings) == before
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        assert connection.execute("SELECT count(*) FROM apscheduler_jobs").fetchone() == (0,)
+
+
+OWN = """
+[source]
+name = "own"
+
+[target]
+name = "own"
+
+[target.tables.apscheduler_jobs]
+key = ["id"]
+
+[target.tables.apscheduler_jobs.columns]
+id = "varchar(191) not null"
+next_run_time = "double precision"
+job_state = "bytea not null"
+
+[collections.jobs]
+tables = ["apscheduler_jobs"]
+
+[collections.jobs.fields]
+_id = { to = "apscheduler_jobs.id" }
+next_run_time = { to = "apscheduler_jobs.next_run_time", nulls = true }
+job_state = { to = "apscheduler_jobs.job_state" }
+"""
+
+
+def test_the_remedy_of_a_table_that_is_no_known_one_works(settings: Settings, tmp_path: Path) -> None:
+    migrator = call(settings, tmp_path)
+    assert migrator("target prepare --make-tables")[0] == DONE
+    execute(settings, "ALTER TABLE apscheduler_jobs ADD COLUMN more text")
+    assert migrator("backfill")[0] == USAGE
+    (tmp_path / "own.toml").write_text(OWN)
+    config = tmp_path / "config.toml"
+    text = config.read_text().replace('name = "apscheduler"', 'name = "own"')
+    config.write_text(text.replace('profile = "apscheduler"', f'mapping = "{tmp_path / "own.toml"}"'))
+    for command in ("target prepare", "doctor", "backfill", "parity"):
+        status, out, said = run(*command.split(), "--config", str(config), cwd=tmp_path)
+        assert status == DONE, command + out + said
+
+
+def test_doctor_names_who_else_is_connected_to_the_target(settings: Settings, tmp_path: Path) -> None:
+    migrator = call(settings, tmp_path)
+    assert migrator("target prepare --make-tables")[0] == DONE
+    assert "ok  sessions of others: nobody else is connected" in migrator("doctor")[1]
+    with psycopg.connect(settings.postgres.dsn or "", application_name="billing"):
+        status, words = migrator("doctor")
+        assert status == UNVERIFIED
+        line = next(line for line in words.splitlines() if "sessions of others" in line)
+        assert line.startswith("?   sessions of others: ")
+        assert "(billing, 1)" in line
+        assert migrator("backfill")[0] == DONE, "another session is a warning, and stops nothing"
+
+
+@pytest.fixture
+def latin(clusters: Clusters) -> Iterator[str]:
+    """Return the DSN of a database with another encoding."""
+    server, name = clusters.get(NEWEST).server, fresh_name()
+    with psycopg.connect(server.dsn(), autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").format(sql.Identifier(name))
+        )
+    yield server.dsn(name)
+    server.drop_database(name)
+
+
+def test_a_database_of_another_encoding_is_refused(latin: str, mongo_database: Database[Any], tmp_path: Path) -> None:
+    settings = settings_for(mongo_database, latin, profile="apscheduler", target=TargetSettings(name="apscheduler"))
+    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    migrator = call(settings, tmp_path)
+    for command in ("target prepare --make-tables", *WRITING):
+        status, words = migrator(command)
+        assert (status, "has the encoding LATIN1" in words) == (USAGE, True), command + words
+    name = psycopg.conninfo.conninfo_to_dict(latin)["dbname"]
+    assert f"NO  target: the target's database {name} has the encoding LATIN1" in migrator("doctor")[1]
+    assert relations(settings) == set()
