@@ -105,6 +105,8 @@ class TargetSettings(Section, frozen=True, forbid_unknown_fields=True):
     or the ``node`` of the path."""
     packages: str | None = None
     """Of a native target whose library is in JavaScript: the folder whose ``node_modules`` hold it."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of a native target: what it asks (``migrator target show NAME``): ``{scheduler_name = "main"}``."""
 
     @property
     def is_native(self) -> bool:

@@ -1,5 +1,6 @@
 """Commands about targets: list, show, prepare."""
 
+import json
 from collections.abc import Iterator
 
 import click
@@ -51,6 +52,7 @@ def show_command(config: str | None, name: str, *, as_json: bool) -> None:
         "title": target.title,
         "versions": target.versions,
         "schema": target.schema,
+        "options": {name: option.meaning for name, option in target.options.items()},
         "tables": {table.name: {column.name: column.type for column in table.columns} for table in target.tables},
         "sources": {source: [one.name for one in profile.collections] for source, profile in sources.items()},
     }
@@ -59,6 +61,9 @@ def show_command(config: str | None, name: str, *, as_json: bool) -> None:
 
 def _lines(target: Target) -> Iterator[str]:
     yield f"target {target.name}: {target.title}, versions {target.versions}, schema {target.schema}"
+    for name, option in target.options.items():
+        held = "must be said" if option.default is None else f"if omitted: {json.dumps(option.default)}"
+        yield f"option {name} ({held}): {option.meaning}; such as {name} = {_as_toml(option.example)}"
     for table in target.tables:
         made = {"": "", "row": ", made by the tool", "sequence": ", of the table's sequence"}[table.made]
         yield f"table {table.name}: key {', '.join(table.key)}{made}"
@@ -66,6 +71,13 @@ def _lines(target: Target) -> Iterator[str]:
     for source in sources_of(target.name):
         yield f"mapping from {source}:"
         yield from (f"  {line}" for line in mapping_path(target.name, source).read_text().splitlines())
+
+
+def _as_toml(value: object) -> str:
+    """Return a value of an option as a settings file has it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {json.dumps(inner)}" for name, inner in value.items()) + " }"
+    return json.dumps(value)
 
 
 @target_group.command(short_help="Prepare the tables of a library for a copy.")

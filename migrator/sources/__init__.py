@@ -5,6 +5,7 @@ from datetime import datetime
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from migrator import cron
 from migrator.config import SourceSettings, TargetSettings, nearest
@@ -50,8 +51,10 @@ def load_profile(name: str) -> Profile:
 
 def _configured(settings: SourceSettings, target: TargetSettings) -> Profile:
     if settings.mapping is None:
-        return native_profile(settings.profile, target.name) if target.is_native else load_profile(settings.profile)
-    profile = _of_file(Path(settings.mapping), NAMES, target.name)
+        if target.is_native:
+            return native_profile(settings.profile, target.name, target.options)
+        return load_profile(settings.profile)
+    profile = _of_file(Path(settings.mapping), NAMES, target.name, target.options)
     if profile.target != target.name:
         raise ConfigurationError(
             f"the mapping {settings.mapping} feeds the tables of the target {profile.target}: set target.name to it"
@@ -59,9 +62,11 @@ def _configured(settings: SourceSettings, target: TargetSettings) -> Profile:
     return profile
 
 
-def _of_file(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> Profile:
+def _of_file(
+    path: Path, taken: Sequence[str] = (), target: str = SCHEDULER, options: Mapping[str, Any] | None = None
+) -> Profile:
     """Return the profile of a mapping file; what reads one is imported only now."""
-    profile: Profile = import_module(f"{__name__}.mapping.file").load_mapping(path, taken, target)
+    profile: Profile = import_module(f"{__name__}.mapping.file").load_mapping(path, taken, target, options)
     return profile
 
 
@@ -89,10 +94,11 @@ def described_profile(source: str) -> Profile:
     return _of_file(Path(source), NAMES) if source.endswith(".toml") else load_profile(source)
 
 
-def native_profile(source: str, target: str) -> Profile:
+def native_profile(source: str, target: str, options: Mapping[str, Any] | None = None) -> Profile:
     """Return the profile that moves a shipped source to a native target.
 
-    Raises ``ConfigurationError`` for an unknown target, and for one that takes no documents of the source.
+    ``options``: what is said of the target's options; None: their examples. Raises ``ConfigurationError`` for an
+    unknown target, for one that takes no documents of the source, and for options that it does not take.
     """
     described = load_target(target)
     path = mapping_path(described.name, source)
@@ -101,7 +107,7 @@ def native_profile(source: str, target: str) -> Profile:
         raise ConfigurationError(
             f"the target {target} takes documents of {known}, and none of {source}: write a mapping file for its tables"
         )
-    return _of_file(path, target=described.name)
+    return _of_file(path, target=described.name, options=options)
 
 
 def profile_of(settings: SourceSettings, target: TargetSettings | None = None) -> Profile:

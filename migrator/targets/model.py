@@ -186,6 +186,24 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return cast("type[Record]", made)
 
 
+OptionKind = Literal["text", "flag", "zone", "lists"]
+
+
+class TargetOption(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target asks its user: said in ``[target.options]`` of the settings."""
+
+    meaning: str
+    """What the value is, in words: a refusal quotes it."""
+    kind: OptionKind = "text"
+    """``lists``: names, each with a list of ``words``."""
+    default: Any = None
+    """What holds where the settings say nothing; None: it must be said."""
+    example: Any = ""
+    """A value, for lists and pages, and for what only looks at the mapping."""
+    words: tuple[str, ...] = ()
+    """Of a text, and of the members of lists: the words that are known; empty: any."""
+
+
 class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A native target: the tables of one library, or of a user's own mapping file."""
 
@@ -197,6 +215,8 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     schema: str = "public"
     """Where the tables are unless the settings say otherwise."""
     tables: tuple[Table, ...] = ()
+    options: Mapping[str, TargetOption] = {}
+    """What it asks its user, by name."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Table]:

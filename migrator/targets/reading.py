@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, get_args
 
 from migrator.config import nearest
-from migrator.targets.model import SCHEDULER, Column, MadeKey, Table, Target, is_known_type
+from migrator.targets.model import (
+    SCHEDULER,
+    Column,
+    MadeKey,
+    OptionKind,
+    Table,
+    Target,
+    TargetOption,
+    is_known_type,
+)
 
 Wrong = Callable[[tuple[str, ...], str], None]
 """Notes a mistake: the key at which it stands, and what is wrong."""
@@ -35,7 +44,7 @@ _ABBREVIATED: Final = {
 def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
     """Return the target in the section ``[target]`` of a tree of TOML; ``wrong`` is called for each mistake."""
     held = _section(tree.get("target"), ("target",), wrong)
-    _known_keys(held, ("name", "title", "versions", "schema", "tables"), ("target",), wrong)
+    _known_keys(held, ("name", "title", "versions", "schema", "options", "tables"), ("target",), wrong)
     texts = {key: _text(held, key, ("target",), wrong) for key in ("name", "title", "versions", "schema")}
     name = texts["name"]
     if _NAME.fullmatch(name) is None or name == SCHEDULER:
@@ -52,6 +61,32 @@ def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
         versions=texts["versions"],
         schema=texts["schema"] or "public",
         tables=tables,
+        options={
+            option: _option(option, inner, wrong)
+            for option, inner in _section(held.get("options", {}), ("target", "options"), wrong).items()
+        },
+    )
+
+
+def _option(name: str, value: object, wrong: Wrong) -> TargetOption:
+    key = ("target", "options", name)
+    held = _section(value, key, wrong)
+    _known_keys(held, ("meaning", "kind", "default", "example", "words"), key, wrong)
+    meaning, kind, listed = _text(held, "meaning", key, wrong), held.get("kind", "text"), held.get("words", [])
+    if not meaning:
+        wrong((*key, "meaning"), f"option {name}: meaning: expected what its value is, in words")
+    if kind not in get_args(OptionKind):
+        wrong((*key, "kind"), f"option {name}: kind: expected one of {', '.join(get_args(OptionKind))}")
+        kind = "text"
+    if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
+        wrong((*key, "words"), f"option {name}: words: expected a list of texts")
+        listed = []
+    return TargetOption(
+        meaning=meaning,
+        kind=cast("OptionKind", kind),
+        default=held.get("default"),
+        example=held.get("example", ""),
+        words=tuple(listed),
     )
 
 

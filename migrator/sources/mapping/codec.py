@@ -369,7 +369,7 @@ class _Table:
             if parent in mapped.tables and parent != name
         )
         self.needed = tuple(
-            (column, *_missing(fields, f"{name}.{column}")) for column in sorted(tables.needed_columns(name))
+            (column, *_missing(mapped, fields, f"{name}.{column}")) for column in sorted(tables.needed_columns(name))
         )
         self.is_completed = name in ("locks", "runs", "triggers")
 
@@ -378,12 +378,15 @@ def _is_of(column: str, table: str) -> bool:
     return tables.split(column)[0] == table
 
 
-def _missing(fields: Sequence[Field], column: str) -> tuple[str, str]:
-    """Return the path of the first field that fills a column, and what is expected there."""
+def _missing(mapped: Mapped, fields: Sequence[Field], column: str) -> tuple[str, str, str]:
+    """Return the reason for which a document without the column is quarantined, a path, and what is expected there."""
     field = next((field for field in fields if column in field.columns), None)
-    if field is None:
-        return "", f"a value for {column}"
-    return field.path, "a value" if field.required else f"a value for {column}"
+    if field is not None:
+        return "missing-field", field.path, "a value" if field.required else f"a value for {column}"
+    case = next((case for case in mapped.choices.get(column, ()) if case.option), None)
+    if case is not None:
+        return "unknown-value", case.field, f"one of those that target.options.{case.option} names"
+    return "missing-field", "", f"a value for {column}"
 
 
 class Codec:
@@ -603,9 +606,9 @@ class Codec:
         for column, parent in table.parents:
             if parent in ids:
                 columns.setdefault(column, ids[parent])
-        for column, path, expected in table.needed:
+        for column, reason, path, expected in table.needed:
             if columns.get(column) is None:
-                raise Rejected("missing-field", path, expected)
+                raise Rejected(reason, path, expected)
         if table.is_completed:
             self._complete(table.name, columns, reading)
         return table.record(**columns)

@@ -40,6 +40,7 @@ from migrator.sources.mapping.language import (
 from migrator.sources.profile import Profile
 from migrator.targets import load_target, register
 from migrator.targets.model import SCHEDULER, SEPARATOR
+from migrator.targets.options import OPTION, option_values, substituted
 from migrator.targets.reading import read_target
 
 Key = tuple[str, ...]
@@ -114,18 +115,29 @@ _TOO_DEEP: Final = re.compile(rf"""(?:\.\s*+(?:"[^"]*+"|'[^']*+'|[A-Za-z0-9_-]++
 _PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
 
 
-def load_mapping(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> Profile:
+def load_mapping(
+    path: Path,
+    taken: Sequence[str] = (),
+    target: str = SCHEDULER,
+    options: Mapping[str, Any] | None = None,
+) -> Profile:
     """Return the profile that a mapping file describes; ``taken``: names of sources that it may not have.
 
-    ``target``: the target whose tables it feeds, unless it describes one itself. Its version is a number made from its
-    content, so that a copy is not resumed under another mapping. Raises as ``read_mapping``.
+    ``target``: the target whose tables it feeds, unless it describes one itself; ``options``: what is said of the
+    options of the target, or None for its examples. Its version is a number made from its content, so that a copy is
+    not resumed under another mapping. Raises as ``read_mapping``.
     """
-    mapping = read_mapping(path, taken, target)
+    mapping = read_mapping(path, taken, target, options)
     return profile_of_mapping(mapping, _version(mapping))
 
 
-def read_mapping(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER) -> SourceMapping:
-    """Return the mapping in a file; ``taken`` and ``target``: as for ``load_mapping``.
+def read_mapping(
+    path: Path,
+    taken: Sequence[str] = (),
+    target: str = SCHEDULER,
+    options: Mapping[str, Any] | None = None,
+) -> SourceMapping:
+    """Return the mapping in a file; ``taken``, ``target`` and ``options``: as for ``load_mapping``.
 
     Raises ``ConfigurationError`` with every mistake of the file, each with its line.
     """
@@ -143,7 +155,7 @@ def read_mapping(path: Path, taken: Sequence[str] = (), target: str = SCHEDULER)
         tree = parse_toml(text)
     except ValueError as error:
         raise ConfigurationError(f"the mapping {path} is not TOML: {error}") from None
-    reading = _Reading(tree, taken, target)
+    reading = _Reading(tree, taken, target, options)
     mapping = reading.mapping()
     if mapping is None:
         lines = _lines(text)
@@ -199,8 +211,10 @@ def _check_size(tree: Mapping[str, Any], wrong: Callable[[Key, str], None]) -> N
 class _Reading:
     """Reads a tree of TOML into a mapping, and collects what is wrong with it."""
 
-    def __init__(self, tree: Mapping[str, Any], taken: Sequence[str], target: str) -> None:
-        self._tree, self._taken = tree, taken
+    def __init__(
+        self, tree: Mapping[str, Any], taken: Sequence[str], target: str, options: Mapping[str, Any] | None
+    ) -> None:
+        self._tree, self._taken, self._options = tree, taken, options
         self._target = None if target == SCHEDULER or "target" in tree else load_target(target)
         self.mistakes: list[tuple[Key, str]] = []
 
@@ -225,7 +239,7 @@ class _Reading:
         name, documents = self._name(source), source.get("documents", "")
         if not isinstance(documents, str):
             self._wrong(("source", "documents"), "source.documents: expected a text")
-        described = self._table(("collections",), self._tree.get("collections"))
+        described = self._with_options_said(self._table(("collections",), self._tree.get("collections")))
         if not described:
             self._wrong(("collections",), "expected at least one section [collections.NAME]")
         sections = {one: self._table(("collections", one), held) for one, held in described.items()}
@@ -238,6 +252,18 @@ class _Reading:
         self._check_references(collections, left_out)
         target = SCHEDULER if self._target is None else self._target.name
         return SourceMapping(name=name, documents=documents, collections=collections, left_out=left_out, target=target)
+
+    def _with_options_said(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the collections with the options of the target as they are said; raises ``ConfigurationError``."""
+        if self._target is None:
+            return described
+        values = option_values(self._target, self._options)
+        missing: list[str] = []
+        changed: Mapping[str, Any] = substituted(described, values, missing)
+        for name in dict.fromkeys(missing):
+            where = f"option {name}: the target {self._target.name} declares none of this name and kind"
+            self._wrong(("collections",), f"{where}{nearest(name, self._target.options)}")
+        return changed
 
     def _reason(self, name: str, held: Mapping[str, Any]) -> str:
         """Return why a collection is left out."""
@@ -741,7 +767,7 @@ class _Reading:
         return choices
 
     def _case(self, column: str, held: Mapping[str, Any], key: Key, where: str) -> Case:
-        self._known_keys(key, held, ("if", "equals", "value"), where)
+        self._known_keys(key, held, ("if", "equals", "value", *([OPTION] if self._target else [])), where)
         field, equals, value = held.get("if", ""), held.get("equals"), held.get("value")
         if not isinstance(field, str):
             self._wrong(key, f"{where}if: expected the path of a field")
@@ -752,7 +778,7 @@ class _Reading:
         if not _fits(column, value):
             expected = tables.words_of(column) or (f"a value of type {tables.type_of(column)}",)
             self._wrong(key, f"{where}value: expected {', '.join(expected)}")
-        return Case(field=str(field), equals=equals, value=value)
+        return Case(field=str(field), equals=equals, value=value, option=held.get(OPTION, ""))
 
     def _constants(
         self, section: Key, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]

@@ -154,6 +154,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the field; empty: always."""
     equals: Any = None
     value: Any
+    option: str = ""
+    """The option of the target that says the cases: a document whose field it does not name is quarantined."""
 
 
 class Reading(msgspec.Struct):
