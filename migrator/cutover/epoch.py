@@ -3,6 +3,7 @@
 from migrator.config import Settings
 from migrator.connections.postgres import target_connection
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.target import target_tables
 from migrator.sources import profile_of
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo
@@ -23,6 +24,9 @@ def target_epoch(sessions: Sessions) -> Epoch | None:
 def is_in_target(settings: Settings) -> bool:
     """Return whether PostgreSQL holds the data."""
     with target_connection(settings) as target:
+        if settings.target.is_native:  # a library knows of no epoch
+            profile_of(settings.source, settings.target)  # a mapping file may describe the target
+            return target_tables(settings).active_since(target) is not None
         found = postgres.read(target)
     return found is not None and found.backend == "postgres"
 

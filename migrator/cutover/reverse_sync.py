@@ -28,6 +28,8 @@ from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, fetch_value, target_connection
 from migrator.cutover import outbox
 from migrator.cutover.journal import BACKUP_STEP, Journal, latest, unfinished_level
+from migrator.cutover.library_documents import encode_library_rows
+from migrator.cutover.library_tables import library_tables
 from migrator.cutover.reverse_documents import Documents, encode_documents
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
@@ -136,7 +138,7 @@ class _ReverseSync:
             self._begin(sessions)
         noted, ids = outbox.oldest(sessions.target, BATCH_NOTES, self._until)
         if not ids:
-            if not outbox.is_open(sessions.target):
+            if not is_outbox_open(sessions.settings, sessions.target):
                 raise RefusedError("the outbox was closed: the cutover was finished or rolled back")
             return ReverseSyncResult()
         assert self._context is not None  # noqa: S101 - set when it began
@@ -147,6 +149,9 @@ class _ReverseSync:
             self._write(sessions, part)
         fault_points.reach(fault_points.AFTER_REVERSE_WRITE)
         _record_losses(sessions.target, writes)
+        library = library_tables(sessions.settings)
+        if library is not None:
+            library.carried(sessions.target, noted)
         outbox.delete(sessions.target, ids)
         fault_points.reach(fault_points.AFTER_REVERSE_DROP)
         removed = sum(write.document is None and not write.kept for write in writes)
@@ -165,7 +170,7 @@ class _ReverseSync:
             advisory_locks.release(self._connection, LOCK)
 
     def _begin(self, sessions: Sessions) -> None:
-        if not outbox.is_open(sessions.target):
+        if not is_outbox_open(sessions.settings, sessions.target):
             raise RefusedError("the outbox is not open: there was no cutover, or it was finished or rolled back")
         if _is_backup_pending(sessions.target):
             raise BackupPendingError(BACKUP_PENDING)
@@ -224,7 +229,13 @@ def has_begun(sessions: Sessions) -> bool:
 def is_open(settings: Settings) -> bool:
     """Return whether the outbox is open, so that rows are carried to MongoDB."""
     with target_connection(settings) as target:
-        return outbox.is_open(target)
+        return is_outbox_open(settings, target)
+
+
+def is_outbox_open(settings: Settings, target: Connection) -> bool:
+    """Return whether triggers note what is written to the tables of the configured target."""
+    library = library_tables(settings)
+    return outbox.is_open(target) if library is None else library.is_outbox_open(target)
 
 
 def encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.ChangedRow]) -> list[DocumentWrite]:
@@ -232,6 +243,9 @@ def encoded(sessions: Sessions, context: Context, noted: Sequence[outbox.Changed
 
     Raises ``ReverseSyncError`` for a row that has no document.
     """
+    library = library_tables(sessions.settings)
+    if library is not None:
+        return encode_library_rows(sessions, context, library, noted)
     encode = encode_changes if sessions.profile.kept_by_store else encode_documents
     return encode(sessions, context, noted)
 

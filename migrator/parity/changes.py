@@ -7,6 +7,8 @@ After a rollback everything is compared again.
 
 A row has changed if it says so (``updated_at``, ``created_at``), or if its schedule fired, ran or changed. A table of
 which the scheduler deletes rows may lack a row. What a trigger does next is the scheduler's.
+
+The rows of a library do not say when they were changed: triggers note it from the cutover on.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -20,8 +22,9 @@ from psycopg import sql
 from migrator.connections.postgres import Connection
 from migrator.parity.model import AggregateResult, CollectionComparison
 from migrator.pipeline.tail.lookups import has_source_column
+from migrator.pipeline.target import TargetTables
 from migrator.records import ExecutionLog, Handler, Lock, Record, Run, Schedule, Trigger, WorkerRecord
-from migrator.sources.profile import Collection
+from migrator.sources.profile import Collection, Profile
 from migrator.store.postgres.rows import table_name
 from migrator.values import identity
 
@@ -69,9 +72,11 @@ class ComparedRow(msgspec.Struct, frozen=True):
 class Changes:
     """What changed since PostgreSQL is active, asked for when it is first needed."""
 
-    def __init__(self, target: Connection, since: datetime | None) -> None:
-        """``since``: when PostgreSQL became active; None: it is not."""
-        self._target, self.since = target, since
+    def __init__(self, target: Connection, tables: TargetTables, profile: Profile) -> None:
+        self._target, self._tables, self._profile = target, tables, profile
+        self.since: Final = tables.active_since(target)
+        """When PostgreSQL became active; None: it is not."""
+        self._documents: dict[str, frozenset[str] | None] = {}
         self._schedules: set[tuple[UUID, str]] | None = None
         self._made: dict[str, Container[str]] = {}
 
@@ -79,6 +84,10 @@ class Changes:
         """Tell whether PostgreSQL changed the rows of a document, or made the document (by the reverse sync)."""
         if self.since is None:
             return False
+        changed = self._changed_documents(collection)
+        if changed is not None:
+            # written meanwhile: the set is read again before a difference is told
+            return source_id in changed or source_id in (self._changed_documents(collection, anew=True) or ())
         known = list(rows)
         if known[0].record in _OF_PROCESSES:
             return True
@@ -91,6 +100,13 @@ class Changes:
             for row in known
             if row.stored is None or row.differing
         )
+
+    def _changed_documents(self, collection: Collection, *, anew: bool = False) -> frozenset[str] | None:
+        if anew or collection.name not in self._documents:
+            self._documents[collection.name] = self._tables.changed_documents(
+                self._target, collection.tables[0], self._profile.source_of(collection.name)
+            )
+        return self._documents[collection.name]
 
     def _made_documents(self, collection: Collection) -> Container[str]:
         """Return the source ids of the documents that stand for rows created on PostgreSQL."""

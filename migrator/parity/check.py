@@ -92,7 +92,7 @@ def check_parity(
             silent=tuple(silent[: check.listed]),
             silent_total=len(silent),
             active_since=since,
-            created={} if since is None else created_rows(sessions.target),
+            created={} if since is None or settings.target.is_native else created_rows(sessions.target),
             unproven=unproven,
         )
 

@@ -191,7 +191,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     found = _comparison_of(chunk.collection, collection.tables)
     totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of)
     excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
-    changes = Changes(sessions.target, sessions.target_tables.active_since(sessions.target))
+    changes = Changes(sessions.target, sessions.target_tables, sessions.profile)
     for batch in chunk_batches(sessions, job):
         read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
         _compare_plain(sessions.target, read, totals)

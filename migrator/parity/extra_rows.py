@@ -1,7 +1,7 @@
 """Extra rows, which no document explains: counted first, and searched only where the count differs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -18,7 +18,6 @@ from migrator.records import Record
 from migrator.result import Finding
 from migrator.sources.profile import Context
 from migrator.store.postgres.rows import table_name
-from migrator.targets import native_table
 from migrator.values.copy_format import codec
 
 EXPECTED_KEYS = sql.Identifier("pg_temp", "expected_ids")
@@ -136,7 +135,9 @@ def _without_document(
             else sql.SQL("")
         )
         if unchanged_since is not None:
-            condition += _unchanged(record, unchanged_since)
+            own = sessions.profile.source_of(collection.name)
+            changed = sessions.target_tables.changed_documents(target, record, own)
+            condition += _unchanged(record, unchanged_since) if changed is None else _not_of(changed)
         key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if sourced else "stored.id::text")
         document = sql.SQL("stored.source_id" if sourced else "stored.payload ->> '_id'")
         rows = target.execute(
@@ -157,12 +158,17 @@ def _unchanged(record: type[Record], since: datetime) -> sql.Composed:
     condition = sql.Composed([])
     if any(name in columns for name in CHANGED):
         condition += sql.SQL(" coalesce(greatest({}) < {}, true) AND").format(times, sql.Literal(since))
-    if "schedule_id" in columns and native_table(record.table) is None:
+    if "schedule_id" in columns:
         condition += sql.SQL(
             " NOT EXISTS (SELECT FROM scheduler.schedules AS s WHERE s.id = stored.schedule_id"
             " AND s.tenant_id = stored.tenant_id AND greatest(s.updated_at, s.deleted_at) >= {}) AND"
         ).format(sql.Literal(since))
     return condition
+
+
+def _not_of(documents: Iterable[str]) -> sql.Composed:
+    """Return the condition for rows of other documents than these."""
+    return sql.SQL(" stored.source_id <> ALL({}) AND").format(sql.Literal(sorted(documents)))
 
 
 def _expected_keys(

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from migrator.config import Settings, TargetSettings
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.errors import RefusedError
+from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import deferred_ddl
 from migrator.records import Lock, Record
 from migrator.schema import native_target
@@ -40,6 +40,16 @@ WHERE s.step = 'outbox' AND s.state <> 'undone' ORDER BY c.began_at DESC LIMIT 1
 """
 
 
+# A library knows of no persistence epoch: the journal of the last cutover says where the application works.
+_LIBRARY_OPENED: Final = """
+SELECT coalesce(o.ended_at, o.began_at) FROM migration.cutovers AS c
+JOIN migration.cutover_steps AS p ON p.cutover_id = c.id AND p.step = 'point-of-no-return' AND p.state = 'done'
+JOIN migration.cutover_steps AS o ON o.cutover_id = c.id AND o.step = 'outbox' AND o.state = 'done'
+WHERE c.state IN ('running', 'cut-over', 'finished') AND c.id =
+    (SELECT id FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1)
+"""
+
+
 class TargetTables(ABC):
     """The tables of a target, for the pipeline."""
 
@@ -54,6 +64,13 @@ class TargetTables(ABC):
     @abstractmethod
     def active_since(self, connection: Connection) -> datetime | None:
         """Return since when the target is written to and the source is not; None: it is a copy, or was rolled back."""
+
+    @abstractmethod
+    def changed_documents(self, connection: Connection, record: type[Record], source: str) -> frozenset[str] | None:
+        """Return the source ids of the documents whose rows were written or deleted since the target is active.
+
+        None: the columns of the rows say when they were changed.
+        """
 
     @abstractmethod
     def mark_copy(self, connection: Connection, profile: str) -> None:
@@ -104,6 +121,9 @@ class SchedulerTables(TargetTables):
             return None
         opened: datetime | None = fetch_value(connection, _OPENED)
         return opened
+
+    def changed_documents(self, connection: Connection, record: type[Record], source: str) -> frozenset[str] | None:  # noqa: ARG002 - the protocol's
+        return None
 
     def mark_copy(self, connection: Connection, profile: str) -> None:
         mark_copy(connection, profile)
@@ -167,11 +187,19 @@ class NativeTables(TargetTables):
             raise RefusedError(f"the target {self._target.name} is not prepared: {native_target.PREPARE}")
 
     def require_forward(self, connection: Connection) -> None:
-        """Nothing says yet that the library's tables hold the data."""
+        if self.active_since(connection) is not None:
+            raise BackendMovedError(
+                "the application works on the library's tables since the cutover: MongoDB is not current"
+            )
 
-    def active_since(self, connection: Connection) -> datetime | None:  # noqa: ARG002 - the protocol's
-        """Return None: nothing says yet that the library's tables hold the data."""
-        return None
+    def active_since(self, connection: Connection) -> datetime | None:
+        opened: datetime | None = fetch_value(connection, _LIBRARY_OPENED)
+        return opened
+
+    def changed_documents(self, connection: Connection, record: type[Record], source: str) -> frozenset[str] | None:
+        table = self._table(record)
+        query = native_target.changed_documents(table, self._target, self._library(record))
+        return frozenset(row[0] for row in connection.execute(query, (source,)).fetchall())
 
     def mark_copy(self, connection: Connection, profile: str) -> None:
         """Do nothing: the library knows of no copy."""

@@ -31,6 +31,12 @@ MAKE_TABLES = "--make-tables"
 _SHOWN = 3
 """Differences from a known shape that a refusal names; the others are counted."""
 
+WRITES = "migrator.writes"
+"""The setting that the tool's functions have while they write: the fence of a rollback lets them through."""
+
+CHANGES = "_changes"
+"""The table of the keys of rows that the library has written since a cutover, and that were carried to MongoDB."""
+
 
 class LibraryTable(msgspec.Struct, frozen=True):
     """A table of a library as it stands in the database."""
@@ -153,6 +159,11 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
         connection.execute("SET LOCAL search_path = pg_catalog")  # so that names of types are qualified
         libraries = {table.name: library_table(connection, table, target, settings) for table in target.tables}
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.tool_schema)))
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE IF NOT EXISTS {} (table_name text, row_id text, PRIMARY KEY (table_name, row_id))"
+            ).format(changes(target))
+        )
         for make in (_origins_of, _views_of):  # a view of one table may look into the origins of another
             for table in target.tables:
                 for statement in make(target, table, libraries[table.name]):
@@ -172,6 +183,44 @@ def is_prepared(connection: Connection, target: Target) -> bool:
 def origins(table: Table, target: Target) -> sql.Identifier:
     """Return the quoted name of the table of origins."""
     return sql.Identifier(target.tool_schema, table.name + ORIGINS)
+
+
+def changes(target: Target) -> sql.Identifier:
+    """Return the quoted name of the table of the keys of rows that the library has written since a cutover."""
+    return sql.Identifier(target.tool_schema, CHANGES)
+
+
+def key_columns(table: Table) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a key: in the table of the library, and in that of the origins."""
+    return tuple((name, "id" if table.made == "row" else _KEY + name) for name in table.key)
+
+
+def key_text(alias: str, columns: Sequence[str]) -> sql.Composed:
+    """Return the key of a row as one text: of the columns of a library's row, or of an origin."""
+    quoted = [sql.Identifier(alias, name) for name in columns]
+    if len(quoted) == 1:
+        return sql.SQL("{}::text").format(quoted[0])
+    return sql.SQL("jsonb_build_array({})::text").format(sql.SQL(", ").join(quoted))
+
+
+def changed_documents(table: Table, target: Target, library: sql.Identifier) -> sql.Composed:
+    """Return the query for the source ids of documents whose rows the library has written or deleted since a cutover.
+
+    Its parameter is the source.
+    """
+    return sql.SQL(
+        "SELECT origin.source_id FROM {origins} AS origin WHERE origin.source = %s AND ("
+        "NOT EXISTS (SELECT FROM {library} AS stored WHERE {same})"
+        " OR {key} IN (SELECT row_id FROM {changes} WHERE table_name = {name}"
+        " UNION SELECT row_id FROM migration.outbox WHERE table_name = {name}))"
+    ).format(
+        origins=origins(table, target),
+        library=library,
+        same=same_key(table, "stored", "origin"),
+        key=key_text("origin", [name for _, name in key_columns(table)]),
+        changes=changes(target),
+        name=sql.Literal(table.full_name),
+    )
 
 
 def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator[sql.Composed]:
@@ -317,8 +366,8 @@ END
         **writing.parts,
     )
     function = sql.Identifier(target.tool_schema, f"write_{table.name}")
-    yield sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS {}").format(
-        function, sql.Literal(body.as_string(None))
+    yield sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SET {} = 'on' AS {}").format(
+        function, sql.SQL(WRITES), sql.Literal(body.as_string(None))
     )
     yield sql.SQL(
         "CREATE TRIGGER written INSTEAD OF INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION {}()"
@@ -336,8 +385,8 @@ INSERT INTO {origins} ({names}) SELECT {given} FROM given AS new
 """
     ).format(stage=stage(table), **writing.parts)
     # not in SQL: such a function could only be made while the temporary table exists
-    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql AS {}").format(
-        append_function(table, target), sql.Literal(f"BEGIN {body.as_string(None)}; END")
+    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql SET {} = 'on' AS {}").format(
+        append_function(table, target), sql.SQL(WRITES), sql.Literal(f"BEGIN {body.as_string(None)}; END")
     )
 
 
