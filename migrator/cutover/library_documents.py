@@ -48,14 +48,14 @@ _UUID_DIGITS: Final = 32
 
 def faults(profile: Profile) -> list[str]:
     """Return why rows of a library cannot be carried back to documents of a source, in words; none if they can."""
-    found = [profile.read_only] if profile.read_only else []
+    reasons = [profile.read_only] if profile.read_only else []
     for collection in profile.collections:
         if len(collection.tables) > 1:
-            found.append(f"a document of {collection.name} makes rows of several tables")
+            reasons.append(f"a document of {collection.name} makes rows of several tables")
         if collection.references:
-            found.append(f"rows of {collection.name} refer to those of other documents")
-    found += ["some rows are made of many documents together"] * bool(profile.closing)
-    return found
+            reasons.append(f"rows of {collection.name} refer to those of other documents")
+    reasons += ["some rows are made of many documents together"] * bool(profile.closing)
+    return reasons
 
 
 def encode_library_rows(

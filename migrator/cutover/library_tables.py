@@ -297,10 +297,10 @@ class LibraryTables:
                 native_target.same_key(table, "stored", "origin"),
             )
         ).fetchall()
-        found: dict[str, list[str]] = {}
+        by_source: dict[str, list[str]] = {}
         for source, source_id in rows:
-            found.setdefault(source, []).append(source_id)
-        return found
+            by_source.setdefault(source, []).append(source_id)
+        return by_source
 
     def forget_deleted(self, connection: Connection) -> None:
         """Remove the origins of the rows that the library has deleted."""

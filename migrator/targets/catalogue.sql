@@ -54,6 +54,8 @@ FROM relation JOIN pg_index ON indrelid = relation.oid AND indisunique AND NOT i
 UNION ALL
 SELECT relname, 'trigger', tgname::text, jsonb_build_object('definition', pg_get_triggerdef(trg.oid, true)), 0
 FROM relation JOIN pg_trigger AS trg ON tgrelid = relation.oid AND NOT tgisinternal
+-- those of a cutover by the tool (cutover.library_tables) are none of the library's
+WHERE tgname NOT IN ('migrator_note', 'migrator_fence')
 
 UNION ALL
 -- Those that belong to a column, and those that the caller names because the library alone asks them for values.
