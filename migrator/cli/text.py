@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
     from migrator.pipeline.source_sample import BrokenReference, Example, SourceSample
     from migrator.pipeline.status import CopyStatus, TailStatus
     from migrator.pipeline.tail.loop import TailResult
+    from migrator.pipeline.tail.reread import RereadResult
 
 NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
@@ -41,6 +42,19 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
         yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
     if not done.complete:
         yield "interrupted: the finished chunks are kept; call migrator backfill again to continue"
+    yield NOTHING_COMPARED
+
+
+def reread_lines(done: "RereadResult", *, dry_run: bool) -> Iterator[str]:
+    """Yield what reading documents again did."""
+    for name, documents in done.documents.items():
+        yield f"{name}: {documents:,} documents {'would be' if dry_run else 'were'} read again"
+    if dry_run:
+        yield "nothing was written"
+    else:
+        yield f"wrote {done.written:,} rows, removed {done.removed:,}"
+    if done.quarantined:
+        yield f"{done.quarantined:,} documents of these collections are in quarantine: migrator quarantine list"
     yield NOTHING_COMPARED
 
 

@@ -1,30 +1,23 @@
 """Repair after a parity check: the documents that differ are read again, as the tail reads those that change.
 
-There is one way to bring a document's rows up to date, and this uses it: rows that are wrong are written, rows that no
-document makes are removed, what cannot become rows is quarantined. It is also what makes up for a lost position of the
-tail: a new position is taken first, then everything is compared, so that nothing between the two is missed.
+``pipeline.tail.reread`` does it. This is also what makes up for a lost position of the tail: a new position is taken
+first, then everything is compared, so that nothing between the two is missed.
 """
 
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections import advisory_locks
 from migrator.connections.mongo import committed_time
-from migrator.errors import RefusedError
 from migrator.parity import recorded_check
 from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
-from migrator.pipeline import ledger
 from migrator.pipeline.completion import write_derived
-from migrator.pipeline.ledger import Plan
-from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.applier import Applier
-from migrator.pipeline.tail.backlog import UNFINISHED, require_same_conditions
 from migrator.pipeline.tail.lookups import ensure_indexes, has_source_column
-from migrator.pipeline.tail.loop import BACKLOG_DOCUMENTS
+from migrator.pipeline.tail.reread import complete_plan, drain
 from migrator.schema import decisions
 from migrator.schema.decisions import UNNAMED, Approval
 
@@ -52,7 +45,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
     """Return the plan of a repair; writes nothing."""
     outcome = _checked(settings, scope)
     with open_sessions(settings) as sessions:
-        plan = _plan(sessions)
+        plan = complete_plan(sessions)
         return Repair(found=outcome, documents=_named(Applier(sessions, plan), sessions, outcome))
 
 
@@ -65,7 +58,7 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
     """
     whole = not scope.only and not scope.tenants
     with open_sessions(settings) as sessions:
-        plan = _plan(sessions)
+        plan = complete_plan(sessions)
         profile = sessions.profile.name
         standing = positions.tail_state(sessions.target, profile)
         alarm = standing.alarm if standing is not None and whole else None
@@ -81,19 +74,21 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
             if alarm is not None:
                 for one in sessions.profile.collections:  # it may have been corrected, or removed, in the meantime
                     backlog.add_quarantined(sessions.target, profile, one.name)
-        written, removed = _drain(sessions, applier, named)
+        drained = drain(sessions, applier, named)
         if whole:
             write_derived(sessions)
         if alarm is not None:
             positions.settle_alarm(sessions.target, profile)
         counts = {name: len(ids) for name, ids in named.items()}
-        decisions.record(sessions.target, decisions.REPAIR, by, documents=counts, written=written, removed=removed)
+        decisions.record(
+            sessions.target, decisions.REPAIR, by, documents=counts, written=drained.written, removed=drained.removed
+        )
     return Repair(
         found=outcome,
         documents=named,
         applied=True,
-        written=written,
-        removed=removed,
+        written=drained.written,
+        removed=drained.removed,
         cleared=alarm or "",
         after=recorded_check.check_and_record(settings) if whole else check_parity(settings, scope),
     )
@@ -102,15 +97,6 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
 def _checked(settings: Settings, scope: Scope) -> ParityOutcome:
     report = msgspec.structs.replace(settings.report, max_differences=ALL_DIFFERENCES)
     return check_parity(msgspec.structs.replace(settings, report=report), scope)
-
-
-def _plan(sessions: Sessions) -> Plan:
-    plan = ledger.latest_plan(sessions.target)
-    if plan is None or plan.state != "complete":
-        raise RefusedError(f"nothing can be repaired yet: {UNFINISHED if plan else 'nothing was copied'}")
-    require_same_conditions(sessions, plan)
-    sessions.target_tables.require_forward(sessions.target)
-    return plan
 
 
 def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict[str, tuple[str, ...]]:
@@ -132,27 +118,3 @@ def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict
     for mute in outcome.silent:
         named.setdefault(mute.collection, set()).add(mute.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
-
-
-def _drain(sessions: Sessions, applier: Applier, named: dict[str, tuple[str, ...]]) -> tuple[int, int]:
-    """Apply these documents, then the backlog, while a tail may be doing the latter.
-
-    The documents are not put into the backlog: the tail does not know a row that another program wrote into a table
-    whose rows do not name their documents.
-    """
-    names = tuple(one.name for one in sessions.profile.collections)
-    pending = [(name, one) for name, ids in named.items() for one in ids]
-    written = removed = 0
-    while pending or backlog.any_left(sessions.target, names):
-        with sessions.target.transaction():
-            advisory_locks.take_in_transaction(sessions.target, ROWS_KEY)
-            applier.reader.not_before(committed_time(sessions.source))
-            if pending:
-                chosen = {name: {one for of, one in pending[:BACKLOG_DOCUMENTS] if of == name} for name in named}
-                pending = pending[BACKLOG_DOCUMENTS:]
-                done = applier.apply(chosen)
-            else:
-                applier.name_all(names)
-                done = applier.apply(backlog.take(sessions.target, names, BACKLOG_DOCUMENTS))
-        written, removed = written + done.written, removed + done.removed
-    return written, removed

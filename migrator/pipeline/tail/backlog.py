@@ -33,6 +33,12 @@ from migrator.telemetry import waiting
 
 UNFINISHED = "the copy is unfinished; changes are recorded until it is complete"
 WRITING = "a backfill, a retry or a repair is writing rows"
+BACKLOG_DOCUMENTS = 1_000
+"""Documents of the backlog that one transaction reads again."""
+
+
+class OtherConditionsError(RefusedError):
+    """Documents would not become the rows that the copy has made of them."""
 
 
 class WritePermission(msgspec.Struct, frozen=True):
@@ -64,9 +70,10 @@ def write_permission(target: Connection, known: Plan | None, *, shared: bool = F
 
 
 def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
-    """Raise ``RefusedError`` if documents would not become the rows that the copy has made of them.
+    """Raise ``RefusedError`` if only some tenants were copied, or if documents would become other rows than the copy's.
 
-    That depends on the profile, and on the part of the configuration that concerns the source.
+    The second is ``OtherConditionsError``. That depends on the profile, and on the part of the configuration that
+    concerns the source.
     """
     scope = plans.plan_scope(plan)
     if scope.tenants:
@@ -78,7 +85,7 @@ def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
         ("digest of the section [source] of the configuration", plan.config_digest[:12], digest[:12]),
     )
     if differs:
-        raise RefusedError(
+        raise OtherConditionsError(
             f"the copy was made with other settings ({differs}): call migrator backfill, which updates every row"
         )
 

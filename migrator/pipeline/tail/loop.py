@@ -32,7 +32,13 @@ from migrator.pipeline.sessions import (
 )
 from migrator.pipeline.tail import backlog, planned_fires, positions
 from migrator.pipeline.tail.applier import Applier
-from migrator.pipeline.tail.backlog import require_same_conditions, tailed_collections, write_permission
+from migrator.pipeline.tail.backlog import (
+    BACKLOG_DOCUMENTS,
+    OtherConditionsError,
+    require_same_conditions,
+    tailed_collections,
+    write_permission,
+)
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.metrics import LagHistory, TailMetrics, write_metrics
 from migrator.pipeline.tail.plain import can_be_plain
@@ -50,7 +56,6 @@ from migrator.pipeline.tail.stream import ChangeStream, EventBatch, PrefetchedEv
 from migrator.pipeline.tail.workers import PlainTask, Workers
 from migrator.telemetry import say, waiting
 
-BACKLOG_DOCUMENTS = 1_000
 IDLE_SAVE_S = 1.0
 """How often a position that advanced without events is recorded."""
 DERIVED_EVERY_S = 5.0
@@ -459,6 +464,12 @@ class Tail:
         except AlarmError as alarm:
             session.raise_alarm(str(alarm))
             self.close()
+            raise
+        except OtherConditionsError:
+            self.close()
+            if moved:  # a copy was made meanwhile: perhaps by the mapping file as it is now
+                say("tail: the copy was made anew with other settings; the mapping is read again")
+                return None
             raise
         except (psycopg.Error, PyMongoError, UnreachableError) as error:
             self.close()

@@ -21,7 +21,9 @@ from migrator.parity.recheck import MOVING, TWO_MOMENTS, Recheck, confirmed_extr
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.tail import reread
 from migrator.pipeline.tail.loop import Tail
+from migrator.pipeline.tail.reread import Drained
 from migrator.pipeline.transform import SourceDocument
 from migrator.result import Finding
 from migrator.values.identity import source_id_of
@@ -306,13 +308,13 @@ def test_a_repair_removes_a_row_that_the_tail_does_not_know(
 ) -> None:
     """The tail has read which rows graph jobs have, before the row was added; it is given the time to do the repair."""
     caught_up(settings)
-    drain = repair._drain
+    drain = reread.drain
 
-    def after_the_tail(sessions: Sessions, *rest: Any) -> tuple[int, int]:  # noqa: ANN401 - passed on
+    def after_the_tail(sessions: Sessions, *rest: Any) -> Drained:  # noqa: ANN401 - passed on
         assert wait_until_comparable(sessions)
         return drain(sessions, *rest)
 
-    monkeypatch.setattr(repair, "_drain", after_the_tail)
+    monkeypatch.setattr(repair, "drain", after_the_tail)
     with following(settings):
         source["graph_jobs"].update_one({"_id": "g1"}, {"$set": {"note": 1}})
         assert compared_here(settings) == []
