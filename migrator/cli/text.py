@@ -46,7 +46,7 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
 
 
 def reread_lines(done: "RereadResult", *, dry_run: bool) -> Iterator[str]:
-    """Yield what reading documents again did."""
+    """Yield the totals of documents that were read again."""
     for name, documents in done.documents.items():
         yield f"{name}: {documents:,} documents {'would be' if dry_run else 'were'} read again"
     if dry_run:

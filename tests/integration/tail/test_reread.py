@@ -33,7 +33,9 @@ def source(mongo_database: Source) -> Source:
 
 @pytest.fixture
 def settings(source: Source, scheduler_dsn: str) -> Settings:
-    return copied(source, scheduler_dsn)
+    settings = copied(source, scheduler_dsn)
+    caught_up(settings)  # it begins before the copy: its first call may read documents that the copy has read
+    return settings
 
 
 def spoil(dsn: str) -> None:
