@@ -105,6 +105,10 @@ class Tally(Part, frozen=True, kw_only=True, order=True):
     """The first few keys."""
 
 
+NAMED_LOSS: Final = "named-loss"
+"""The cause of an explained finding: a value that the target's tables cannot hold, by the words of the mapping."""
+
+
 class Cell(Part, frozen=True, kw_only=True):
     """The outcome of a check for one table: a square of the coverage map."""
 

@@ -24,6 +24,7 @@ from migrator.parity.model import DROPPED, ParityOutcome
 from migrator.parity.recorded_check import check_and_record
 from migrator.parity.repair import Repair, apply_repair, plan_repair
 from migrator.pipeline.plan import Scope
+from migrator.result import NAMED_LOSS
 
 
 @click.command()
@@ -130,6 +131,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         for finding in collection.findings[:5]:
             place = f"{finding.side} {_place(finding.table, finding.path)} of {finding.key}"
             yield f"  {place}: {'; '.join(finding.details) or finding.cause}"
+    yield from _loss_lines(outcome)
     yield from _silent_lines(outcome)
     for result in outcome.both_aggregates:
         if result.differing_total:
@@ -142,6 +144,16 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield f"unverified: {outcome.unproven}"
     yield from _active_lines(outcome)
     yield parity_total(outcome)
+
+
+def _loss_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the losses by name, a line each."""
+    for collection in outcome.collections:
+        for note in collection.notes:
+            if note.cause == NAMED_LOSS:
+                yield (
+                    f"{collection.collection}: lost to the library: {note.path} in {note.count:,} documents: {note.fix}"
+                )
 
 
 def _active_lines(outcome: ParityOutcome) -> Iterator[str]:

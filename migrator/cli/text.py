@@ -9,6 +9,7 @@ from migrator.telemetry import bytes_text, visible
 if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
     from migrator.pipeline.backfill import BackfillResult
     from migrator.pipeline.census import Census
+    from migrator.pipeline.named_losses import NamedLoss
     from migrator.pipeline.plan import BackfillPlan
     from migrator.pipeline.source_sample import BrokenReference, Example, SourceSample
     from migrator.pipeline.status import CopyStatus, TailStatus
@@ -159,10 +160,19 @@ def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
         )
     if plan.resumes:
         yield "the ledger has an unfinished copy: backfill continues it"
+    yield from (loss_line(loss) for collection in plan.collections for loss in collection.losses)
     yield f"estimated time with {plan.workers} workers: {plan.estimated_seconds} s"
     for risk in plan.risks:
         yield f"risk: {risk}"
     yield "nothing written, nothing compared"
+
+
+def loss_line(loss: "NamedLoss") -> str:
+    """Return the line of a loss by name."""
+    return (
+        f"{loss.collection}: lost to the library: {loss.path} in {loss.documents:,} of {_documents(loss.sample)}"
+        f" looked at: {loss.reason}"
+    )
 
 
 def status_lines(status: "CopyStatus") -> Iterator[str]:

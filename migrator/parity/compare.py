@@ -41,7 +41,7 @@ from migrator.pipeline.load import different_documents, fetch
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
-from migrator.result import Finding, Loss, Quarantined, Tally
+from migrator.result import NAMED_LOSS, Finding, Loss, Quarantined, Tally
 from migrator.sources.profile import Closing, Collection
 from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb, remainder
@@ -71,6 +71,8 @@ class _ChunkTotals(msgspec.Struct):
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     examples: dict[tuple[str, ...], list[str]] = msgspec.field(default_factory=dict)
     """The first few source ids of each note and of each reason for the quarantine."""
+    lost: Mapping[str, str] = {}
+    """Path of a loss by name to its reason."""
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
@@ -132,7 +134,7 @@ class _ChunkTotals(msgspec.Struct):
                 collection=name,
                 path=path,
                 title=policy_of(kind).title,
-                fix=policy_of(kind).policy,
+                fix=self.lost.get(path, "") if kind == NAMED_LOSS else policy_of(kind).policy,
                 count=count,
                 keys=tuple(sorted(self.examples[kind, path])),
             )
@@ -189,7 +191,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
     found = _comparison_of(chunk.collection, collection.tables)
-    totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of)
+    totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of, lost=collection.lost)
     excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
     changes = Changes(sessions.target, sessions.target_tables, sessions.profile)
     for batch in chunk_batches(sessions, job):

@@ -4,6 +4,9 @@ from typing import Final
 
 import msgspec
 
+from migrator.result import NAMED_LOSS
+from migrator.sources.profile import ROUNDED
+
 
 class SourcePolicy(msgspec.Struct, frozen=True):
     """A kind of note in words."""
@@ -21,7 +24,8 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
     "clamped": SourcePolicy(
         "a number outside the bounds of its column", "the nearest bound is stored; the remainder keeps the original"
     ),
-    "rounded": SourcePolicy(
+    NAMED_LOSS: SourcePolicy("a value that the tables of the target cannot hold; the remainder keeps it", ""),
+    ROUNDED: SourcePolicy(
         "a number with more digits than its column keeps",
         "the nearest number is stored; the remainder keeps the original",
     ),

@@ -3,6 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,6 +15,7 @@ from migrator.pipeline import ledger
 from migrator.pipeline.executors import workers
 from migrator.pipeline.extract import SourceCollection, SourceReader, no_collection_message
 from migrator.pipeline.ledger import Chunk, LoadMode, Plan
+from migrator.pipeline.named_losses import NamedLoss, sampled
 from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail.positions import OplogHistory, oplog_history
@@ -163,6 +165,8 @@ BYTES_PER_SECOND = 20_000_000
 """Of one worker, on large documents; as above."""
 OPLOG_MARGIN = 3
 LARGE_DOCUMENT = 1_000_000
+SAMPLED = 1_000
+"""Documents of a collection in which a plan counts the losses by name."""
 
 
 class PlannedCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +178,8 @@ class PlannedCollection(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: int
     mode: str
     chunks: tuple[Chunk, ...]
+    losses: tuple[NamedLoss, ...] = ()
+    """What the tables cannot hold, by the words of the mapping, in a sample of the documents."""
 
 
 class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +237,17 @@ def _planned_collection(sessions: Sessions, source: SourceCollection) -> Planned
         average_bytes=round(source.average_bytes),
         mode=mode,
         chunks=tuple(cut(sessions.reader, source, sessions.settings, mode)),
+        losses=_losses(sessions, source),
     )
+
+
+def _losses(sessions: Sessions, source: SourceCollection) -> tuple[NamedLoss, ...]:
+    """Return the losses by name in a sample; of a mapping that declares none nothing is read."""
+    if not source.collection.lost:
+        return ()
+    context = context_of(sessions.settings.source, datetime.now(UTC))
+    raws = sessions.reader.of(source.collection).sample(SAMPLED)
+    return sampled(source.collection, context, raws)
 
 
 def _oplog(sessions: Sessions) -> OplogHistory | None:

@@ -21,7 +21,9 @@ import msgspec
 
 from migrator import native
 from migrator.records import EMPTY, Record
+from migrator.result import NAMED_LOSS
 from migrator.sources.profile import (
+    ROUNDED,
     Collection,
     Context,
     Decoded,
@@ -36,9 +38,13 @@ from migrator.values import document as documents
 from migrator.values import remainder
 from migrator.values.canonical import same
 from migrator.values.copy_format import NulInTextError, codec
+from migrator.values.remainder import Entry
 
 NOT_ROUND_TRIP = "not-round-trip"
 UNDECODABLE = "undecodable"
+
+_LOST_KINDS = frozenset({"added", "nul", "nan", "precision"})
+"""Why the remainder keeps a value: of these, the columns hold nothing of it, or less than the document says."""
 
 
 class SerializedRow(msgspec.Struct):
@@ -129,9 +135,25 @@ class SourceDocument(msgspec.Struct, eq=False):
         if self.notes:
             self.counted = tuple(("finding", note.kind, note.path) for note in self.notes)
         if self.remainder != EMPTY:
-            kept = {("remainder", entry.kind, entry.field): None for entry in remainder.entries(self.remainder)}
+            listed = remainder.entries(self.remainder)
+            kept = {("remainder", entry.kind, entry.field): None for entry in listed}
             self.counted += tuple(kept)
             self.clean = all(path in self.collection.reference_paths for _, _, path in kept)
+            if self.collection.lost:
+                self._count_losses(listed)
+
+    def _count_losses(self, kept: Sequence[Entry]) -> None:
+        """Count each declared loss once: what the remainder alone keeps, and a number that was rounded."""
+        declared = self.collection.lost
+        stated = {(kind, path) for kind in (NAMED_LOSS, ROUNDED) for path in declared}
+        lost = dict.fromkeys(path for _, kind, path in self.counted if (kind, path) in stated)
+        lost |= dict.fromkeys(
+            path
+            for path in declared
+            if any(entry.kind in _LOST_KINDS and _is_within(entry.field, path) for entry in kept)
+        )
+        others = [one for one in self.counted if one[1:] not in stated]
+        self.counted = (*others, *(("finding", NAMED_LOSS, path) for path in lost))
 
     def _serialize(
         self, rows: Rows, rebuilt: Document | None = None, *, proved: bool = False
@@ -240,6 +262,11 @@ def decode_document(collection: Collection, context: Context, raw: bytes) -> Sou
 def serialize_rows(rows: Rows) -> list[SerializedRow]:
     """Return serialized rows that belong to no document, U+FFFD in place of U+0000."""
     return [_serialized(_without_nul(row)) for row in rows]
+
+
+def _is_within(field: str, path: str) -> bool:
+    """Tell whether a field of a remainder is at a path, or within the value there."""
+    return field.startswith(path) and field[len(path) :][:1] in ("", ".", "[")
 
 
 def rebuild(collection: Collection, rows: Rows) -> Document:

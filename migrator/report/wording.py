@@ -8,6 +8,7 @@ import msgspec
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED
 from migrator.report.areas import is_of_data
 from migrator.result import (
+    NAMED_LOSS,
     NOT_DUE,
     Check,
     CutoverRecord,
@@ -401,11 +402,21 @@ def _explained(evidence: Evidence) -> list[str]:
         tally.count
         for check in evidence.checks
         for tally in check.tallies
-        if tally.severity == "explained" and check.area != "sensitivity"
+        if tally.severity == "explained" and tally.cause != NAMED_LOSS and check.area != "sensitivity"
     )
     if not count:
         return []
     return [f"{counted(count, 'finding')} explained by a policy or by the source, and no difference."]
+
+
+def named_losses(result: Result) -> list[str]:
+    """Return the losses by name: values that the tables of the target cannot hold, each a sentence."""
+    return [
+        f"{tally.collection}, {tally.path}, in {counted(tally.count, 'document')}: {tally.fix}."
+        for check in result.evidence.checks
+        for tally in check.tallies
+        if tally.cause == NAMED_LOSS and check.area != "sensitivity"
+    ]
 
 
 def not_requested(result: Result) -> list[str]:

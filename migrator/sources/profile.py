@@ -55,6 +55,10 @@ class Note(msgspec.Struct, frozen=True):
     path: str
 
 
+ROUNDED = "rounded"
+"""The kind of a note about a number with more digits than its column keeps."""
+
+
 class Decoded(msgspec.Struct, frozen=True):
     """What one document became: its rows, and findings about it."""
 
@@ -208,6 +212,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     native: Callable[[Context], Any] | None = None
     """The native codec of its documents (``mapping.native_plan.NativeReader``), or None where the Python codec takes
     all of them. If omitted, it has none."""
+    lost: Mapping[str, str] = MappingProxyType({})
+    """Path of a field of which the tables do not hold what the document says, to the reason: a loss by name. It is
+    counted (finding ``result.NAMED_LOSS``) for each document that has such a value; the remainder keeps it."""
     derived: Mapping[str, type] = MappingProxyType({})
     """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
     document, or are gone with a transaction. No row and no remainder keeps them."""

@@ -705,6 +705,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
             for path in _known(shape)
             if path.partition(".")[0] != INHERITED
         ),
+        lost={path: why for shape in shapes for path, why in shape.lost.items()},
         derived=mapped.transient,
         object_ids=mapped.object_ids,
         native=None
@@ -756,6 +757,8 @@ def _known(mapped: Mapped) -> Iterator[str]:
     yield from mapped.derived_paths
     yield from mapped.transient
     yield from mapped.fixed
+    for path in mapped.lost:
+        yield from _beginnings(path)
     for field in mapped.every:
         for path in (field.path, *field.also):
             yield from _beginnings(path)

@@ -102,7 +102,9 @@ MOST_MISTAKES: Final = 100
 OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
-_OF_A_COLLECTION: Final = ("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids")
+_OF_A_COLLECTION: Final = (
+    *("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids", "lost"),
+)
 _UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
@@ -410,7 +412,23 @@ class _Reading:
             fixed=fixed,
             expects_trigger=bool(expects),
             object_ids=bool(object_ids),
+            lost=self._lost(section, held.get("lost", {})),
         )
+
+    def _lost(self, section: Key, value: object) -> Mapping[str, str]:
+        """Return the paths of what the tables cannot hold, each with the reason."""
+        key: Key = (*section, "lost")
+        reasons: dict[str, str] = {}
+        for path, why, place in _reasons(self._table(key, value), "", key):
+            where = f"lost {path} of {_label(section)}: "
+            if not isinstance(why, str) or not why.strip() or not why.isprintable():
+                self._wrong(place, f"{where}expected the reason, in a line")
+                continue
+            if path == "_id":
+                self._wrong(place, f"{where}the _id is always kept as the source id")
+            self._check_depth(path, place, where)
+            reasons[path] = why
+        return reasons
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:
         where, place = f"collection {_label(key)}: tables: ", (*key, "tables")
@@ -1001,6 +1019,15 @@ def _leaves(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[st
             yield from _leaves(value, f"{path}.", (*key, name))
         else:
             yield path, value, (*key, name)
+
+
+def _reasons(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:
+    """Yield path, reason and key; ``a.b = "…"`` and ``"a.b" = "…"`` are the same."""
+    for name, value in held.items():
+        if isinstance(value, dict):
+            yield from _reasons(value, f"{prefix}{name}.", (*key, name))
+        else:
+            yield f"{prefix}{name}", value, (*key, name)
 
 
 def _constant_leaves(held: Mapping[str, Any], key: Key) -> Iterator[tuple[str, Any, Key]]:

@@ -228,6 +228,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """The ``_id`` of a document for a row created in PostgreSQL is an ObjectId; else the text of the row's UUID."""
     expects_trigger: bool = False
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
+    lost: Mapping[str, str] = {}
+    """As ``Collection.lost``."""
     further: tuple[Field, ...] = ()
     """Fields that few documents have; read only if one of them is there, and written after all others."""
     admit: Callable[[Document, Context], None] | None = None

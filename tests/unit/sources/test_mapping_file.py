@@ -45,6 +45,18 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
     return [line.removeprefix(f"{path}:") for line in rest]
 
 
+def test_what_the_tables_cannot_hold_is_declared_with_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(f'{BEGIN}\n[collections.jobs.lost]\na.b = "no column"\n"c" = "too short"\n', encoding="utf-8")
+    lost = load_mapping(path).by_name()["jobs"].lost
+    assert lost == {"a.b": "no column", "c": "too short"}
+    wrong = mistakes(tmp_path, f"{BEGIN}\n[collections.jobs.lost]\n_id = 'why'\nx = ' '\ny = 5\nz = \"a\\nb\"\n")
+    assert [line.partition(": ")[2] for line in wrong] == [
+        "lost _id of jobs: the _id is always kept as the source id",
+        *(f"lost {path} of jobs: expected the reason, in a line" for path in ("x", "y", "z")),
+    ]
+
+
 def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     path.write_text(BEGIN, encoding="utf-8")

@@ -27,7 +27,7 @@ from migrator.sources.mapping.converters.base import (
     written_words,
 )
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
-from migrator.sources.profile import Note, Rejected
+from migrator.sources.profile import ROUNDED, Note, Rejected
 from migrator.sources.shapes import Int16, Int32, Shape, plain, unknown_value
 from migrator.sources.shapes import Int64 as Long
 
@@ -154,7 +154,7 @@ class Double(Uncounted):
             except OverflowError:
                 raise Rejected("out-of-range", path, "a number of 32 bits") from None
             if stored != number and number == number:  # noqa: PLR0124 - only NaN is not itself
-                reading.notes.append(Note("rounded", path))
+                reading.notes.append(Note(ROUNDED, path))
             return stored
 
         return read
