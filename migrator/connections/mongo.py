@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import pymongo
 from bson.timestamp import Timestamp
@@ -158,19 +158,25 @@ def committed(source: MongoDatabase) -> MongoDatabase:
 def committed_time(source: MongoDatabase) -> Timestamp:
     """Return the cluster time up to which a majority has everything: a change stream from there misses nothing.
 
-    The time of the last write would not do: it may be ahead of a write that is not committed yet.
+    The time of the last write would not do: it may be ahead of a write that is not committed yet. Raises
+    ``RefusedError`` for a server that has none.
     """
-    with translate_errors("the source"):
-        hello = source.client.admin.command("hello")
-    if "lastWrite" in hello:
-        time: Timestamp = hello["lastWrite"]["majorityOpTime"]["ts"]
-    elif "operationTime" in hello:  # a router, which speaks of what it has seen of its shards
-        time = hello["operationTime"]
-    else:
+    time = cluster_time(source)
+    if time is None:
         raise RefusedError(
             "the source is not a replica set, and has no cluster time at which a change stream could begin"
         )
     return time
+
+
+def cluster_time(source: MongoDatabase) -> Timestamp | None:
+    """Return the time that ``committed_time`` returns; None: the server has none, and so no change stream."""
+    with translate_errors("the source"):
+        hello = source.client.admin.command("hello")
+    if "lastWrite" in hello:
+        return cast("Timestamp", hello["lastWrite"]["majorityOpTime"]["ts"])
+    # a router, which speaks of what it has seen of its shards
+    return cast("Timestamp | None", hello.get("operationTime"))
 
 
 def replica_set(source: MongoDatabase) -> str | None:

@@ -79,6 +79,7 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
 
 def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
     yield evaluate("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
+    yield evaluate("server product", lambda: server_gates.server_product(source))
     yield evaluate("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
     yield evaluate("replica set", lambda: server_gates.replica_set(source))
     yield evaluate("history", lambda: server_gates.oplog(oplog_history(source)))

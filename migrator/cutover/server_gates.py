@@ -16,6 +16,7 @@ from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.mongo import replica_set as name_of_set
 from migrator.connections.postgres import Connection, translated
+from migrator.connections.server_product import UNKNOWN, WITHOUT_A_TAIL, source_server
 from migrator.cutover import fence
 from migrator.cutover.journal import database_time
 from migrator.errors import MigratorError
@@ -132,8 +133,18 @@ def reverse_sync(profile: Profile) -> Answer:
     return False, f"profile {profile.name}: changes in PostgreSQL {words}: {'; '.join(ability.faults)}"
 
 
+def server_product(source: MongoDatabase) -> Answer:
+    """Which product the source's server is; an unknown one stops nothing, and is named."""
+    server = source_server(source)
+    if server.why_no_tail:
+        return False, f"{server.words}; so there is no tail and no cutover; {WITHOUT_A_TAIL}"
+    return None if server.product is UNKNOWN else True, server.words
+
+
 def replica_set(source: MongoDatabase) -> Answer:
     """Whether the source is a replica set: only its members have a change stream."""
+    if words := source_server(source).why_no_tail:
+        return False, words
     name = name_of_set(source)
     if name is None:
         return (

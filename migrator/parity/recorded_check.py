@@ -15,7 +15,7 @@ from bson.timestamp import Timestamp
 from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
-from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import cluster_time
 from migrator.connections.postgres import Connection, fetch_value, translate_errors
 from migrator.errors import MigratorError
 from migrator.log import logger
@@ -64,8 +64,8 @@ def check_and_record(
     """Compare everything, and put the outcome on record; raises as ``check_parity`` does.
 
     Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log. A source
-    in PostgreSQL has no position of a change stream, and no cutover that could ask for the record. ``dry_run``: nothing
-    is put on record.
+    in PostgreSQL, and a server of MongoDB without a change stream, have no position of one, and no cutover that could
+    ask for the record. ``dry_run``: nothing is put on record.
     """
     if dry_run:
         return check_parity(settings, Scope(), lock_source=lock_source)
@@ -74,14 +74,15 @@ def check_and_record(
         outcome = check_parity(settings, Scope(), lock_source=lock_source)
     else:
         with open_sessions(settings) as sessions:
-            position = committed_time(sessions.source)
+            position = cluster_time(sessions.source)
             started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")
             began = time.monotonic()
             outcome = check_parity(settings, Scope(), lock_source=lock_source)
             took = time.monotonic() - began
             try:
                 with translate_errors("the target"):
-                    record(sessions.target, outcome, started_at, position, took)
+                    if position is not None:
+                        record(sessions.target, outcome, started_at, position, took)
             except MigratorError as error:
                 if must:
                     raise

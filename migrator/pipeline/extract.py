@@ -25,7 +25,8 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as DriverCollection
 from pymongo.cursor import Cursor
 
-from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set, translate_errors
+from migrator.connections.mongo import MongoDatabase, cluster_time, committed_time, translate_errors
+from migrator.connections.server_product import require_change_stream
 from migrator.errors import RefusedError
 from migrator.pipeline.executors import ChunkJob
 from migrator.sources.profile import Collection, Profile
@@ -244,7 +245,7 @@ class MongoReader:
 
     def identity(self) -> str:
         """Return the replica set and the database; raise ``RefusedError`` for a server that has no change stream."""
-        return f"{require_replica_set(self.source)}/{self.database}"
+        return f"{require_change_stream(self.source)}/{self.database}"
 
     def position(self) -> bytes | None:
         """Return the time from which a change stream can be started."""
@@ -431,8 +432,8 @@ class DocumentReader:
 
     def not_before_now(self) -> None:
         """Ensure that no later answer is older than what is committed now."""
-        if self._session is not None:
-            self.not_before(committed_time(self._sessions.source))
+        if self._session is not None and (now := cluster_time(self._sessions.source)) is not None:
+            self.not_before(now)
 
     def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""

@@ -9,7 +9,7 @@ import msgspec
 
 from migrator import __version__
 from migrator.config import Settings
-from migrator.connections.mongo import require_replica_set
+from migrator.connections.server_product import require_change_stream
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline.executors import workers
@@ -253,7 +253,7 @@ def _losses(sessions: Sessions, source: SourceCollection) -> tuple[NamedLoss, ..
 def _oplog(sessions: Sessions) -> OplogHistory | None:
     if not sessions.reader.has_change_stream:
         return None
-    require_replica_set(sessions.source)
+    require_change_stream(sessions.source)
     return oplog_history(sessions.source)
 
 

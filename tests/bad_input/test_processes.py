@@ -133,6 +133,7 @@ def test_no_replica_set(settings: Settings, scheduler_dsn: str, tmp_path: Path) 
         assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
         assert call(tmp_path, alone, "backfill", "--no-position")[0] == 0
         assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 1
+        assert call(tmp_path, alone, "parity")[0] == 0  # without a cluster time it cannot be put on record
 
 
 def test_a_database_that_is_wrong_or_empty(settings: Settings, mongo_database: Database[Any], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections import advisory_locks
-from migrator.connections.mongo import committed_time
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -112,7 +111,7 @@ def drain(sessions: Sessions, applier: Applier, named: Mapping[str, Sequence[str
     while pending or backlog.any_left(sessions.target, names):
         with sessions.target.transaction():
             advisory_locks.take_in_transaction(sessions.target, ROWS_KEY)
-            applier.reader.not_before(committed_time(sessions.source))
+            applier.reader.not_before_now()
             if pending:
                 some, pending = pending[:BACKLOG_DOCUMENTS], pending[BACKLOG_DOCUMENTS:]
                 chosen = {name: {source_id for of, source_id in some if of == name} for name in named}

@@ -25,7 +25,7 @@ from tests.conftest import fresh_name
 from tests.copying import run, settings_for, write_config
 from tests.integration.test_postgres_pooler import pooled
 
-SOURCE = ("source", "read", "replica set", "history", "writers of the source", "reverse sync")
+SOURCE = ("source", "server product", "read", "replica set", "history", "writers of the source", "reverse sync")
 TARGET = ("connection", "target", "schema", "cutover", "roles", "writes", "writers of the target", "time zones")
 NOWHERE = "postgresql://nobody:x@127.0.0.1:1/nothing"
 
