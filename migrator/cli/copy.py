@@ -1,5 +1,6 @@
 """Commands that copy the source: plan, backfill. They load what a copy needs, and nothing else."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -61,7 +62,8 @@ def backfill_command(
     """Copy the source into PostgreSQL. An interrupted copy is resumed, and rows that are equal are not written."""
     settings = load(config, workers=workers, executor=executor)
     if flags["again"] or ids_file is not None:
-        _require_alone(only, tenant, workers, executor, ids_file, flags)
+        not_for_it = {"--tenant": tenant, "--workers": workers, "--executor": executor}
+        _require_alone(only, ids_file, not_for_it, flags)
         ids = None if ids_file is None else _ids_of(ids_file)
         reread = read_again(settings, tuple(dict.fromkeys(only)), ids, dry_run=flags["dry_run"])
         show(reread, reread_lines(reread, dry_run=flags["dry_run"]), as_json=flags["as_json"])
@@ -78,22 +80,11 @@ def backfill_command(
 
 
 def _require_alone(
-    only: tuple[str, ...],
-    tenant: tuple[str, ...],
-    workers: int | None,
-    executor: str | None,
-    ids_file: Path | None,
-    flags: dict[str, bool],
+    only: tuple[str, ...], ids_file: Path | None, not_for_it: Mapping[str, object], flags: Mapping[str, bool]
 ) -> None:
-    """Raise ``UsageError`` if documents cannot be read again with these options."""
-    given = {
-        "--tenant": bool(tenant),
-        "--workers": workers is not None,
-        "--executor": executor is not None,
-        "--restart": flags["restart"],
-        "--no-position": flags["no_position"],
-    }
-    for name in (name for name, is_given in given.items() if is_given):
+    """Raise ``UsageError`` if documents cannot be read again with these options; ``not_for_it``: those of a copy."""
+    given = {**not_for_it, "--restart": flags["restart"], "--no-position": flags["no_position"]}
+    for name in (name for name, value in given.items() if value):
         raise UsageError(f"{name} belongs to a copy: --again and --ids read documents one after the other")
     if flags["again"] and ids_file is not None:
         raise UsageError("--again reads all documents of the collections, --ids those of a file: give one of them")

@@ -69,11 +69,12 @@ def backfill(
 ) -> BackfillResult:
     """Copy the source into the target, or continue an unfinished copy. A second call writes nothing.
 
-    Raises ``RefusedError`` if the target holds rows of others, another backfill runs, an unfinished copy was begun
-    under other conditions, or the source has no collection of the profile; ``UnreachableError`` if a server stays
-    unreachable.
+    Raises ``RefusedError`` if the target holds rows of others, or the copy of another database, another backfill runs,
+    an unfinished copy was begun under other conditions, or the source has no collection of the profile;
+    ``UnreachableError`` if a server stays unreachable.
     """
     with open_sessions(settings) as sessions, backfill_lock(sessions):
+        plans.require_one_source(sessions)
         return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
 
 

@@ -99,6 +99,22 @@ def latest_plan(connection: Connection, state: PlanState | None = None) -> Plan 
     return plans[0] if plans else None
 
 
+def copied_database(connection: Connection, profile: str) -> str | None:
+    """Return the database of the newest copy of a profile of which a chunk is done; None: there is no such copy."""
+    identity: str | None = fetch_value(
+        connection,
+        "SELECT source_identity FROM migration.plans AS p WHERE profile = %s AND EXISTS"
+        " (SELECT FROM migration.chunks WHERE plan_id = p.id AND state = 'done') ORDER BY created_at DESC, id LIMIT 1",
+        (profile,),
+    )
+    return None if identity is None else database_of(identity)
+
+
+def database_of(identity: str) -> str:
+    """Return the database of a source's identity."""
+    return identity.rpartition("/")[2]
+
+
 def chunks_of(connection: Connection, plan: UUID) -> list[Chunk]:
     """Return a plan's chunks in order."""
     return fetch_structs(

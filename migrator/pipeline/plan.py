@@ -100,13 +100,27 @@ def plan_scope(plan: Plan) -> Scope:
     return msgspec.convert(plan.context["scope"], Scope)
 
 
+def require_one_source(sessions: Sessions) -> None:
+    """Raise ``RefusedError`` if the target holds the copy of another database.
+
+    Rows name their profile and their collection, and not their database. Documents of a second database with the same
+    ids would overwrite the rows of the first, and all others would be compared with it.
+    """
+    copied = ledger.copied_database(sessions.target, sessions.profile.name)
+    if copied not in (None, sessions.reader.database):
+        raise RefusedError(
+            f"this target was copied from database {copied}, and the source is database {sessions.reader.database}:"
+            " copy it into another database of PostgreSQL"
+        )
+
+
 def guard_resume(plan: Plan, reader: SourceReader, profile: Profile, settings: Settings, scope: Scope) -> None:
     """Raise ``RefusedError`` if an unfinished plan was begun under other conditions than those of now."""
     differs = differences(
         ("tool version", plan.tool_version, __version__),
         ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
         ("configuration digest", plan.config_digest[:12], config_digest(settings, scope)[:12]),
-        ("source", plan.source_identity.rpartition("/")[2], reader.database),
+        ("source", ledger.database_of(plan.source_identity), reader.database),
     )
     if differs:
         raise RefusedError(
@@ -197,7 +211,8 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
     """Return the plan of a backfill in ``scope``; writes nothing to either side.
 
-    Raises ``RefusedError`` for a source without any collection of the profile.
+    Raises ``RefusedError`` for a source without any collection of the profile, and for one that the target was not
+    copied from.
     """
     with open_sessions(settings) as sessions:
         return _plan_backfill(sessions, scope)
@@ -206,6 +221,7 @@ def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
 def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     settings = sessions.settings
     check_scope(sessions.profile, scope)
+    require_one_source(sessions)
     existing, unknown = sessions.survey()
     if not existing:
         raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))

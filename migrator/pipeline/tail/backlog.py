@@ -70,14 +70,15 @@ def write_permission(target: Connection, known: Plan | None, *, shared: bool = F
 
 
 def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
-    """Raise ``RefusedError`` if only some tenants were copied, or if documents would become other rows than the copy's.
+    """Raise ``RefusedError`` if the copy is not one of all tenants of this database, with the rows that it would make.
 
-    The second is ``OtherConditionsError``. That depends on the profile, and on the part of the configuration that
+    The last is ``OtherConditionsError``. That depends on the profile, and on the part of the configuration that
     concerns the source.
     """
     scope = plans.plan_scope(plan)
     if scope.tenants:
         raise RefusedError("only some tenants were copied, and the tail needs all: copy all of them first")
+    plans.require_one_source(sessions)
     profile = sessions.profile
     digest = plans.config_digest(sessions.settings, scope)
     differs = plans.differences(
