@@ -35,9 +35,10 @@ def compare(collection: Collection, context: Context, raws: Sequence[bytes]) -> 
     reader = native_reader(collection, context)
     batch = b"".join(raws)
     read = reader.codec.read(batch)
-    [table] = read.tables
-    kind = codec(reader.plan.tables[0].record)
-    taken = {document: table.row_bytes(index) for index, document in enumerate(table.positions())}
+    taken: dict[int, list[bytes]] = {}
+    for table in read.tables:
+        for index, document in enumerate(table.positions()):
+            taken.setdefault(document, []).append(table.row_bytes(index))
     assert sorted([*taken, *read.handed]) == list(range(len(raws)))
     clean: list[int] = []
     for position, document in enumerate(transform_documents(collection, context, UncheckedResolver(), batch)):
@@ -47,6 +48,7 @@ def compare(collection: Collection, context: Context, raws: Sequence[bytes]) -> 
         if position not in taken:
             continue
         assert position in clean, document
-        [row] = document.serialized
-        assert kind.equal((row.head, row.tail), taken[position]), kind.differing((row.head, row.tail), taken[position])
+        for expected, row in zip(document.serialized, taken[position], strict=True):
+            kind = codec(type(expected.record))
+            assert kind.equal((expected.head, expected.tail), row), kind.differing((expected.head, expected.tail), row)
     return Compared(sorted(taken), list(read.handed), clean)

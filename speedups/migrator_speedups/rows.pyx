@@ -62,6 +62,7 @@ cdef enum Operation:
     TENANT
     LITERAL
     GROUP
+    EXCERPT
 
 OPERATIONS = {
     "memo": MEMO,
@@ -80,12 +81,15 @@ OPERATIONS = {
     "tenant": TENANT,
     "literal": LITERAL,
     "group": GROUP,
+    "excerpt": EXCERPT,
 }
 
 cdef enum:
     MOST_WORDS = 2048  # values that a memo keeps, and as many older ones
     RECENT = 8  # values of a memo that are found without a dictionary
     LONGEST_WORD = 512  # a longer value is not worth a memo
+    LONGEST_EXCERPT = 2048  # the same of the fields of an excerpt together
+    MOST_REFUSALS = 256  # values for the Python codec, after which no more are asked for unless most others were not
     INLINE = 40  # bytes of a cell that is kept in its place
     HEX_DIGITS = 32
     UUID_SIZE = 16
@@ -665,9 +669,13 @@ cdef class Memo:
     cdef dict older
     cdef PyObject* recent[RECENT]
     cdef int next
+    cdef size_t longest
+    cdef Py_ssize_t refused, learned
 
-    def __cinit__(self, learn):
+    def __cinit__(self, learn, longest=LONGEST_WORD):
         self.learn = learn
+        self.longest = longest
+        self.refused = self.learned = 0
         self.known, self.older = {}, {}
         memset(self.recent, 0, sizeof(self.recent))
         self.next = 0
@@ -689,15 +697,22 @@ cdef class Memo:
                 and memcmp(text + 1, value, size) == 0
             ):
                 return <tuple> self.recent[i]
-        if size > LONGEST_WORD:
+        if size > self.longest:
             return None
         key = bytes([kind]) + PyBytes_FromStringAndSize(<char*> value, size)
         found = self.known.get(key, self)
         if found is self:
             found = self.older.get(key, self)
             if found is self:
+                if self.refused > MOST_REFUSALS + self.learned:
+                    return None  # to ask is dear, and the answer is nearly always the same
                 learned = self.learn(key)
-                found = None if learned is None else (key, *learned)
+                if learned is None:
+                    self.refused += 1
+                    found = None
+                else:
+                    self.learned += 1
+                    found = (key, *learned)
             if len(self.known) >= MOST_WORDS:
                 memset(self.recent, 0, sizeof(self.recent))
                 self.next = 0
@@ -740,6 +755,17 @@ cdef class RowCodec:
     cdef int id_plain
     cdef tuple choices  # columns with their cases: (position of a step or -1, BSON type and value or None, cell)
     cdef tuple run  # columns that complete a run; empty: it is not completed
+    cdef list table_of  # of each column
+    cdef int expected  # a table without a row of which a document is for the Python codec; -1: none
+    cdef int trigger_table  # -1: there are no triggers
+    cdef int trigger_kind, trigger_anchor, trigger_start, trigger_end, cron_line, cron_dialect, cron_zone
+    cdef tuple trigger_causes, event_columns
+    cdef bytes default_anchor, default_dialect
+    cdef Memo evaluable
+    cdef tuple excerpt_steps, excerpt_columns
+    cdef int excerpt_tables
+    cdef Memo excerpt_memo  # None: there is no excerpt
+    cdef Buffer key
     cdef Buffer scratch
     cdef Buffer back
     # of the document that is read:
@@ -752,7 +778,9 @@ cdef class RowCodec:
     cdef size_t source_id_size
     cdef uint8_t source_text[64]
     cdef bint is_excluding
-    cdef int made  # tables of which the document makes a row, as bits
+    cdef int makes  # tables of which the document makes a row, as bits
+    cdef int made  # those of which the row is written
+    cdef tuple excerpt  # key, cells of the columns, tables with a row
     cdef object answers
     cdef list asked
 
@@ -781,6 +809,8 @@ cdef class RowCodec:
             self.keeps.append(table.keeps_uuid)
         self.first_column[self.table_count] = width
         self.width = width
+        self.table_of = [index for index, table in enumerate(tables) for _ in table.cells]
+        self._complete_by(plan)
         self.cell_room = bytearray(width * sizeof(Cell))
         self.cells = <Cell*> <char*> self.cell_room
         self.laid_room = bytearray(width * sizeof(Written))
@@ -796,6 +826,7 @@ cdef class RowCodec:
             memset(step, 0, sizeof(Step))
             step.operation = OPERATIONS[described.operation]
             step.column = described.column
+            step.table = 0 if step.column < 0 else self.table_of[step.column]
             step.stop = described.stop
             step.reference = described.reference
             key = described.key + b"\0"
@@ -821,6 +852,26 @@ cdef class RowCodec:
                 step.memo = self._keep(Memo(described.learn))
             if step.operation == JSON and described.shape is not None:
                 step.shape = self._keep(compile_shape(described.shape))
+
+    def _complete_by(self, plan):
+        """Take what completes a trigger, and what a function derives."""
+        self.expected = plan.expected
+        self.key = Buffer()
+        self.trigger_table = -1
+        trigger = plan.trigger
+        if trigger is not None:
+            self.trigger_table, self.trigger_causes = trigger.table, trigger.causes
+            self.trigger_kind, self.trigger_anchor = trigger.kind, trigger.anchor
+            self.trigger_start, self.trigger_end = trigger.start, trigger.end
+            self.cron_line, self.cron_dialect, self.cron_zone = trigger.cron
+            self.default_anchor, self.default_dialect = trigger.default_anchor, trigger.dialect
+            self.event_columns = trigger.of_events
+            self.evaluable = Memo(trigger.evaluable)
+        excerpt = plan.excerpt
+        if excerpt is not None:
+            self.excerpt_steps, self.excerpt_columns = excerpt.steps, excerpt.columns
+            self.excerpt_tables = excerpt.tables
+            self.excerpt_memo = Memo(excerpt.learn, LONGEST_EXCERPT)
 
     cdef PyObject* _keep(self, value):
         if value is None:
@@ -885,10 +936,10 @@ cdef class RowCodec:
         if self.is_excluding:
             if PyBytes_FromStringAndSize(<char*> self.source_id, self.source_id_size) in excluded:
                 return 0
-        if not self._complete():
+        if not self._decide() or not self._complete():
             return 0
         for index in range(self.table_count):
-            if index and not self._is_made(index):
+            if not self.makes >> index & 1:
                 continue
             if not self._needs(index):
                 break
@@ -943,7 +994,43 @@ cdef class RowCodec:
             return 0
         if self.tenant is NULL:
             return 0
+        if self.excerpt_memo is not None and not self._read_excerpt():
+            return 0
         return self._references()
+
+    cdef int _read_excerpt(self) except -1:
+        """Fill the columns that a function derives from the fields of the excerpt."""
+        cdef Step* step
+        cdef Cell* cell
+        cdef int32_t size
+        cdef Py_ssize_t place
+        cdef bytes found
+        self.key.used = 0
+        for index in self.excerpt_steps:
+            step = &self.steps[<int> index]
+            if not step.seen:
+                self.key.append(b"\0", 1)
+                continue
+            size = <int32_t> step.size
+            self.key.append(&step.kind, 1)
+            self.key.append(&size, 4)
+            self.key.append(step.value, step.size)
+            if self.key.used > LONGEST_EXCERPT:
+                return 0
+        self.excerpt = self.excerpt_memo.find(0, self.key.data, self.key.used)
+        if self.excerpt is None:
+            return 0
+        for place, column in enumerate(self.excerpt_columns):
+            cell = &self.cells[<int> column]
+            derived = (<tuple> self.excerpt[1])[place]
+            if derived is None:
+                cell.size = -1
+            else:
+                found = <bytes> derived
+                cell.place = 0
+                cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
+                cell.size = <int32_t> PyBytes_GET_SIZE(found)
+        return 1
 
     cdef int _identify(self) except -1:
         """Find the source id."""
@@ -1000,7 +1087,7 @@ cdef class RowCodec:
                 if kind == NULL_VALUE:
                     if step.required or step.operation == LITERAL:
                         return 0
-                elif not self._value(step):
+                elif step.operation != EXCERPT and not self._value(step):
                     return 0
                 index += 1
             p += length
@@ -1208,6 +1295,67 @@ cdef class RowCodec:
 
     # -- completing
 
+    cdef int _decide(self) except -1:
+        """Find the tables of which the document makes a row."""
+        cdef int index
+        self.makes = 1
+        for index in range(1, self.table_count):
+            if self._is_made(index):
+                self.makes |= 1 << index
+        if self.expected >= 0 and not self.makes >> self.expected & 1:
+            return 0
+        if self.excerpt_memo is not None and (self.makes ^ <int> self.excerpt[2]) & self.excerpt_tables:
+            return 0
+        if self.trigger_table >= 0 and self.makes >> self.trigger_table & 1:
+            return self._complete_trigger()
+        return 1
+
+    cdef int _complete_trigger(self) except -1:
+        """Evaluate the cron line, and fill the kind of the trigger and what goes with it."""
+        cdef Cell* cell
+        cdef bytes kind = None
+        cdef int64_t begin, end
+        if self.default_dialect is not None and self.cells[self.cron_line].size >= 0:
+            cell = &self.cells[self.cron_dialect]
+            if cell.size < 0:
+                cell.place, cell.source = 0, <const uint8_t*> PyBytes_AS_STRING(self.default_dialect)
+                cell.size = <int32_t> PyBytes_GET_SIZE(self.default_dialect)
+            self.key.used = 0
+            for column in (self.cron_dialect, self.cron_line, self.cron_zone):
+                cell = &self.cells[<int> column]
+                if cell.size >= 0:
+                    if cell.place != 0:
+                        return 0
+                    self.key.append(b"\0", 1)
+                    self.key.append(cell.source, cell.size)
+            if self.evaluable.find(0, self.key.data, self.key.used) is None:
+                return 0
+        for column, word in self.trigger_causes:
+            if self.cells[<int> column].size >= 0:
+                if kind is not None:
+                    return 0
+                kind = <bytes> word
+        if kind is None:
+            return 0
+        cell = &self.cells[self.trigger_kind]
+        cell.place, cell.source = 0, <const uint8_t*> PyBytes_AS_STRING(kind)
+        cell.size = <int32_t> PyBytes_GET_SIZE(kind)
+        cell = &self.cells[self.trigger_anchor]
+        if kind != b"interval":
+            cell.size = -1
+        elif cell.size < 0:
+            cell.place, cell.source = 0, <const uint8_t*> PyBytes_AS_STRING(self.default_anchor)
+            cell.size = <int32_t> PyBytes_GET_SIZE(self.default_anchor)
+        if kind == b"event":
+            for column in self.event_columns:
+                self.cells[<int> column].size = -1
+        if self.cells[self.trigger_start].size < 0 or self.cells[self.trigger_end].size < 0:
+            return 1
+        if self.cells[self.trigger_start].place != 1 or self.cells[self.trigger_end].place != 1:
+            return 0
+        begin, end = get64(self.cells[self.trigger_start].inline), get64(self.cells[self.trigger_end].inline)
+        return end > begin
+
     cdef int _complete(self) except -1:
         """Fill the columns that follow from others: id, tenant, source id; a run's attempt and duration."""
         cdef int index, first
@@ -1215,15 +1363,19 @@ cdef class RowCodec:
         cdef int64_t seconds
         cdef uint8_t* text
         for index in range(self.table_count):
+            if not self.makes >> index & 1:
+                continue
             first = self.first_column[index]
             self._identify_row(index, &self.cells[first])
             cell = &self.cells[first + 1]
             cell.place, cell.source, cell.size = 0, self.tenant, <int32_t> self.tenant_size
             cell = &self.cells[first + 3]
             cell.place, cell.source, cell.size = 0, self.source_id, <int32_t> self.source_id_size
-            for column, parent in self.parents[index]:
-                if self.cells[<int> column].size < 0:
-                    self.cells[<int> column] = self.cells[self.first_column[<int> parent]]
+        for index in range(self.table_count):
+            if self.makes >> index & 1:
+                for column, parent in self.parents[index]:  # the id of a table without a row is null
+                    if self.cells[<int> column].size < 0:
+                        self.cells[<int> column] = self.cells[self.first_column[<int> parent]]
         if self.id_time >= 0:
             if self.id_kind != OBJECT_ID:
                 return 0
@@ -1244,7 +1396,7 @@ cdef class RowCodec:
             else:
                 cell.source, cell.size = self.source_id, <int32_t> self.source_id_size
         self._choose()
-        return self._complete_run() if self.run else 1
+        return self._complete_run() if self.run and self.makes >> <int> self.table_of[<int> self.run[0]] & 1 else 1
 
     cdef int _choose(self) except -1:
         """Fill the columns whose value the first case gives that applies."""
@@ -1358,6 +1510,8 @@ cdef class RowCodec:
         cdef uint8_t head[4]
         cdef uint8_t value[12]
         cdef Buffer back = self.back
+        if self.excerpt_memo is not None and not self._holds_excerpt(rows):
+            return 0
         back.used = 0
         back.reserve(size + 64)
         memcpy(head, &size, 4)
@@ -1374,6 +1528,31 @@ cdef class RowCodec:
             return 0
         back.append(b"\0", 1)
         return back.used == size and memcmp(back.data, raw, size) == 0
+
+    cdef int _holds_excerpt(self, Rows rows) except -1:
+        """Tell whether the rows hold what was derived: then the fields of the excerpt are written as they are."""
+        cdef Py_ssize_t place
+        cdef int table
+        cdef int32_t size
+        cdef bytes found
+        for place, column in enumerate(self.excerpt_columns):
+            table = self.table_of[<int> column]
+            if not self.made >> table & 1 or <int> column == self.first_column[table]:
+                continue  # no row; or the id, which is the computed one
+            derived = (<tuple> self.excerpt[1])[place]
+            size = self.laid[<int> column].size
+            if derived is None or size < 0:
+                if not (derived is None and size < 0):
+                    return 0
+                continue
+            found = <bytes> derived
+            if PyBytes_GET_SIZE(found) != size or memcmp(
+                PyBytes_AS_STRING(found),
+                (<TableRows> rows.tables[table]).data.data + self.laid[<int> column].offset,
+                size,
+            ) != 0:
+                return 0
+        return 1
 
     cdef int _put_text(self, const uint8_t* text, size_t size) except -1:
         cdef int32_t length = <int32_t> size + 1
@@ -1450,6 +1629,12 @@ cdef class RowCodec:
             table = <TableRows> rows.tables[0]
             self._put_head(TEXT, step)
             self._put_text(table.data.data + self.laid[1].offset, self.laid[1].size)
+            return 1
+        if step.operation == EXCERPT:
+            if not step.seen:
+                return 0
+            self._put_head(step.kind, step)
+            self.back.append(step.value, step.size)
             return 1
         if not self.made >> step.table & 1:
             return 0

@@ -24,6 +24,7 @@ from migrator.sources.mapping.compiled import NULL
 from migrator.sources.mapping.converters.base import UNEVALUABLE, Reader, Writer, value_at
 from migrator.sources.mapping.converters.ids import named_by
 from migrator.sources.mapping.converters.numbers import none_of
+from migrator.sources.mapping.excerpts import ExcerptCodec
 from migrator.sources.mapping.language import Case, Field, Mapped, Reading, SourceMapping, When
 from migrator.sources.mapping.measures import measures_of, tenant_sql
 from migrator.sources.profile import (
@@ -363,6 +364,12 @@ class _Table:
             if _is_of(one, name)
         }
         """Constants and defaults."""
+        self.defaults = {
+            field.name: field.default
+            for field in msgspec.structs.fields(self.record)
+            if field.default is not msgspec.NODEFAULT
+        }
+        """Of the record."""
         self.parents = tuple(
             (column, parent)
             for column, parent in tables.references_of(name).items()
@@ -398,6 +405,7 @@ class Codec:
         self.first = mapped.tables[0]
         self.named_by = mapping.named_by(mapped.name)
         self.tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
+        self.excerpt = None if mapped.excerpt is None else ExcerptCodec(self, mapped.excerpt)
         self._part = _Part(self, mapped.name, mapped.fields)
         self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
         self._writers = tuple(_Writer(mapped, fields) for fields in (mapped.fields, mapped.further) if fields)
@@ -408,9 +416,9 @@ class Codec:
             table: tuple(_Choice(column, cases) for column, cases in mapped.choices.items() if _is_of(column, table))
             for table in mapped.tables
         }
-        self._dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
+        self.dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
         self._is_local = any(field.local for field in mapped.every)
-        self._may_fail = "triggers" in mapped.tables and (bool(self._dialect) or mapped.tables[0] != "triggers")
+        self.may_fail = "triggers" in mapped.tables and (bool(self.dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
         self._zone = next((one.given.get("timezone") for one in self.tables if one.name == "triggers"), None)
         self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
@@ -440,10 +448,11 @@ class Codec:
             self._choose(mapped.tables[0], reading)
         if self._is_local and context.zone is not None:
             reading.columns["triggers"]["timezone"] = context.zone  # of every trigger: a time may be added to it
-        if mapped.derive is not None:
+        if self.excerpt is not None:
+            self.excerpt.derive(document, reading, context)
+        elif mapped.derive is not None:
             mapped.derive(document, reading, context)
-        if self._may_fail:
-            self._evaluate(reading)
+        self.evaluate(reading)
         rows = self._rows(shape, reading)
         if mapped.tables[0] == "locks":
             lock: Any = rows[0]
@@ -458,7 +467,9 @@ class Codec:
         document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self.mapped.fixed}
         for writer in self._writers:
             writer.write(rows, document)
-        if self.mapped.respell is not None:
+        if self.excerpt is not None:
+            self.excerpt.respell(rows, document)
+        elif self.mapped.respell is not None:
             self.mapped.respell(rows, document)
         return document
 
@@ -510,6 +521,30 @@ class Codec:
 
         return learn
 
+    def computed_id(self, table: str, row: Any) -> UUID:  # noqa: ANN401 - a row that names its document
+        """Return the id that a row of a table has unless the document names another one."""
+        rules = next(one for one in self.tables if one.name == table)
+        return identity.row_id(table, row.tenant_id, self.mapped.name, row.source_id or "", keep_uuid=rules.keeps_uuid)
+
+    def evaluable(self, key: bytes) -> tuple[()] | None:
+        """Tell the native codec whether a cron line can be evaluated (``native_plan.NativeTrigger.evaluable``)."""
+        dialect, line, *zone = key[2:].decode().split("\0")
+        return () if _is_evaluable(dialect, line, *zone or (None,)) else None
+
+    def shape_of_fields(self, names: Sequence[str]) -> type[Shape]:
+        """Return the type of documents that have these fields alone."""
+        return _Part(self, self.mapped.name, [field for field in self.mapped.fields if field.path in names]).shape
+
+    def row_of(self, table: str, shape: Shape, reading: Reading) -> dict[str, Any] | None:
+        """Return the columns of a row as far as they were read, with defaults; None if there is no such row."""
+        rules = next(one for one in self.tables if one.name == table)
+        if rules is not self.tables[0] and not self._is_made(table, shape, reading):
+            return None
+        columns = {**rules.given, **reading.columns[table]}
+        if table == "triggers":
+            tables.complete_trigger(columns)
+        return {**rules.defaults, **columns}
+
     def keeps_uuids(self, table: str, collection: str) -> bool:
         """Tell whether the rows that a table holds for a collection keep the UUIDs of the documents' ``_id``."""
         return _first_feeding(self._mapping, table) == collection
@@ -547,14 +582,16 @@ class Codec:
             if value is not None:
                 reading.columns[table].setdefault(choice.column, value)
 
-    def _evaluate(self, reading: Reading) -> None:
+    def evaluate(self, reading: Reading) -> None:
         """Mark a trigger whose cron line cannot be evaluated: it would never fire."""
+        if not self.may_fail:
+            return
         trigger = reading.columns["triggers"]
         line = trigger.get("cron_expression")
         if line is None or "triggers" in reading.unusable:
             return
         zone = trigger.get("timezone", self._zone)
-        if not _is_evaluable(trigger.setdefault("cron_dialect", self._dialect), line, zone):
+        if not _is_evaluable(trigger.setdefault("cron_dialect", self.dialect), line, zone):
             del trigger["cron_dialect"]
             reading.unusable["triggers"] = Note(UNEVALUABLE, self._paths.get("triggers.cron_expression", ""))
 

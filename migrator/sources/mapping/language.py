@@ -198,6 +198,20 @@ class Derivation(msgspec.Struct, frozen=True, kw_only=True):
     """Paths of documents with a shape; a number in one of them is below zero."""
 
 
+class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a document and of its rows that ``derive`` and ``respell`` of a mapping are about.
+
+    They are given nothing else, so that what they answer follows from it alone: the native codec asks once for each
+    combination of values, and remembers the answer only if the fields come back from the columns, byte for byte.
+    """
+
+    fields: frozenset[str]
+    """Names of members of a document; ``respell`` says what each of them holds."""
+    columns: tuple[str, ...]
+    """``table.column``; no field of ``Mapped.fields`` fills one of them. ``respell_held`` is given None for the
+    ``id`` of a row that the tool computes."""
+
+
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """One collection of a mapping, or one kind of its documents."""
 
@@ -240,6 +254,11 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """The documents of which ``derive`` does anything; None: it may be any."""
     respell: Callable[[Rows, Document], None] | None = None
     """Writes into the document what ``derive`` read, after all fields were written."""
+    excerpt: Excerpt | None = None
+    """What ``derive`` reads and fills: the document and the columns that it is given have nothing else."""
+    respell_held: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """With ``excerpt``, in place of ``respell``: from table to ``excerpts.Held``, of the tables that have a row, to the
+    fields of the excerpt. One that is None is not written; one that is left out stays as its own rule writes it."""
     key: tuple[str, ...] = ()
     """Of a table of PostgreSQL: as ``Collection.key``."""
     references: tuple[Reference, ...] = ()

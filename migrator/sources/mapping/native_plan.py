@@ -2,8 +2,8 @@
 
 The native codec takes plain documents alone, so a plan need not say all that a mapping says. A field that it leaves out
 is unknown to the native codec, which hands each document that has it to the Python codec. A collection of which the
-plan cannot say what must be said of every document has none: a function decides about them, or they make rows of
-several tables.
+plan cannot say what must be said of every document has none: a function decides about them that may look at all of a
+document, and not at an ``Excerpt`` alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from uuid import uuid5
 import bson
 import msgspec
 
-from migrator import native
+from migrator import constraints, native
 from migrator.records import Record
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.converters.base import Unplannable
@@ -24,7 +24,7 @@ from migrator.sources.mapping.language import Field
 from migrator.sources.profile import Context, Note, Rejected
 from migrator.sources.shape_description import Description, IndescribableError
 from migrator.sources.tenants import tenant_of
-from migrator.values import copy_format, identity
+from migrator.values import copy_format, identity, jsonb
 from migrator.values import document as documents
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Learned: TypeAlias = tuple[bytes, bytes] | None
 """The cell of a value, and the value as it is written (BSON type and bytes); None: it is for the Python codec."""
+
+LearnedExcerpt: TypeAlias = tuple[tuple[bytes | None, ...], int] | None
+"""The cell of each declared column, and the tables that have a row, as bits; None: it is for the Python codec."""
 
 Chosen: TypeAlias = tuple[int, bytes | None, bytes]
 """Position of a step (-1: always), the value that its field holds (BSON type and bytes; None: any), and the cell."""
@@ -45,6 +48,10 @@ _OF_THE_ID: Final = frozenset({"path", "columns", "converter", "required", "find
 """The members of ``Field`` that are heeded at the ``_id``."""
 _OF_EVERY_FIELD: Final = _OF_THE_ID | {"also", "default", "written", "nulls"}
 """Those that are heeded whatever the operation is. What is counted as a finding is for the Python codec."""
+_OF_AN_EXCERPT: Final = frozenset({"path", "converter", "shape", "write"})
+"""Those of a field that ``Mapped.derive`` reads, and that fills no column itself."""
+_TRIGGER: Final = ("kind", "anchor", "start_at", "end_at", "cron_dialect", "timezone", "next_fire_at")
+"""The columns that are looked at, or filled, when a trigger is completed."""
 _OF_A_VALUE: Final = frozenset(
     {
         *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
@@ -114,6 +121,39 @@ class NativeTable(msgspec.Struct, frozen=True, kw_only=True):
     """(column, position of the table whose row's id it holds)."""
 
 
+class NativeTrigger(msgspec.Struct, frozen=True, kw_only=True):
+    """How the row of a trigger is completed, as ``tables.complete_trigger`` does; columns are positions."""
+
+    table: int
+    causes: tuple[tuple[int, bytes], ...]
+    """Column of each cause, and the cell of its kind."""
+    kind: int
+    anchor: int
+    default_anchor: bytes
+    start: int
+    end: int
+    cron: tuple[int, int, int]
+    """Columns of the line, its dialect and its zone."""
+    dialect: bytes | None
+    """The cell of the dialect of a line that names none; None: lines are not evaluated."""
+    evaluable: Callable[[bytes], tuple[()] | None]
+    """Of a zero byte, then dialect, line and zone with a zero byte before each: None if no row can be made of it."""
+    of_events: tuple[int, ...]
+    """Columns that a trigger by an event has not."""
+
+
+class NativeExcerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``Mapped.derive`` fills, asked once for each combination of the values of its fields."""
+
+    steps: tuple[int, ...]
+    """The steps of its fields; they have the operation ``excerpt``."""
+    columns: tuple[int, ...]
+    tables: int
+    """The tables with one of its columns, as bits."""
+    learn: Callable[[bytes], LearnedExcerpt]
+    """Of a zero byte, then for each step the BSON type (0: absent), the size (int32) and the bytes of the value."""
+
+
 class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What ``migrator_speedups.rows.RowCodec`` is made of."""
 
@@ -132,6 +172,10 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[int, ...] = ()
     choices: tuple[tuple[int, tuple[Chosen, ...]], ...] = ()
     """Columns whose value the first case gives that applies."""
+    trigger: NativeTrigger | None = None
+    expected: int = -1
+    """Position of a table without a row of which a document is for the Python codec."""
+    excerpt: NativeExcerpt | None = None
 
 
 class NativeReader(msgspec.Struct, frozen=True):
@@ -156,47 +200,53 @@ def reader_of(codec: "Codec", context: Context) -> NativeReader | None:
 def plan_of(codec: "Codec", context: Context) -> NativePlan:
     """Return the plan of a collection; raises ``Unplannable`` if it cannot have one."""
     mapped = codec.mapped
-    functions = (mapped.admit, mapped.tenant, mapped.respell, mapped.derive if mapped.derive_on is None else None)
-    if any(function is not None for function in functions) or mapped.present:
+    derive = mapped.derive if mapped.derive_on is None and mapped.excerpt is None else None
+    if (
+        any(function is not None for function in (mapped.admit, mapped.tenant, mapped.respell, derive))
+        or mapped.present
+    ):
         raise Unplannable("a function, or the document, decides about every row")
     if codec.named_by:
         raise Unplannable("ids that follow from a field")
-    if len(mapped.tables) != 1 or mapped.tables[0] in ("locks", "triggers") or mapped.expects_trigger:
-        raise Unplannable("several tables, or one whose rows need more than cells")
+    if mapped.tables[0] in ("locks", "triggers"):
+        raise Unplannable("a table whose rows need more than cells")
     return _Planner(codec, context).plan()
 
 
 class _Planner:
-    """Makes the plan of a collection that feeds one table."""
+    """Makes the plan of a collection."""
 
     def __init__(self, codec: "Codec", context: Context) -> None:
         self._codec, self._context, self._mapped = codec, context, codec.mapped
-        [self._rules] = codec.tables
-        self._format = copy_format.codec(self._rules.record)
-        self._positions = {f"{self._rules.name}.{name}": index for index, name in enumerate(self._format.columns)}
-        self._cells = self._templates()
+        self._formats = [copy_format.codec(rules.record) for rules in codec.tables]
+        names = [
+            f"{rules.name}.{name}"
+            for rules, kind in zip(codec.tables, self._formats, strict=True)
+            for name in kind.columns
+        ]
+        self._positions = {name: index for index, name in enumerate(names)}
+        self._templates = [self._template(*one) for one in zip(codec.tables, self._formats, strict=True)]
+        self._cells = [cell for cells in self._templates for cell in cells]
         self._id_columns = {"id-time": -1, "id-text": -1, "text": -1}
         self._places: dict[str, int] = {}
         """Path of a field to the position of its step."""
+        excerpt = self._mapped.excerpt
+        self._excerpt = frozenset[str]() if excerpt is None else excerpt.fields
+        self._of_excerpt = frozenset[str]() if excerpt is None else frozenset(excerpt.columns)
 
     def plan(self) -> NativePlan:
         """Return the plan."""
-        if self._format.columns[: len(_OWNER)] != _OWNER or self._format.types["id"] != "uuid":
+        if any(kind.columns[: len(_OWNER)] != _OWNER or kind.types["id"] != "uuid" for kind in self._formats):
             raise Unplannable("rows that name no document")
         self._check_columns()
         steps = self._steps(self._mapped.fields)
         for field in self._mapped.further:
             self._leave_out(field)
-        needed = [self._positions[f"{self._rules.name}.{column}"] for column, *_ in self._rules.needed]
-        table = NativeTable(
-            record=self._rules.record,
-            cells=tuple(self._cells),
-            needed=tuple(needed),
-            keeps_uuid=self._rules.keeps_uuid,
-            namespace=uuid5(identity.ROOT, self._rules.name).bytes,
-        )
+        expected = self._mapped.expects_trigger
+        if expected and "triggers" not in self._mapped.tables:
+            raise Unplannable("a finding about each document")
         return NativePlan(
-            tables=(table,),
+            tables=tuple(self._table(index) for index in range(len(self._codec.tables))),
             steps=tuple(steps),
             collection=f"\0{self._mapped.name}\0".encode(),
             tenant=self._given_tenant(),
@@ -205,22 +255,53 @@ class _Planner:
             id_plain=self._id_columns["text"],
             choices=tuple(self._choices()),
             run=self._run(),
+            trigger=self._trigger(),
+            expected=self._mapped.tables.index("triggers") if expected else -1,
+            excerpt=self._planned_excerpt(),
         )
 
-    def _templates(self) -> list[bytes | None]:
-        record = self._rules.record
-        fields = {field.name: field for field in msgspec.structs.fields(record)}
-        given = {"source": self._codec.source, **self._rules.given}
+    def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
+        fields = {field.name: field for field in msgspec.structs.fields(rules.record)}
+        given = {"source": self._codec.source, **rules.given}
         cells: list[bytes | None] = []
-        for name in self._format.columns:
+        for name in kind.columns:
             value = given.get(name, fields[name].default)
             if value is msgspec.NODEFAULT or value is None:
                 if fields[name].default_factory is not msgspec.NODEFAULT:
                     raise Unplannable(f"a default of {name} that is made anew for each row")
                 cells.append(None)
             else:
-                cells.append(copy_format.cell(self._format.types[name], value))
-        return cells
+                cells.append(copy_format.cell(kind.types[name], value))
+        return tuple(cells)
+
+    def _table(self, index: int) -> NativeTable:
+        rules = self._codec.tables[index]
+        return NativeTable(
+            record=rules.record,
+            cells=self._templates[index],
+            needed=tuple(self._positions[f"{rules.name}.{column}"] for column, *_ in rules.needed),
+            keeps_uuid=rules.keeps_uuid,
+            namespace=uuid5(identity.ROOT, rules.name).bytes,
+            made_by=self._made_by(rules.name) if index else (),
+            parents=tuple(
+                (self._positions[f"{rules.name}.{column}"], self._mapped.tables.index(parent))
+                for column, parent in rules.parents
+            ),
+        )
+
+    def _made_by(self, table: str) -> tuple[int, ...]:
+        """Return the columns of which one must be read, or there is no row of a table after the first."""
+        if table == "triggers":
+            columns = [f"triggers.{name}" for name in constraints.CAUSES]
+        else:
+            if any(tables.split(column)[0] == table for column in self._of_excerpt):
+                raise Unplannable("a row of which a function says that there is one")
+            columns = [column for field in self._mapped.every for column in field.columns]
+            columns = [column for column in columns if tables.split(column)[0] == table]
+        positions = tuple(self._positions[column] for column in columns if column in self._positions)
+        if any(self._cells[position] is not None for position in positions):
+            raise Unplannable("a default of a column that makes a row")
+        return positions
 
     def _check_columns(self) -> None:
         """Refuse what would need more than one pass: a column with two fields, a field within another."""
@@ -237,6 +318,9 @@ class _Planner:
             len({*paths}) < len(paths)
         ):
             raise Unplannable("a field within another one")
+        taken = {column for field in self._mapped.fields for column in field.columns} | self._mapped.choices.keys()
+        if not taken.isdisjoint(self._of_excerpt):
+            raise Unplannable("a column that both a field and a function fill")
 
     def _given_tenant(self) -> bytes | None:
         if any(field.converter == "tenant" for field in self._mapped.fields):
@@ -247,12 +331,56 @@ class _Planner:
             raise Unplannable("documents without a tenant") from None
 
     def _run(self) -> tuple[int, ...]:
-        if not self._rules.is_completed:
+        if "runs" not in self._mapped.tables:
             return ()
-        positions = tuple(self._positions[f"{self._rules.name}.{name}"] for name in _RUN)
+        positions = tuple(self._positions[f"runs.{name}"] for name in _RUN)
         if any(self._cells[position] is not None for position in positions):
             raise Unplannable("a constant that completes a run")
         return positions
+
+    def _trigger(self) -> NativeTrigger | None:
+        if "triggers" not in self._mapped.tables:
+            return None
+        place = {name: self._positions[f"triggers.{name}"] for name in _TRIGGER}
+        causes = constraints.CAUSES
+        given = {name for name in _TRIGGER if self._cells[place[name]] is not None and name != "timezone"}
+        if given or any(f"triggers.{name}" in self._mapped.choices for name in (*_TRIGGER, *causes)):
+            raise Unplannable("a constant, or a choice, of what a trigger is completed with")
+        if "triggers.anchor" in self._of_excerpt or any(field.local for field in self._mapped.every):
+            raise Unplannable("an anchor that a function says, or a zone of the source")
+
+        def cell(name: str, value: str) -> bytes:
+            return copy_format.cell(tables.type_of(f"triggers.{name}"), value)
+
+        return NativeTrigger(
+            table=self._mapped.tables.index("triggers"),
+            causes=tuple(
+                (self._positions[f"triggers.{column}"], cell("kind", kind))
+                for column, kind in constraints.CAUSES.items()
+            ),
+            kind=place["kind"],
+            anchor=place["anchor"],
+            default_anchor=cell("anchor", "fixed_rate"),
+            start=place["start_at"],
+            end=place["end_at"],
+            cron=(self._positions["triggers.cron_expression"], place["cron_dialect"], place["timezone"]),
+            dialect=cell("cron_dialect", self._codec.dialect) if self._codec.may_fail else None,
+            evaluable=self._codec.evaluable,
+            of_events=(place["timezone"], place["next_fire_at"]),
+        )
+
+    def _planned_excerpt(self) -> NativeExcerpt | None:
+        excerpt = self._mapped.excerpt
+        if excerpt is None or self._codec.excerpt is None:
+            return None
+        fields = [field for field in self._mapped.fields if field.path in excerpt.fields]
+        held = [tables.split(column)[0] for column in excerpt.columns]
+        return NativeExcerpt(
+            steps=tuple(self._places[field.path] for field in fields),
+            columns=tuple(self._positions[column] for column in excerpt.columns),
+            tables=sum(1 << index for index, name in enumerate(self._mapped.tables) if name in held),
+            learn=self._codec.excerpt.learner([field.path for field in fields], self._context),
+        )
 
     def _literals(self) -> Iterator[NativeStep]:
         for name, text in self._mapped.fixed.items():
@@ -298,6 +426,9 @@ class _Planner:
         if field.path == "_id":
             self._take_id(field)
             return None
+        if field.path in self._excerpt:
+            _check_heeded(field, _OF_AN_EXCERPT)
+            return NativeStep(key=field.path.encode(), operation="excerpt")
         try:
             return self._step(field)
         except (Unplannable, IndescribableError):
@@ -325,7 +456,7 @@ class _Planner:
                 if case.value is None or not (case.equals is None or isinstance(case.equals, str | bool)):
                     raise Unplannable("a choice by a number, or of nothing")
                 cell = copy_format.cell(tables.type_of(column), case.value)
-                equals = None if case.equals is None else _value_of(case.equals)
+                equals = None if case.equals is None else value_of(case.equals)
                 chosen.append((self._places[case.field] if case.field else -1, equals, cell))
             yield self._positions[column], tuple(chosen)
 
@@ -369,7 +500,7 @@ class _Planner:
             "required": step.required or field.required or any(path.split(".")[0] in taken for path in field.also),
             "default": self._default(field, field.columns[0]) if field.columns else None,
             "written": field.written,
-            "null_as": NULL if field.nulls else None if none is None else _value_of(none),
+            "null_as": NULL if field.nulls else None if none is None else value_of(none),
         }
 
     def _own(self, field: Field, step: NativeStep) -> dict[str, Any]:
@@ -397,7 +528,7 @@ class _Planner:
             tenant = tenant_of(tenant_text, self._context, notes)
         except (documents.Undecodable, Rejected, TypeError, AttributeError):
             return None
-        return None if notes or type(tenant_text) is not str else (tenant.encode(), _value_of(tenant))
+        return None if notes or type(tenant_text) is not str else (tenant.encode(), value_of(tenant))
 
 
 def value_in(value: bytes) -> Any:  # noqa: ANN401 - any BSON value
@@ -406,17 +537,41 @@ def value_in(value: bytes) -> Any:  # noqa: ANN401 - any BSON value
     return documents.decode((len(element) + 5).to_bytes(4, "little") + element + b"\0")[""]
 
 
-def _value_of(value: object) -> bytes:
+def excerpt_values(names: Sequence[str], key: bytes) -> dict[str, bytes]:
+    """Return BSON type and bytes of the fields that are there, by name, from the key of an excerpt."""
+    values, place = {}, 1
+    for name in names:
+        kind, place = key[place : place + 1], place + 1
+        if kind != b"\0":
+            end = place + 4 + int.from_bytes(key[place : place + 4], "little")
+            values[name] = kind + key[place + 4 : end]
+            place = end
+    return values
+
+
+def value_of(value: object) -> bytes:
     """Return BSON type and bytes of a value."""
     element = bson.encode({"": value}, codec_options=documents.OPTIONS)[4:-1]
     return element[:1] + element[2:]
+
+
+def cell_of(column: str, held: object) -> bytes | None:
+    """Return the cell of a value of ``table.column``, JSON in the spelling in which the server gives it back.
+
+    None: it is for the Python codec.
+    """
+    if tables.type_of(column) != "jsonb":
+        return copy_format.cell(tables.type_of(column), held)
+    value = value_of(jsonb.decode(held))  # type: ignore[arg-type] # jsonb is bytes
+    text = import_module("migrator_speedups.json_text").json_of(value[0], value[1:])
+    return None if text is None else b"\x01" + text
 
 
 def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 - the value of a column
     """Return the facts about a value of a field, which the column holds as ``held``."""
     write = converters.writer(field)
     try:
-        written = _value_of(held if write is None else write(held))
+        written = value_of(held if write is None else write(held))
         cell = copy_format.cell(tables.type_of(field.columns[0]), held)
     except (copy_format.NulInTextError, UnicodeEncodeError, OverflowError, bson.errors.BSONError):
         return None

@@ -6,20 +6,21 @@ that do not decide when it fires, ``toolEnabled`` says that the row is enabled w
 nothing may fire (a paused schedule: the old application knows no status).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from migrator import states
 from migrator.records import Schedule, Trigger
 from migrator.sources import aggregates
 from migrator.sources.mapping import converters
-from migrator.sources.mapping.language import Field, Mapped, Reading
+from migrator.sources.mapping.excerpts import Held
+from migrator.sources.mapping.language import Excerpt, Field, Mapped, Reading
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Shape, plain
 from migrator.sources.store_documents import cron, ids, names
 from migrator.sources.store_documents.fields import ID, field, json, own, text, time, version
 from migrator.sources.store_documents.selector import Selector
-from migrator.values import identity, jsonb
+from migrator.values import jsonb
 
 TOOL_TRIGGER = "toolTrigger"
 TOOL_ENABLED = "toolEnabled"
@@ -142,6 +143,10 @@ def _of_tool(fields: Document, reading: Reading) -> dict[str, Any]:
 
 def is_carried(trigger: Trigger) -> bool:
     """Tell whether the fields of the source can say when this trigger fires: a cron line without bounds."""
+    return _is_carried(trigger)
+
+
+def _is_carried(trigger: Any) -> bool:  # noqa: ANN401 - a trigger, or its declared columns
     return (
         trigger.kind == "cron"
         and trigger.start_at is None
@@ -151,38 +156,35 @@ def is_carried(trigger: Trigger) -> bool:
     )
 
 
-def _respell(rows: Rows, document: Document) -> None:
-    """Write what the rows say together.
+def _respell(held: Mapping[str, Held]) -> Document:
+    """Return the fields that follow from the rows together.
 
     The schedule is enabled where the rows fire: the old application knows neither a status nor a trigger that is
     disabled. A trigger whose rule the fields of the source cannot say is left out.
     """
-    row: Any = rows[0]
-    trigger = next((row for row in rows[1:] if isinstance(row, Trigger) and is_carried(row)), None)
+    row, trigger = held[Schedule.table], held.get(Trigger.table)
+    if trigger is not None and not _is_carried(trigger):
+        trigger = None
     enabled = row.enabled and row.status in states.SCHEDULE_FIRING and (trigger is None or trigger.enabled)
-    document["enabled"] = enabled
-    if document["status"] == _status(enabled=enabled):
-        del document["status"]
-    changes: Document = {TOOL_ENABLED: True if row.enabled and not enabled else None}
+    fields: Document = {
+        "enabled": enabled,
+        "cronExpression": None,
+        "whenCron": None,
+        "timezone": None,
+        TOOL_ENABLED: True if row.enabled and not enabled else None,
+        TOOL_TRIGGER: None,
+    }
+    if row.status == _status(enabled=enabled):
+        fields["status"] = None
     if trigger is not None:
-        own_id = _trigger_id(row)
         # Documents of the source name a zone: a trigger that was created elsewhere without one is given UTC.
-        zone = trigger.timezone or (None if trigger.id == own_id else "UTC")
-        changes |= {"cronExpression": trigger.cron_expression, "timezone": zone}
-        changes[TOOL_TRIGGER] = _tool_fields(row, trigger, own_id)
-    for name in ("cronExpression", "timezone", TOOL_ENABLED, TOOL_TRIGGER):
-        if changes.get(name) is None:
-            del document[name]
-        else:
-            document[name] = changes[name]
+        fields["timezone"] = trigger.timezone or (None if trigger.id is None else "UTC")
+        fields["cronExpression"] = trigger.cron_expression
+        fields[TOOL_TRIGGER] = _tool_fields(row, trigger)
+    return fields
 
 
-def _trigger_id(schedule: Schedule) -> UUID:
-    """Return the id of the trigger that a schedule's own rule makes, unless the document names another one."""
-    return identity.row_id("triggers", schedule.tenant_id, names.SCHEDULES, str(schedule.source_id), keep_uuid=False)
-
-
-def _tool_fields(schedule: Schedule, trigger: Trigger, own_id: UUID) -> Document | None:
+def _tool_fields(schedule: Held, trigger: Held) -> Document | None:
     """Return the tool's own field of a document, about its trigger; none where there is nothing to say."""
     unsaid = {
         "cronDialect": names.CRON_DIALECT,
@@ -190,7 +192,7 @@ def _tool_fields(schedule: Schedule, trigger: Trigger, own_id: UUID) -> Document
         "skipIfOverdue": False,
         "enabled": schedule.enabled,
     }
-    fields: Document = {} if trigger.id == own_id else {"id": ids.trigger_text(trigger.id)}
+    fields: Document = {} if trigger.id is None else {"id": ids.trigger_text(trigger.id)}
     for key, column, write in _TOOL_WRITERS:
         value = getattr(trigger, column)
         if value is not None and (key not in unsaid or value != unsaid[key]):
@@ -259,7 +261,15 @@ SCHEDULES = Mapped(
         spellings={"status": names.SCHEDULE_STATUSES},
     ),
     derive=_derive,
-    respell=_respell,
+    respell_held=_respell,
+    excerpt=Excerpt(
+        fields=frozenset({"enabled", "cronExpression", "whenCron", "timezone", "status", TOOL_ENABLED, TOOL_TRIGGER}),
+        columns=(
+            *("schedules.enabled", "schedules.status", "triggers.id", "triggers.cron_expression", "triggers.timezone"),
+            *("triggers.source_spec", "triggers.kind", "triggers.start_at", "triggers.end_at", "triggers.max_fires"),
+            *(one.columns[0] for one in _OF_TRIGGER),
+        ),
+    ),
     derived_paths=tuple(f"{TOOL_TRIGGER}.{path}" for path in ("id", *(one.path for one in _OF_TRIGGER))),
     measures=(
         aggregates.flag("enabled", {"$cond": [{"$eq": ["$toolEnabled", True]}, True, "$enabled"]}, default=True),

@@ -31,7 +31,16 @@ from tests.both_codecs import compare, native_reader
 from tests.stellaops_documents import CONTEXT, fresh
 
 STELLAOPS: Final = load_profile("stellaops").by_name()
-PLANNED: Final = ("runs", "impact_snapshots", "audit", "run_summaries", "execution_logs", "workers", "handlers")
+PLANNED: Final = (
+    "schedules",
+    "runs",
+    "impact_snapshots",
+    "audit",
+    "run_summaries",
+    "execution_logs",
+    "workers",
+    "handlers",
+)
 AS_OF: Final = CONTEXT.as_of
 HEX: Final = "0e5d7c1a9b3f4e6d8c2b1a0f9e8d7c6b"
 
@@ -393,3 +402,74 @@ def test_a_memo_that_was_full_keeps_the_values_that_are_read_again_and_again() -
             assert compare(STELLAOPS["runs"], CONTEXT, raws).handed == []
     assert len(asked) == 1_000 * (1 + rounds)
     assert set(asked.values()) == {1}
+
+
+def _of_two_tables(*further: Field, **changes: Any) -> Collection:  # noqa: ANN401 - of ``Mapped``
+    mapped = Mapped(
+        name="jobs",
+        **{"tables": ("schedules", "triggers"), "constants": {"schedules.status": "scheduled"}, **changes},
+        fields=(
+            Field(path="_id", columns=("schedules.created_at",), converter="id-time"),
+            Field(path="name", columns=("schedules.name",), converter="text", required=True),
+            Field(path="cron", columns=("triggers.cron_expression",), converter="cron", dialect="croner"),
+            Field(path="zone", columns=("triggers.timezone",), converter="zone"),
+            Field(path="every", columns=("triggers.interval_ms",), converter="duration"),
+            Field(path="at", columns=("triggers.run_at",), converter="time"),
+            Field(path="event", columns=("triggers.event_name",), converter="text"),
+            Field(path="from", columns=("triggers.start_at",), converter="time"),
+            Field(path="to", columns=("triggers.end_at",), converter="time"),
+            Field(path="next", columns=("triggers.next_fire_at",), converter="time"),
+            *further,
+        ),
+    )
+    return profile_of_mapping(SourceMapping(name="two", collections=(mapped,)), 1).collections[0]
+
+
+DAY: Final = datetime(2025, 11, 2)  # noqa: DTZ001 - as BSON has it
+TRIGGERS: Final[dict[str, tuple[Document, bool]]] = {
+    "none": ({}, True),
+    "a cron line": ({"cron": "0 2 * * *", "zone": "Europe/Berlin", "next": DAY}, True),
+    "a cron line without a zone": ({"cron": "*/5 * * * *"}, True),
+    "a cron line that is none": ({"cron": "soon"}, False),
+    "an unknown zone": ({"cron": "0 2 * * *", "zone": "Europe/Nowhere"}, False),
+    "an interval": ({"every": 60_000}, True),
+    "a time": ({"at": DAY}, True),
+    "an event": ({"event": "signup"}, True),
+    "an event with a time": ({"event": "signup", "next": DAY}, False),
+    "an event with a zone": ({"event": "signup", "zone": "UTC"}, False),
+    "two causes": ({"every": 60_000, "at": DAY}, False),
+    "a window": ({"every": 60_000, "from": DAY, "to": DAY.replace(month=12)}, True),
+    "an empty window": ({"every": 60_000, "from": DAY, "to": DAY}, False),
+    "a zone alone": ({"zone": "UTC"}, False),
+}
+
+
+@pytest.mark.parametrize("what", TRIGGERS)
+def test_a_document_makes_a_schedule_and_its_trigger(what: str) -> None:
+    fields, is_plain = TRIGGERS[what]
+    raw = documents.encode({"_id": ObjectId(HEX[:24]), "name": "n", **fields})
+    assert (compare(_of_two_tables(), CONTEXT, [raw]).plain == [0]) is is_plain
+
+
+def test_a_document_that_makes_no_trigger_though_each_should_is_for_the_python_codec() -> None:
+    raws = [documents.encode({"_id": ObjectId(HEX[:24]), "name": "n", **fields}) for fields in ({}, {"at": DAY})]
+    assert compare(_of_two_tables(expects_trigger=True), CONTEXT, raws).plain == [1]
+
+
+def test_a_run_names_the_trigger_of_its_document_if_there_is_one() -> None:
+    """A row of the third table refers to the second one, which not each document makes."""
+    run = Field(path="started", columns=("runs.started_at", "runs.created_at"), converter="time")
+    state = Field(path="state", columns=("runs.state",), converter="words", words={"done": "completed"})
+    tables = {
+        "tables": ("schedules", "triggers", "runs"),
+        "constants": {"schedules.status": "scheduled", "runs.cause": "api"},
+    }
+    collection = _of_two_tables(run, state, **tables)
+    base = {"_id": ObjectId(HEX[:24]), "name": "n"}
+    raws = [documents.encode(base | more) for more in ({}, {"every": 1_000}, {"started": DAY, "state": "done"})]
+    raws.append(documents.encode(base | {"every": 1_000, "started": DAY, "state": "done"}))
+    assert compare(collection, CONTEXT, raws).plain == [0, 1, 2, 3]
+    for raw, names_trigger in zip(raws[2:], (False, True), strict=True):
+        [document] = transform_documents(collection, CONTEXT, UncheckedResolver(), raw)
+        row: Any = document.rows[-1]
+        assert (row.table, row.trigger_id is not None) == ("runs", names_trigger)
