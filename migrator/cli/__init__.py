@@ -13,6 +13,7 @@ from migrator.errors import UnexpectedError
 from migrator.telemetry import OutputSettings, set_output
 
 COMMANDS = {
+    "assess": ("assess", "Say what a database of MongoDB holds, from its address alone: sources, what would move."),
     "backfill": ("copy", "Copy the source into PostgreSQL; resumes by itself."),
     "config": ("config", "Show the settings in force with their origin, or check them."),
     "control": ("control", "Pause, slow down or postpone a migration while it runs."),

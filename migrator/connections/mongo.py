@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast
 
 import pymongo
@@ -153,6 +153,14 @@ def committed(source: MongoDatabase) -> MongoDatabase:
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         return source  # a plain server refuses to speak of majorities
     return source.with_options(read_concern=ReadConcern("majority"))
+
+
+def server_time(source: MongoDatabase) -> datetime:
+    """Return the server's time (aware, UTC)."""
+    with translate_errors("the source"):
+        at = source.client.admin.command("hello")["localTime"]
+    # gateways of DocumentDB on PostgreSQL answer with milliseconds
+    return datetime.fromtimestamp(at / 1000, UTC) if isinstance(at, int) else cast("datetime", at).replace(tzinfo=UTC)
 
 
 def committed_time(source: MongoDatabase) -> Timestamp:

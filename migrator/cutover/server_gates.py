@@ -6,14 +6,14 @@ fire early, or a second time, when the data moves from one server to the other.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import msgspec
 import psycopg
 
 from migrator.config import Settings
-from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.connections.mongo import MongoDatabase, server_time, translate_errors
 from migrator.connections.mongo import replica_set as name_of_set
 from migrator.connections.postgres import Connection, translated
 from migrator.connections.server_product import UNKNOWN, WITHOUT_A_TAIL, source_server
@@ -104,7 +104,7 @@ def clock_skew(
 ) -> ClockSkew:
     """Read the clocks of both servers; ``clock`` is that of this machine, in seconds."""
     return ClockSkew(
-        source=None if source is None else _measured_offset(lambda: _source_time(source), clock),
+        source=None if source is None else _measured_offset(lambda: server_time(source), clock),
         target=None if target is None else _measured_offset(lambda: database_time(target), clock),
     )
 
@@ -113,11 +113,6 @@ def _measured_offset(ask: Callable[[], datetime], clock: Callable[[], float]) ->
     began = clock()
     found = ask().timestamp()
     return clock_offset(found, began, clock())
-
-
-def _source_time(source: MongoDatabase) -> datetime:
-    at: datetime = source.client.admin.command("hello")["localTime"]
-    return at.replace(tzinfo=UTC)
 
 
 FREE_SPACE_MB: Final = 8

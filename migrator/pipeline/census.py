@@ -4,7 +4,7 @@ All documents are read, because the field that breaks a migration is rare and a 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -22,8 +22,9 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.sessions import SourceSessions, run_with_source
 from migrator.pipeline.throttle import Throttle, throttle_without_target
-from migrator.pipeline.transform import transform_documents
+from migrator.pipeline.transform import SourceDocument, transform_documents
 from migrator.progress import Progress
+from migrator.sources.profile import Collection, Context
 from migrator.values.document import type_name
 
 MAX_PATHS = 5_000
@@ -102,7 +103,7 @@ def census(settings: Settings, scope: Scope) -> Census:
         profile=f"{plan.profile}/{plan.profile_version}",
         database=sessions.reader.database,
         as_of=plan.as_of,
-        collections=tuple(_merge(one, parts.get(one.collection.name, ())) for one in chosen),
+        collections=tuple(merged(one, parts.get(one.collection.name, ())) for one in chosen),
         unknown_collections=unknown,
     )
 
@@ -143,21 +144,30 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
     collection = sessions.profile.by_name()[job.chunk.collection]
     part = ChunkCensus(collection=collection.name)
     for batch in chunk_batches(sessions, job):
-        for document in transform_documents(collection, job.context, UncheckedResolver(), batch):
-            part.documents += 1
-            part.bytes += len(document.raw)
-            part.largest = max(part.largest, len(document.raw))
-            if document.skipped:
-                part.skipped[document.skipped] += 1
-            elif document.rejected is not None:
-                part.quarantine[document.rejected.reason, document.rejected.path] += 1
-            if document.serialized:
-                part.clean += document.clean
-                for group, kind, path in document.counted:
-                    (part.findings if group == "finding" else part.remainder)[kind, path] += 1
-            if document.rows:
-                _walk(document.content, "", collection.known, part.types)
+        for _ in count_documents(collection, job.context, batch, part):
+            pass
     return part
+
+
+def count_documents(
+    collection: Collection, context: Context, batch: bytes, part: ChunkCensus
+) -> Iterator[SourceDocument]:
+    """Yield the documents of a batch as they are transformed, each after it was added to the counts."""
+    for document in transform_documents(collection, context, UncheckedResolver(), batch):
+        part.documents += 1
+        part.bytes += len(document.raw)
+        part.largest = max(part.largest, len(document.raw))
+        if document.skipped:
+            part.skipped[document.skipped] += 1
+        elif document.rejected is not None:
+            part.quarantine[document.rejected.reason, document.rejected.path] += 1
+        if document.serialized:
+            part.clean += document.clean
+            for group, kind, path in document.counted:
+                (part.findings if group == "finding" else part.remainder)[kind, path] += 1
+        if document.rows:
+            _walk(document.content, "", collection.known, part.types)
+        yield document
 
 
 def _walk(value: dict[str, Any], path: str, known: frozenset[str], types: Counter[tuple[str, str]]) -> None:
@@ -181,7 +191,8 @@ def _visit(value: Any, path: str, known: frozenset[str], types: Counter[tuple[st
             _visit(item, f"{path}[]", known, types)
 
 
-def _merge(source: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionCensus:
+def merged(source: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionCensus:
+    """Return the counts of the chunks of a collection, added up."""
     total = ChunkCensus(collection=source.collection.name)
     for part in parts:
         total.documents += part.documents

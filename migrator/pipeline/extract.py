@@ -11,7 +11,7 @@ than the bound.
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
@@ -25,7 +25,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as DriverCollection
 from pymongo.cursor import Cursor
 
-from migrator.connections.mongo import MongoDatabase, cluster_time, committed_time, translate_errors
+from migrator.connections.mongo import MongoDatabase, cluster_time, committed_time, server_time, translate_errors
 from migrator.connections.server_product import require_change_stream
 from migrator.errors import RefusedError
 from migrator.pipeline.executors import ChunkJob
@@ -229,19 +229,11 @@ class MongoReader:
         )
 
     def _surveyed(self, collection: Collection, name: str) -> SourceCollection:
-        stats = next(iter(self.source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
-        return SourceCollection(
-            collection=collection,
-            name=name,
-            documents=int(stats.get("count", 0)),
-            average_bytes=float(stats.get("avgObjSize", 0) or 0),
-        )
+        return sized(self.source, collection, name)
 
     def now(self) -> datetime:
         """Return the server's time (aware, UTC)."""
-        with translate_errors("the source"):
-            now: datetime = self.source.client.admin.command("hello")["localTime"]
-        return now.replace(tzinfo=UTC)
+        return server_time(self.source)
 
     def identity(self) -> str:
         """Return the replica set and the database; raise ``RefusedError`` for a server that has no change stream."""
@@ -319,11 +311,25 @@ class MongoCollection:
         return draw(self._source.database, self._source.name, size)
 
 
-def draw(source: MongoDatabase, name: str, size: int) -> list[bytes]:
-    """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server."""
+def sized(source: MongoDatabase, collection: Collection, name: str) -> SourceCollection:
+    """Return a collection of the database with its size, as the server's statistics say it."""
+    stats = next(iter(source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
+    return SourceCollection(
+        collection=collection,
+        name=name,
+        documents=int(stats.get("count", 0)),
+        average_bytes=float(stats.get("avgObjSize", 0) or 0),
+    )
+
+
+def draw(source: MongoDatabase, name: str, size: int, limit_ms: int | None = None) -> list[bytes]:
+    """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server.
+
+    ``limit_ms``: how long the server may work on it; it raises ``ExecutionTimeout``.
+    """
     options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
     drawn: Any = source.get_collection(name, codec_options=options).aggregate(
-        [{"$sample": {"size": size}}], allowDiskUse=True
+        [{"$sample": {"size": size}}], allowDiskUse=True, maxTimeMS=limit_ms
     )
     return [one.raw for one in drawn]
 

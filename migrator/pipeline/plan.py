@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from migrator import __version__
-from migrator.config import Settings
+from migrator.config import CopySettings, Settings
 from migrator.connections.server_product import require_change_stream
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
@@ -227,13 +227,7 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
         raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
     chosen = scope.chosen(existing)
     collections = tuple(_planned_collection(sessions, one) for one in chosen)
-    seconds = sum(
-        max(one.documents / DOCUMENTS_PER_SECOND, one.documents * one.average_bytes / BYTES_PER_SECOND)
-        for one in chosen
-    )
-    estimated = round(seconds / workers(settings.copy))
-    if settings.copy.max_rate:
-        estimated = max(estimated, round(sum(one.documents for one in chosen) / settings.copy.max_rate))
+    estimated = copy_seconds(chosen, settings.copy)
     return BackfillPlan(
         collections=collections,
         unknown_collections=unknown,
@@ -242,6 +236,19 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
         resumes=ledger.latest_plan(sessions.target, "open") is not None,
         risks=tuple(_risks(sessions, chosen, unknown, estimated)),
     )
+
+
+def copy_seconds(collections: Iterable[SourceCollection], settings: CopySettings) -> int:
+    """Return the estimate of the seconds that a copy of collections takes, from rates that were measured."""
+    listed = tuple(collections)
+    seconds = sum(
+        max(one.documents / DOCUMENTS_PER_SECOND, one.documents * one.average_bytes / BYTES_PER_SECOND)
+        for one in listed
+    )
+    estimated = round(seconds / workers(settings))
+    if settings.max_rate:
+        estimated = max(estimated, round(sum(one.documents for one in listed) / settings.max_rate))
+    return estimated
 
 
 def _planned_collection(sessions: Sessions, source: SourceCollection) -> PlannedCollection:

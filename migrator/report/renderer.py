@@ -24,6 +24,8 @@ from migrator.report.junit import junit
 from migrator.report.sarif import sarif
 from migrator.report.view import arrange
 from migrator.result import Result, encode
+from migrator.sources import recognition
+from migrator.telemetry import bytes_text
 
 _OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 HTML: Final = "report.html"
@@ -48,6 +50,12 @@ def markdown(result: Result) -> bytes:
 def index(runs: Sequence[Any]) -> bytes:
     """Return the list of runs (``run_folder.ListedRun``) as one HTML file."""
     return _html().get_template("index.html.j2").render(runs=runs).encode()
+
+
+def assessment(found: Any) -> bytes:  # noqa: ANN401 - an ``assessment.Assessment``, which is of a higher layer
+    """Return an assessment as one HTML file."""
+    template = _html().get_template("assessment.html.j2")
+    return template.render(found=found, sureness=recognition.WORDS, size=bytes_text).encode()
 
 
 def values(run: str, shown: Sequence[Any]) -> bytes:

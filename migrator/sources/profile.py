@@ -280,6 +280,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     (``store.mongo.places``). Documents of all other sources are written by ``cutover.reverse_documents``."""
     read_only: str = ""
     """Why nothing is written into its documents, in words; empty: what ``write_back`` finds out decides."""
+    signs: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Collection to fields that its documents have and those of other applications lack: by these the source is
+    recognised (`sources.recognition`)."""
     slots: SlotEvidence = ""
     """From what the slots are known that the old scheduler fired, so that a parallel run can be compared."""
 

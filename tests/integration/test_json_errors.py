@@ -34,6 +34,7 @@ def handler(**_: object) -> None:
 
 HANDLERS = {"nobody": handler}
 GIVEN = {
+    "assess": "mongodb://127.0.0.1:9/none?serverSelectionTimeoutMS=100",
     "control set": "max_rate=500",
     "cutover parallel": "--who me --reason test",
     "cutover clean-copy": "--who me --reason x --yes",

@@ -8,7 +8,7 @@ from tests.integration.test_reading_commands import COMMANDS, RECORDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "writes.md"
 NOTHING = "\N{EN DASH}"
-WITHOUT_A_TARGET = {"config", "report", "servers", "source", "target", "demo"}
+WITHOUT_A_TARGET = {"assess", "config", "report", "servers", "source", "target", "demo"}
 """Commands that know no target, or only one of their own."""
 
 

@@ -107,6 +107,11 @@ _REFERENCES = tuple(
 # Agenda 6 makes an ObjectId of every _id.
 PROFILE = msgspec.structs.replace(
     _MAPPED,
+    signs={
+        JOBS: ("name", "type", "nextRunAt", "priority"),
+        PULSE_JOBS: ("name", "type", "nextRunAt", "priority"),
+        LOGS: ("event", "jobId", "agendaName"),
+    },
     slots="moves",
     collections=(
         *(

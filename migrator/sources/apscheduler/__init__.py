@@ -30,6 +30,7 @@ PROFILE = Profile(
             known=frozenset({"_id", "next_run_time", "job_state"}),
         ),
     ),
+    signs={jobs.JOBS: ("next_run_time", "job_state")},
     documents="3.6.3, 3.10.4 (pytz) and 3.11.3 (zoneinfo), pickle protocols 0 to 5; SQLAlchemyJobStore",
 )
 """The profile, with the library's own name of the collection; ``[source] collections`` maps it to a deployment's."""

@@ -87,6 +87,12 @@ MAPPING = SourceMapping(
 PROFILE = msgspec.structs.replace(
     profile_of_mapping(MAPPING, 1),
     servers=(MONGODB,),
+    signs={
+        "tasks": ("job_executor", "running_jobs"),
+        "schedules": ("task_id", "trigger", "next_fire_time"),
+        "jobs": ("task_id", "scheduled_fire_time"),
+        "job_results": ("outcome", "finished_at"),
+    },
     slots="",  # a job and its result are deleted, and with them the rows that say what was fired
     read_only="triggers and arguments are values of a serializer, which the tool reads as plain data and never writes",
 )

@@ -61,6 +61,7 @@ def profile_of_mapping(
         version=version,
         documents=mapping.documents,
         left_out=mapping.left_out,
+        signs=mapping.signs,
         target=mapping.target,
         servers=servers,
         collections=tuple(collection_of(mapping, by_name[name]) for name in load_order(mapping)),

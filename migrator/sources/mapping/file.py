@@ -178,7 +178,9 @@ def _read(path: Path) -> str:
 
 
 def _version(mapping: SourceMapping) -> int:
-    digest = hashlib.sha256(msgspec.json.encode(mapping, order="sorted")).digest()
+    tree = msgspec.to_builtins(mapping)
+    del tree["signs"]  # they decide no row
+    digest = hashlib.sha256(msgspec.json.encode(tree, order="sorted")).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
@@ -230,7 +232,7 @@ class _Reading:
         return None if self.mistakes else mapping
 
     def _mapping(self) -> SourceMapping:
-        self._known_keys((), self._tree, ("source", "target", "collections"))
+        self._known_keys((), self._tree, ("source", "target", "collections", "signs"))
         if "target" in self._tree:
             self._target = read_target(self._tree, self._wrong)
             if not self.mistakes:
@@ -253,7 +255,26 @@ class _Reading:
             self._wrong(("collections",), "expected at least one collection that is not left out")
         self._check_references(collections, left_out)
         target = SCHEDULER if self._target is None else self._target.name
-        return SourceMapping(name=name, documents=documents, collections=collections, left_out=left_out, target=target)
+        return SourceMapping(
+            name=name,
+            documents=documents,
+            collections=collections,
+            left_out=left_out,
+            target=target,
+            signs=self._signs([one.name for one in collections]),
+        )
+
+    def _signs(self, known: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return the fields by which documents of collections are recognised."""
+        signs: dict[str, tuple[str, ...]] = {}
+        for name, fields in self._table(("signs",), self._tree.get("signs", {})).items():
+            if name not in known:
+                self._wrong(("signs", name), f"signs: no collection {name}{nearest(name, known)}")
+            elif not isinstance(fields, list) or not fields or not all(isinstance(one, str) and one for one in fields):
+                self._wrong(("signs", name), f"signs of {name}: expected a list of names of fields")
+            else:
+                signs[name] = tuple(fields)
+        return signs
 
     def _with_options_said(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the collections with the options of the target as they are said; raises ``ConfigurationError``."""

@@ -298,6 +298,8 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
     """As ``Profile.documents``."""
     left_out: Mapping[str, str] = {}
     """As ``Profile.left_out``."""
+    signs: Mapping[str, tuple[str, ...]] = {}
+    """As ``Profile.signs``."""
     target: str = SCHEDULER
     """The target whose tables it feeds."""
 

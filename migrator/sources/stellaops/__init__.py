@@ -6,7 +6,7 @@ is tolerated beside it.
 """
 
 from migrator.sources.profile import Profile
-from migrator.sources.store_documents import COLLECTIONS, MAPPING
+from migrator.sources.store_documents import COLLECTIONS, MAPPING, names
 
 PROFILE = Profile(
     name=MAPPING.name,
@@ -15,4 +15,13 @@ PROFILE = Profile(
     kept_by_store=True,
     slots="runs",
     collections=COLLECTIONS,
+    signs={
+        names.SCHEDULES: ("tenantId", "selection"),
+        names.RUNS: ("tenantId", "trigger", "state"),
+        names.IMPACT_SNAPSHOTS: ("tenantId", "selector", "usageOnly"),
+        names.POLICY_RUNS: ("tenantId", "policyId"),
+        names.POLICY_JOBS: ("tenantId", "policyId"),
+        names.GRAPH_JOBS: ("tenantId", "sbomId"),
+        names.RUN_SUMMARIES: ("tenantId", "scheduleId", "counters"),
+    },
 )
