@@ -34,7 +34,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema.revisions import LOCK_KEY
 from tests.conftest import fresh_name
-from tests.copying import kill, run, run_of, settings_for, start, write_config
+from tests.copying import kill, run, run_of, settings_for, start, uri_of, write_config
 from tests.cutting_over import Scene
 from tests.gates import FOLDER, PATIENCE, gone, held
 from tests.scheduled_work import lines
@@ -67,6 +67,7 @@ HELD_UP_MS = 240_000
 BEHIND_THE_SOURCE = {
     "inspect": (["find", "aggregate"], HELD_UP_MS),
     "plan": (["find", "aggregate"], HELD_UP_MS),
+    "assess URI": (["find", "aggregate"], HELD_UP_MS),
     "demo seed --database NAME": (["insert"], 500),
 }
 """What the source holds up, and for how many milliseconds each time: ``demo seed`` waits for the batch under way."""
@@ -137,7 +138,8 @@ def started(command: str, config: Path, environment: dict[str, str] | None = Non
     """Start a command; all but the tail, which only the clock ends, have time to end in order."""
     patient = {"MIGRATOR_FAULT_POINTS": "patient:passed", "PYTHONPATH": str(FOLDER)} if command != "tail" else {}
     variables = {**patient, **(environment or {})}
-    process = start(*command.split(), "--config", str(config), environment=variables, cwd=config.parent)
+    settings = [] if command.startswith("assess ") else ["--config", str(config)]
+    process = start(*command.split(), *settings, environment=variables, cwd=config.parent)
     try:
         yield process
     finally:
@@ -191,10 +193,14 @@ def test_behind_a_lock_of_the_target(command: str, times: int, config: Path, sch
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize("command", BEHIND_THE_SOURCE)
 def test_behind_a_command_of_the_source(
-    command: str, times: int, config: Path, mongo_client: MongoClient[dict[str, Any]]
+    command: str,
+    times: int,
+    config: Path,
+    mongo_database: Database[Any],
+    mongo_client: MongoClient[dict[str, Any]],
 ) -> None:
     held_up, milliseconds = BEHIND_THE_SOURCE[command]
-    name = fresh_name()
+    name, address = fresh_name(), uri_of(mongo_database).replace("/?", f"/{mongo_database.name}?")
     data = {
         "failCommands": held_up,
         "appName": "migrator",
@@ -203,7 +209,7 @@ def test_behind_a_command_of_the_source(
     }
     point = mongo_client.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
     try:
-        with started(command.replace("NAME", name), config) as process:
+        with started(command.replace("NAME", name).replace("URI", address), config) as process:
             entered = {"timesEntered": point["count"] + 1, "maxTimeMS": int(PATIENCE * 1_000)}
             mongo_client.admin.command("waitForFailPoint", "failCommand", **entered)
             assert_ended(command, times, *interrupt(process, times))

@@ -224,6 +224,25 @@ def test_a_collection_that_is_left_out_says_nothing_else(tmp_path: Path, text: s
     assert expected in mistakes(tmp_path, text)
 
 
+def test_signs_are_of_the_profile_and_decide_no_row(tmp_path: Path) -> None:
+    signed = profile(tmp_path, RUNS + '[signs]\nruns = ["made", "state"]\n')
+    assert signed.signs == {"runs": ("made", "state")}
+    assert signed.version == profile(tmp_path, RUNS).version
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[signs]\nrnus = ["made"]\n', "signs: no collection rnus; did you mean runs?"),
+        ("[signs]\nruns = []\n", "signs of runs: expected a list of names of fields"),
+        ('[signs]\nruns = "made"\n', "signs of runs: expected a list of names of fields"),
+        ("[signs]\nruns = [1]\n", "signs of runs: expected a list of names of fields"),
+    ],
+)
+def test_signs_that_are_none_are_a_mistake(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in mistakes(tmp_path, RUNS + text)
+
+
 def week(days: str, name: str = "days") -> str:
     """Return a mapping of schedules whose documents hold days of the week."""
     return f"""{HEAD}
