@@ -27,7 +27,12 @@ class Made(msgspec.Struct, frozen=True):
         return f"{self.target}-{self.shape}"
 
 
-MADE = (Made("apscheduler", "3.11", "apscheduler-3"),)
+_SEQUENCES = ("task_id_sequence", "taskset_id_sequence")
+MADE = (
+    Made("apscheduler", "3.11", "apscheduler-3"),
+    Made("celery-results", "5.7", "celery-5.7", sequences=_SEQUENCES),
+    Made("celery-results-5-6", "5.6", "celery-5.6", sequences=_SEQUENCES),
+)
 BY_NAME = {made.name: made for made in MADE}
 every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])
 

@@ -407,6 +407,8 @@ def _new_key(table: Table, library: LibraryTable) -> sql.Composable:
             return sql.Identifier("new", "id")
         case "sequence":
             sequence = table.sequence or library.sequences.get(table.key[0], "")
+            if "." not in sequence and sequence:
+                sequence = sql.Identifier(library.schema, sequence).as_string(None)
             if not sequence:
                 raise RefusedError(f"table {library.schema}.{library.name} has no sequence for its key {table.key[0]}")
             return sql.SQL("nextval({}::regclass)").format(sql.Literal(sequence))

@@ -100,6 +100,16 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         requirements=("apscheduler>=3.11,<4", _ALCHEMY, _POSTGRES, "pymongo"),
         makes="SQLAlchemyJobStore makes its table when the application's scheduler is started with it",
     ),
+    "celery-results": InstalledLibrary(
+        probe="celery_results",
+        requirements=("celery>=5.7,<5.8", _ALCHEMY, _POSTGRES, "pymongo"),
+        makes="the database backend makes its tables when a worker stores its first result",
+    ),
+    "celery-results-5-6": InstalledLibrary(
+        probe="celery_results",
+        requirements=("celery>=5.6,<5.7", _ALCHEMY, _POSTGRES, "pymongo"),
+        makes="the database backend makes its tables when a worker stores its first result",
+    ),
 }
 """Target → its library."""
 

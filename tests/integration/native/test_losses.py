@@ -22,7 +22,7 @@ MAPPING = """
 name = "acme"
 
 [target]
-name = "acme"
+name = "losing"
 
 [target.tables.entries]
 key = ["id"]
@@ -66,7 +66,7 @@ def settings(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE entries (id text PRIMARY KEY, share real, body jsonb, line text)")
     (tmp_path / "acme.toml").write_text(MAPPING)
-    base = settings_for(mongo_database, postgres_dsn, target=TargetSettings(name="acme"))
+    base = settings_for(mongo_database, postgres_dsn, target=TargetSettings(name="losing"))
     source = SourceSettings(mapping=str(tmp_path / "acme.toml"))
     made = Settings(source=source, target=base.target, mongo=base.mongo, postgres=base.postgres, copy=base.copy)
     status, _, said = run("target", "prepare", "--config", str(write_config(tmp_path, made)), cwd=tmp_path)
@@ -102,7 +102,7 @@ def test_they_are_counted_and_are_no_difference(settings: Settings, tmp_path: Pa
 def test_a_value_that_is_changed_in_the_remainder_is_a_difference_all_the_same(settings: Settings) -> None:
     backfill(settings, Scope())
     with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
-        connection.execute("UPDATE migration_acme.entries_origins SET extra = '{}' WHERE source_id = 'result'")
+        connection.execute("UPDATE migration_losing.entries_origins SET extra = '{}' WHERE source_id = 'result'")
     outcome = check_parity(settings, Scope())
     assert (outcome.differs, outcome.collections[0].differing) == (True, 1)
 

@@ -5,6 +5,14 @@ from typing import Any, Final
 
 from migrator.sources.mapping.converters.base import Converter, Reader, Target, Writer
 from migrator.sources.mapping.converters.binaries import Binary, TextBytes
+from migrator.sources.mapping.converters.celery import (
+    CeleryEncoded,
+    CeleryGroup,
+    CeleryGroupPickle,
+    CeleryPickle,
+    CeleryStamps,
+    Serialized,
+)
 from migrator.sources.mapping.converters.documents import Column, Json, JsonText
 from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Tenant
 from migrator.sources.mapping.converters.numbers import Double, Duration, Flag, Number, Period
@@ -41,6 +49,12 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         Double(),
         Binary(),
         TextBytes(),
+        Serialized(),
+        CeleryEncoded(),
+        CeleryStamps(),
+        CeleryPickle(),
+        CeleryGroup(),
+        CeleryGroupPickle(),
         Column(),
     )
 }

@@ -1,0 +1,244 @@
+"""Celery's results, moved into the tables of its database backend, and read there by Celery itself."""
+
+import pickle
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from bson import Binary, ObjectId
+from pymongo.database import Database
+
+from migrator.config import Settings, TargetSettings
+from migrator.errors import RefusedError
+from migrator.parity.repair import apply_repair
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.schema import native_target, revisions
+from migrator.targets import load_target
+from migrator.targets.library import MongoStore, PostgresStore
+from migrator.testing.servers.mongo import MongoServer
+from tests.copying import quarantine, settings_for
+from tests.native_tables import BY_NAME, Made, ask, prepare
+from tests.real_documents import real_documents
+from tests.tailing import caught_up, compared
+
+Document = dict[str, Any]
+TASKS, GROUPS = "celery_taskmeta", "celery_groupmeta"
+NEW, OLD = BY_NAME["celery-results-5.7"], BY_NAME["celery-results-5-6-5.6"]
+both = pytest.mark.parametrize("made", [pytest.param(made, id=made.shape) for made in (NEW, OLD)])
+DONE = datetime(2026, 11, 24, 1, 2, 3, 4_000)  # noqa: DTZ001 - as BSON has it
+
+
+def task(key: object, **changes: Any) -> Document:  # noqa: ANN401 - of a document
+    """Return a document as Celery writes one."""
+    plain: Document = {"status": "SUCCESS", "result": "5", "traceback": None, "children": [], "date_done": DONE}
+    return {"_id": key, **plain} | changes
+
+
+def prepared(made: Made, database: Database[Document], dsn: str, *, tables: Made | None = None) -> Settings:
+    """Let the library, or another version of it, make its tables, and the tool its schema; return the settings."""
+    prepare(tables or made, dsn)
+    settings = settings_for(database, dsn, profile="celery-results", target=TargetSettings(name=made.target))
+    revisions.upgrade(dsn, branches=(revisions.TOOL,))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        native_target.prepare(connection, load_target(made.target), settings.target)
+    return settings
+
+
+def rows(settings: Settings, query: str) -> Sequence[Any]:
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        return connection.execute(query).fetchall()
+
+
+def unlike(made: Made, mongo: MongoStore, postgres: PostgresStore, serializer: str = "json") -> dict[str, list[str]]:
+    """Return of each id what Celery finds otherwise in PostgreSQL; what it cannot read in MongoDB is not compared."""
+    options = {"serializer": serializer}
+    left, right = (ask(made, side, "entries", options=options) for side in (mongo, postgres))
+    found = {line["id"]: line for line in right[:-1]}
+    differing = {}
+    for line in left[:-1]:
+        if line["kind"] == "failed":
+            continue
+        other = found.get(line["id"], {})
+        members, others = (side.get("fields", {}) | {"group": side.get("group")} for side in (line, other))
+        names = [name for name in members if members[name] != others.get(name)]
+        if names:
+            differing[line["id"]] = names
+    return differing
+
+
+@pytest.mark.proves("6-T3")
+@both
+def test_celery_reads_the_same_from_its_tables(
+    made: Made, mongo_server: MongoServer, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    for name in (TASKS, GROUPS):
+        mongo_database[name].insert_many(real_documents(f"celery-results/{name}"))
+    mongo_database[TASKS].insert_many(
+        [
+            task("typed", result='{"at": {"__type__": "datetime", "__value__": "2026-11-24T01:02:03"}}'),
+            task("call", name="demo.add", args=[1, {"at": DONE}], kwargs={"b": b"\xff"}, worker="w", retries=2),
+        ]
+    )
+    settings = prepared(made, mongo_database, postgres_dsn)
+    result = backfill(settings, Scope())
+    packed = {key for collection, key, *_ in quarantine(postgres_dsn) if collection == TASKS}
+    assert {(reason, path) for _, _, reason, path, _ in quarantine(postgres_dsn)} == {("wrong-type", "result")}
+    assert (len(packed), result.quarantined) == ((0, 1) if made is NEW else (22, 23)), "msgpack alone"
+    assert compared(settings) == []
+    assert backfill(settings, Scope()).written == 0
+    mongo, postgres = MongoStore(mongo_server.uri, mongo_database.name), PostgresStore(postgres_dsn)
+    for serializer in ("json", "pickle"):
+        differing = unlike(made, mongo, postgres, serializer)
+        if made is OLD:  # it has no column for them
+            parents = {one["_id"] for one in mongo_database[TASKS].find({"children": {"$nin": [None, []]}})}
+            assert differing.keys() <= parents
+            assert {tuple(names) for names in differing.values()} == {("children",)}
+        else:
+            assert differing == {}
+    answer = ask(made, postgres, "entries")
+    states = {line["fields"]["state"] for line in answer[:-1] if "fields" in line}
+    assert states >= {"SUCCESS", "FAILURE", "REVOKED", "STARTED", "PROGRESS", "RETRY", "PENDING", "ABORTED"}
+    assert len([line for line in answer[:-1] if line.get("group")]) == 3
+
+
+@both
+def test_a_row_that_says_something_else_is_seen(
+    made: Made, mongo_server: MongoServer, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    mongo_database[TASKS].insert_many([task("a"), task("b", status="FAILURE", result='{"exc_type": "E"}'), task("c")])
+    mongo_database[GROUPS].insert_one({"_id": "g", "result": '["a", "b"]', "date_done": DONE})
+    settings = prepared(made, mongo_database, postgres_dsn)
+    backfill(settings, Scope())
+    mongo, postgres = MongoStore(mongo_server.uri, mongo_database.name), PostgresStore(postgres_dsn)
+    assert unlike(made, mongo, postgres) == {}
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("UPDATE celery_taskmeta SET status = 'REVOKED' WHERE task_id = 'b'")
+        connection.execute("UPDATE celery_taskmeta SET date_done = date_done + interval '1 ms' WHERE task_id = 'a'")
+        connection.execute("DELETE FROM celery_taskmeta WHERE task_id = 'c'")
+        connection.execute("DELETE FROM celery_tasksetmeta")
+    differing = unlike(made, mongo, postgres)
+    assert differing["b"] == ["state"]
+    assert differing["a"] == ["date_done"]
+    assert "state" in differing["c"]
+    assert differing["g"] == ["group"]
+
+
+@both
+def test_what_a_column_cannot_hold_is_quarantined_alone(
+    made: Made, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    wrong: dict[str, Document] = {
+        "too-long at _id": task("i" * 156),
+        "too-long at status": task("s", status="S" * 51),
+        "too-long at name": task("n", name="n" * 156),
+        "wrong-type at _id": task(ObjectId()),
+        "wrong-type at result": task("r", result={"bson": "serializer"}),
+        "wrong-type at args": task("a", args=[ObjectId()]),
+        "out-of-range at retries": task("t", retries=2**31),
+        "bad-date at date_done": task("d", date_done="yesterday"),
+    }
+    if made is OLD:
+        wrong["wrong-type at result "] = task("j", result="no JSON")
+        wrong["wrong-type at result  "] = task("k", result='{"__type__": "shop", "__value__": 1}')
+    groups = {"wrong-type at result": {"_id": "g", "result": '[["nested"]]', "date_done": DONE}}
+    mongo_database[TASKS].insert_many([task("good"), *wrong.values()])
+    mongo_database[GROUPS].insert_many([*groups.values(), {"_id": "none", "result": "[]", "date_done": DONE}])
+    settings = prepared(made, mongo_database, postgres_dsn)
+    backfill(settings, Scope())
+    assert rows(settings, "SELECT task_id FROM celery_taskmeta") == [("good",)]
+    assert rows(settings, "SELECT taskset_id FROM celery_tasksetmeta") == [("none",)]
+    reasons = sorted(f"{reason} at {path}" for _, _, reason, path, _ in quarantine(postgres_dsn))
+    assert reasons == sorted(reason.strip() for reason in (*wrong, *groups))
+    assert compared(settings) == []
+
+
+@both
+def test_what_is_odd_is_kept_and_comes_back(
+    made: Made, mongo_server: MongoServer, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    odd = [
+        task("unknown", status="MINE"),
+        task("nul", traceback="a\0b", result='"a\\u0000b"'),
+        task("nan", result='{"a": NaN, "b": Infinity, "c": 1e400, "d": -0.0}'),
+        task("spelled", result='{"b":1,"a":[ 2.50 ]}'),
+        task("iso", date_done="2026-11-24T01:02:03.000004+00:00"),
+        task("plain bytes", result=Binary(b"x", 128)),
+        task("null", result="null"),
+        task("none", result=None),
+        task("lost", group_id="g", parent_id="p", mine={"x": 1}),
+        task("stamped", stamped_headers=["v"], v=["1"]),
+        {"_id": "bare", "status": "STARTED", "result": "{}"},
+    ]
+    odd = [one for one in odd if made is NEW or one["_id"] != "plain bytes"]
+    mongo_database[TASKS].insert_many(odd)
+    settings = prepared(made, mongo_database, postgres_dsn)
+    assert backfill(settings, Scope()).quarantined == 0
+    assert compared(settings) == []
+    stored = rows(settings, "SELECT task_id, status, traceback, date_done FROM celery_taskmeta")
+    by_key = {key: rest for key, *rest in stored}
+    assert by_key["unknown"][0] == "MINE"
+    assert by_key["nul"][1] == "a\ufffdb", "PostgreSQL has no U+0000 in a text; the document has it"
+    assert by_key["iso"][2] == datetime(2026, 11, 24, 1, 2, 3, 4)  # noqa: DTZ001 - the column's
+    differing = unlike(made, MongoStore(mongo_server.uri, mongo_database.name), PostgresStore(postgres_dsn))
+    assert differing == {"nul": ["traceback"], "iso": ["date_done"]}
+    if made is NEW:
+        [(stamps,)] = rows(settings, "SELECT stamps FROM celery_taskmeta WHERE task_id = 'stamped'")
+        assert bytes(stamps) == b'{"stamped_headers": ["v"], "stamps": {"v": ["1"]}}'
+
+
+@both
+def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Database[Document], postgres_dsn: str) -> None:
+    tasks = mongo_database[TASKS]
+    tasks.insert_many([task(name) for name in ("a", "b", "c")])
+    settings = prepared(made, mongo_database, postgres_dsn)
+    backfill(settings, Scope())
+    before = dict(rows(settings, "SELECT task_id, id FROM celery_taskmeta"))
+    tasks.update_one({"_id": "a"}, {"$set": {"status": "REVOKED"}})
+    tasks.delete_one({"_id": "b"})
+    tasks.insert_one(task("d"))
+    mongo_database[GROUPS].insert_one({"_id": "g", "result": '["a"]', "date_done": DONE})
+    caught_up(settings)
+    stored = rows(settings, "SELECT task_id, id, status FROM celery_taskmeta")
+    after = {key: (number, status) for key, number, status in stored}
+    assert {key: status for key, (_, status) in after.items()} == {"a": "REVOKED", "c": "SUCCESS", "d": "SUCCESS"}
+    assert after["a"][0] == before["a"], "the library's own key stays"
+    [(following,)] = rows(settings, "SELECT nextval('task_id_sequence')")
+    assert following > max(number for number, _ in after.values())
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("UPDATE celery_taskmeta SET result = '\\x00' WHERE task_id = 'a'")
+        connection.execute("DELETE FROM celery_tasksetmeta")
+    assert {(key, side) for _, key, side, _ in compared(settings) if side != "aggregate"} == {
+        ("a", "row"),
+        ("g", "missing"),
+    }
+    apply_repair(settings, Scope())
+    assert compared(settings) == []
+
+
+@pytest.mark.parametrize(("made", "other"), [(NEW, OLD), (OLD, NEW)], ids=["5.7 on 5.6", "5.6 on 5.7"])
+def test_the_tables_of_the_other_format_are_refused(
+    made: Made, other: Made, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    with pytest.raises(RefusedError, match=r"celery_taskmeta\.children: column (children )?is (missing|unknown)"):
+        prepared(made, mongo_database, postgres_dsn, tables=other)
+
+
+def test_a_pickle_is_not_executed(mongo_database: Database[Document], postgres_dsn: str, tmp_path: Path) -> None:
+    class Planted:
+        def __reduce__(self) -> Any:  # noqa: ANN401 - as object's
+            return __import__("os").system, (f"touch {tmp_path / 'executed'}",)
+
+    payload = Binary(pickle.dumps([Planted()]))
+    mongo_database[TASKS].insert_one(task("planted", result=payload, args=[1]))
+    mongo_database[GROUPS].insert_one({"_id": "planted", "result": payload, "date_done": DONE})
+    settings = prepared(OLD, mongo_database, postgres_dsn)
+    assert backfill(settings, Scope()).quarantined == 1
+    assert compared(settings) == []
+    [(stored,)] = rows(settings, "SELECT result FROM celery_taskmeta")
+    assert bytes(stored) == bytes(payload)
+    ask(OLD, PostgresStore(postgres_dsn), "entries", options={"serializer": "pickle"})
+    assert not (tmp_path / "executed").exists()
