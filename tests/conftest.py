@@ -33,7 +33,7 @@ from migrator.testing.servers import binaries
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour import scratch_processes
-from tests import preloaded
+from tests import foreign_servers, preloaded
 from tests.cron_lines import DEEP
 from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
@@ -116,9 +116,11 @@ def pytest_report_header() -> list[str]:
         program = binaries.postgres(version) / "bin" / "postgres"
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
         found.append(answer.strip().removeprefix("postgres (PostgreSQL) ").split()[0])
+    foreign = [f"in place of these: {one}" for one in foreign_servers.described()]
     account = " (servers run as another user)" if os.geteuid() == 0 else ""
     return [
         f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}",
+        *foreign,
         f"codec: {native.description()}",
     ]
 
@@ -312,7 +314,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def fresh_name() -> str:
     """Return a database name nobody has used."""
-    return f"test_{next(_numbers)}_{secrets.token_hex(3)}"
+    _made.append(f"test_{next(_numbers)}_{secrets.token_hex(3)}")
+    return _made[-1]
+
+
+_made: list[str] = []
+"""The names of this process."""
 
 
 class Cluster:
@@ -321,6 +328,7 @@ class Cluster:
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
         self._has_template = False
+        self._template = fresh_name() if isinstance(server, foreign_servers.ForeignPostgres) else TEMPLATE
 
     def empty(self) -> str:
         return self.server.create_database(fresh_name())
@@ -329,9 +337,9 @@ class Cluster:
         if not self._has_template:
             from migrator.schema.revisions import upgrade  # noqa: PLC0415 - heavy, and few tests need it
 
-            upgrade(self.server.create_database(TEMPLATE))
+            upgrade(self.server.create_database(self._template))
             self._has_template = True
-        return self.server.create_database(fresh_name(), template=TEMPLATE)
+        return self.server.create_database(fresh_name(), template=self._template)
 
     def drop(self, dsn: str) -> None:
         self.server.drop_database(dsn.rpartition("/")[2])
@@ -346,7 +354,8 @@ class Clusters:
 
     def get(self, version: int) -> Cluster:
         if version not in self._started:
-            server = self._stack.enter_context(PostgresServer(version=version, fast=True))
+            foreign = foreign_servers.postgres() if version == NEWEST else None
+            server = self._stack.enter_context(foreign or PostgresServer(version=version, fast=True))
             self._started[version] = Cluster(server)
         return self._started[version]
 
@@ -391,7 +400,8 @@ def clusters() -> Iterator[Clusters]:
 @pytest.fixture(scope="session")
 def mongo_server() -> Iterator[MongoServer]:
     """MongoDB 6.0, a replica set, without authentication, with fail points (``configureFailPoint``)."""
-    with MongoServer(fast=True, parameters={"enableTestCommands": "1"}) as server:
+    foreign = foreign_servers.mongo(_made)
+    with foreign or MongoServer(fast=True, parameters={"enableTestCommands": "1"}) as server:
         yield server
 
 

@@ -26,7 +26,10 @@ NO_SUCH_COMMAND: Final = 59
 
 
 def answers_of(product: str) -> dict[str, Any]:
-    """Return what a product answers: ``hello``, ``buildInfo``, and ``lacks`` (commands and stages)."""
+    """Return what a product answers: ``hello``, ``buildInfo``, and ``lacks`` (commands and stages).
+
+    A test may add ``fails``: command to its error.
+    """
     found: dict[str, Any] = json_util.loads((ANSWERS / f"{product}.json").read_text(encoding="utf-8"))
     return found
 
@@ -65,6 +68,8 @@ class _Connection(socketserver.BaseRequestHandler):
             return _new_reply(request, self._hello(command))
         if name.lower() == "buildinfo":
             return _new_reply(request, {**self.server.answers["buildInfo"], "ok": 1.0})
+        if name in self.server.answers.get("fails", {}):
+            return _new_reply(request, {"ok": 0.0, **self.server.answers["fails"][name]})
         lacks = self.server.answers["lacks"]
         if lacking := next((one for one in lacks if one == name or _has_stage(command, one)), ""):
             told = {"ok": 0.0, "code": NO_SUCH_COMMAND, "codeName": "CommandNotFound"}

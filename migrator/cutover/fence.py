@@ -51,6 +51,7 @@ WRITE_BLOCK_ACTIONS: Final = frozenset({BLOCK_COMMAND, BYPASS_ACTION, "serverSta
 ROLE_ACTIONS: Final = frozenset({"grantRole", "revokeRole", "inprog"})
 """Actions of the fence ``roles``. The last one shows open transactions."""
 NO_SUCH_USER: Final = 11
+ILLEGAL_OPERATION: Final = 20
 KILL_ACTIONS: Final = frozenset({"inprog", "killAnySession"})
 """Actions with which the tool sees and ends transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
 TRANSACTION_PATIENCE: Final = timedelta(seconds=2)
@@ -194,7 +195,12 @@ def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mappin
     """
     with translate_errors("the source"):
         if kind == "write-block":
-            source.client.admin.command({BLOCK_COMMAND: 1, "global": False})
+            try:
+                source.client.admin.command({BLOCK_COMMAND: 1, "global": False})
+            except OperationFailure as error:
+                if error.code != ILLEGAL_OPERATION:
+                    raise
+                say(f"cutover: somebody else's write block stays: {first_line(error)}", level="warning")
             return
         failed: OperationFailure | None = None
         for user in revoked:
@@ -236,7 +242,14 @@ def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
         patience = min(TRANSACTION_PATIENCE.total_seconds(), left) if allowed else left
         try:
             source.client.admin.command({BLOCK_COMMAND: 1, "global": True, "maxTimeMS": max(1, int(patience * 1000))})
-        except ExecutionTimeout:
+        except OperationFailure as error:
+            if error.code == ILLEGAL_OPERATION:
+                raise RefusedError(
+                    f"the server refuses to block writes, which somebody else may have blocked: {first_line(error)};"
+                    " let them end their block, then call migrator cutover run again"
+                ) from error
+            if not isinstance(error, ExecutionTimeout):
+                raise
             allowed = allowed and _end_transactions(source, _older_sessions(source, patience))
         else:
             return
