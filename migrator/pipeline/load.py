@@ -91,7 +91,7 @@ def _append(connection: Connection, record: type[Record], rows: Sequence[bytes])
 def _level(table: Table) -> int:
     """Return how many tables of a native target must be written before a table: those whose keys its rows hold."""
     tables = load_target(table.target).by_name
-    return 1 + max((_level(tables[referred]) for referred in table.references.values()), default=-1)
+    return 1 + max((_level(tables[referred]) for referred in table.written_after), default=-1)
 
 
 def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> set[int]:

@@ -17,7 +17,7 @@ from migrator.errors import RefusedError
 from migrator.targets import catalogue
 from migrator.targets.catalogue import Shape
 from migrator.targets.library import LIBRARIES
-from migrator.targets.model import Column, Table, Target
+from migrator.targets.model import Column, Link, Table, Target
 
 ORIGINS = "_origins"
 """Behind the name of a table: the table of what its rows came from."""
@@ -248,6 +248,10 @@ def _views_of(target: Target, table: Table, library: LibraryTable) -> Iterator[s
         sql.SQL("{} AS {}").format(_read(target, table, column), sql.Identifier(column.member))
         for column in table.filled
     ]
+    view_columns += [
+        sql.SQL("{} AS {}").format(_read_link(target, link), sql.Identifier(member))
+        for member, link in table.links.items()
+    ]
     yield sql.SQL("DROP VIEW IF EXISTS {}").format(view)
     yield sql.SQL(
         "CREATE VIEW {view} AS SELECT {columns} FROM {origins} AS origin JOIN {library} AS stored ON {same}"
@@ -292,6 +296,25 @@ def _read(target: Target, table: Table, column: Column) -> sql.Composable:
     )
 
 
+def _read_link(target: Target, link: Link) -> sql.Composable:
+    """Return the id of the row whose key the columns of a link hold."""
+    other = target.by_name[link.table]
+    return sql.SQL("(SELECT id FROM {} AS referred WHERE {})").format(
+        origins(other, target),
+        sql.SQL(" AND ").join(
+            sql.SQL("referred.{} = {}").format(sql.Identifier(_KEY + name), sql.Identifier("stored", name))
+            for name in other.key
+        ),
+    )
+
+
+def _write_link(target: Target, member: str, link: Link, column: str) -> sql.Composable:
+    """Return the value of one of the columns of a link for a new row of the view."""
+    return sql.SQL("(SELECT {} FROM {} AS referred WHERE referred.id = {})").format(
+        sql.Identifier(_KEY + column), origins(target.by_name[link.table], target), sql.Identifier("new", member)
+    )
+
+
 def _write(target: Target, table: Table, column: Column, library: LibraryTable) -> sql.Composable:
     """Return the value of the library's table for a column of a new row of the view."""
     given = sql.Identifier("new", column.member)
@@ -315,6 +338,9 @@ class _Writing:
         self.target, self.table, self.library = target, table, library
         filled = [column.name for column in table.filled]
         values = [_write(target, table, column, library) for column in table.filled]
+        for member, link in table.links.items():
+            filled += link.columns
+            values += [_write_link(target, member, link, column) for column in link.columns]
         if table.made:
             filled, values = [table.key[0], *filled], [made, *values]
         keys = () if table.made == "row" else table.key

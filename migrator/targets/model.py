@@ -122,6 +122,18 @@ def is_known_type(column: Column) -> bool:
     return _PRECISION.sub("", column.type) in _TYPES or bool(column.words)
 
 
+class Link(msgspec.Struct, frozen=True):
+    """Columns that hold the key of a row of another table, as its library has made it: a reference by several columns.
+
+    The record has one member in their place, which holds the ``id`` of that row.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    """Those that hold the columns of the same names of the other table's key. The other columns of that key are
+    columns of the same names here, which are filled otherwise: both rows have the same values there."""
+
+
 class Table(msgspec.Struct, frozen=True, dict=True):
     """A table of a native target."""
 
@@ -140,6 +152,16 @@ class Table(msgspec.Struct, frozen=True, dict=True):
     """Column that holds the key of a row of another table, whose key is made, to that table. In the record it holds the
     ``id`` of that row."""
 
+    links: Mapping[str, Link] = {}
+    """Member of the record to the columns that it stands for."""
+    parents: tuple[str, ...] = ()
+    """Further tables to which its foreign keys lead: their rows are written before."""
+
+    @property
+    def written_after(self) -> frozenset[str]:
+        """Return the tables whose rows are written before those of this one."""
+        return frozenset((*self.references.values(), *self.parents, *(link.table for link in self.links.values())))
+
     @property
     def full_name(self) -> str:
         """Return the name of its record: ``target/table``."""
@@ -147,8 +169,10 @@ class Table(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def filled(self) -> tuple[Column, ...]:
-        """Return the columns that the record has: a key that is made is none of them."""
-        return tuple(column for column in self.columns if not (self.made and column.name in self.key))
+        """Return the columns that the record has: none of a key that is made, and none of those of a link."""
+        linked = {name for link in self.links.values() for name in link.columns}
+        left_out = linked | ({*self.key} if self.made else set())
+        return tuple(column for column in self.columns if column.name not in left_out)
 
     @staticmethod
     def member_of(column: str) -> str:
@@ -173,6 +197,10 @@ class Table(msgspec.Struct, frozen=True, dict=True):
                 members.append((column.member, annotation))
             else:
                 members.append((column.member, annotation | None, column.default))
+        needed = {column.name for column in self.columns if column.needed}
+        for member, link in self.links.items():
+            is_needed = needed.issuperset(link.columns)
+            members.append((member, records.Uuid) if is_needed else (member, records.Uuid | None, None))
         members.append(("extra", records.Jsonb, records.EMPTY))
         made = msgspec.defstruct(
             re.sub(r"\W", "_", self.full_name),

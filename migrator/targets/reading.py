@@ -9,8 +9,10 @@ from typing import Any, Final, cast, get_args
 
 from migrator.config import nearest
 from migrator.targets.model import (
+    RESERVED,
     SCHEDULER,
     Column,
+    Link,
     MadeKey,
     OptionKind,
     Table,
@@ -93,7 +95,8 @@ def _option(name: str, value: object, wrong: Wrong) -> TargetOption:
 def _table(target: str, name: str, value: object, wrong: Wrong) -> Table:
     section = ("target", "tables", name)
     held = _section(value, section, wrong)
-    _known_keys(held, ("columns", "key", "made", "sequence", "unique", "references"), section, wrong)
+    known = ("columns", "key", "made", "sequence", "unique", "references", "links", "parents")
+    _known_keys(held, known, section, wrong)
     if not name or len(name.encode()) > LONGEST_NAME or not name.isprintable() or "/" in name or "." in name:
         wrong(section, f"table {name!r}: expected a name of at most {LONGEST_NAME} bytes, without . and /")
     described = _section(held.get("columns"), (*section, "columns"), wrong)
@@ -117,6 +120,10 @@ def _table(target: str, name: str, value: object, wrong: Wrong) -> Table:
         wrong((*section, "unique"), f"table {name}: unique: expected a list of lists of columns")
         unique = []
     references = _section(held.get("references", {}), (*section, "references"), wrong)
+    parents = held.get("parents", [])
+    if not isinstance(parents, list):
+        wrong((*section, "parents"), f"table {name}: parents: expected a list of tables")
+        parents = []
     return Table(
         target=target,
         name=name,
@@ -128,7 +135,22 @@ def _table(target: str, name: str, value: object, wrong: Wrong) -> Table:
             _names(columns, described, (*section, "unique"), f"table {name}: unique: ", wrong) for columns in unique
         ),
         references={column: str(table) for column, table in references.items()},
+        links={
+            member: _link(name, member, inner, described, wrong)
+            for member, inner in _section(held.get("links", {}), (*section, "links"), wrong).items()
+        },
+        parents=tuple(map(str, parents)),
     )
+
+
+def _link(table: str, member: str, value: object, described: Mapping[str, Any], wrong: Wrong) -> Link:
+    key, where = ("target", "tables", table, "links", member), f"table {table}: link {member}: "
+    held = _section(value, key, wrong)
+    _known_keys(held, ("table", "columns"), key, wrong, where)
+    if member in described or member in RESERVED or not member.isidentifier():
+        wrong(key, f"{where}expected a name that is no column, of letters, digits and _")
+    columns = _names(held.get("columns", []), described, (*key, "columns"), f"{where}columns: ", wrong)
+    return Link(str(held.get("table", "")), columns)
 
 
 def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: Wrong) -> Column:
@@ -169,6 +191,19 @@ def _check_references(table: Table, tables: Sequence[Table], wrong: Wrong) -> No
             wrong(key, f"{where}no column {column}{nearest(column, types)}")
         if other not in by_name or not by_name[other].made:
             wrong(key, f"{where}{other} is no table whose key is made{nearest(other, by_name)}")
+    for other in table.parents:
+        if other not in by_name or other == table.name:
+            wrong(("target", "tables", table.name, "parents"), f"table {table.name}: parents: no other table {other}")
+    for member, link in table.links.items():
+        place = ("target", "tables", table.name, "links", member)
+        key_columns = by_name[link.table].key if link.table in by_name else ()
+        is_key = bool(link.columns) and {*link.columns} <= {*key_columns} <= types.keys()
+        if not is_key or by_name[link.table].made or {*link.columns} & {*table.key}:
+            wrong(
+                place,
+                f"table {table.name}: link {member}: expected columns of the key of {link.table or 'another table'},"
+                " which is not made, and its other columns here too",
+            )
 
 
 def _section(value: object, key: tuple[str, ...], wrong: Wrong) -> Mapping[str, Any]:

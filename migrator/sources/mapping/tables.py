@@ -134,6 +134,8 @@ def referred_table(column: str) -> str:
     native = native_table(table)
     if native is None:
         return TARGETS.get(name, "")
+    if name in native.links:
+        return f"{native.target}/{native.links[name].table}"
     return next(
         (
             f"{native.target}/{referred}"
