@@ -15,6 +15,9 @@ from migrator.targets.model import OptionKind, Target, TargetOption
 OPTION: Final = "option"
 """The one key of what stands in a mapping for the value of an option."""
 
+IS: Final = "is"
+"""Beside ``option``: the place is true if the value is this one, else false."""
+
 HAS: Final = "has"
 """Beside ``option`` in a case of a choice: the word that the list of a name may have."""
 
@@ -84,7 +87,7 @@ def _are_known(words: Sequence[Any], option: TargetOption) -> bool:
 
 
 def substituted(tree: Any, values: Mapping[str, Any], missing: list[str]) -> Any:  # noqa: ANN401 - a tree of TOML
-    """Return a tree of TOML with the values of options in the places where they are named.
+    """Return a tree of TOML with the values of options in the places where they are named, or with what they tell.
 
     A case of a choice that names an option of lists, and a word (``{ if = "jobClass", option = "job_classes", has =
     "Stateful" }``), becomes one case for each name: the value is whether its list has the word. ``missing`` gets the
@@ -96,6 +99,8 @@ def substituted(tree: Any, values: Mapping[str, Any], missing: list[str]) -> Any
         return tree
     if tree.keys() == {OPTION} and isinstance(tree[OPTION], str):
         return _found(tree[OPTION], values, missing, "")
+    if tree.keys() == {OPTION, IS} and isinstance(tree[OPTION], str):
+        return _found(tree[OPTION], values, missing, "") == tree[IS]
     return {key: substituted(value, values, missing) for key, value in tree.items()}
 
 

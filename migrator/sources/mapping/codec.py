@@ -138,7 +138,7 @@ class _Step:
 
 def _targets(codec: "Codec", field: Field) -> tuple[tuple[str, str, Reader | None], ...]:
     """Return table, column and reader of each column that a field fills; an own id is read, and fills none."""
-    if field.converter == "own-id":
+    if field.converter in ("own-id", "refused"):
         return ((codec.first, "", converters.reader(field, "")),)
     readers = [(*tables.split(column), codec.reader(field, column)) for column in field.columns]
     if field.local:
@@ -219,7 +219,8 @@ class _Writer:
                 write = converters.writer(field) if field.converter == "own-id" else None
             elif field.columns and not _is_unwritten(field):
                 table, column = tables.split(field.columns[0])
-                write = _unless_default(None if field.written else field.default, converters.writer(field))
+                nothing = NULL if field.nulls else None
+                write = _unless_default(None if field.written else field.default, converters.writer(field), nothing)
                 name, member = tables.split(column)
                 is_null = field.nulls and table == owner and not field.local
                 function = None if is_null else _function_of(field, write)
@@ -283,11 +284,11 @@ def _is_unwritten(field: Field) -> bool:
     return field.path == "_id" or (field.converter == "reference" and not (field.prefix or field.id_type))
 
 
-def _unless_default(default: object, write: Writer | None) -> Writer | None:
-    """Return the writer that leaves out the default."""
+def _unless_default(default: object, write: Writer | None, nothing: object) -> Writer | None:
+    """Return the writer that writes ``nothing`` for the default: null, or None, which is not written."""
     if default is None:
         return write
-    return lambda value: None if value == default else value if write is None else write(value)
+    return lambda value: nothing if value == default else value if write is None else write(value)
 
 
 def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | None:

@@ -62,6 +62,8 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "expected": (str,),
     "time": (str,),
     "by": (str,),
+    "taken": (bool,),
+    "begins": (str,),
 }
 """Option to the types of its value."""
 _WHAT: Final[Mapping[str, str]] = {
@@ -72,11 +74,12 @@ _WHAT: Final[Mapping[str, str]] = {
     "expected": "the version that is known",
     "time": "the field that holds the time of day",
     "by": "a field of the other collection",
+    "begins": "bytes as hexadecimal digits",
     "factor": "a number",
     "add": "a number",
     "none": "a whole number",
     "fixed": "members and their texts",
-} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls"), "true or false")
+} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls", "taken"), "true or false")
 """Option to what is expected of it."""
 _LISTS: Final = ("also", "members")
 _CONVERTERS: Final = tuple(name for name, converter in CONVERTERS.items() if converter.in_files)
@@ -493,6 +496,8 @@ class _Reading:
             yield field
             if field.converter == "weekdays":
                 yield self._weekday_time(field, held, key, where)
+            elif field.converter == "clock-span":
+                yield Field(path=field.time, columns=field.columns, converter="clock-end", time=path)
 
     def _weekday_time(self, field: Field, held: Mapping[str, Any], key: Key, where: str) -> Field:
         """Return the field that holds the time of day."""
@@ -525,7 +530,11 @@ class _Reading:
         self._check_converter(named, columns, key, where)
         if len(self.mistakes) > before:
             return None
+        if "taken" in options and not options.get("expected"):
+            self._wrong(key, f"{where}expected: expected what is said where the field is not taken")
         field = self._with_options(path, columns, named, options, key, where)
+        if not field.taken:
+            field = Field(path=path, converter="refused", expected=field.expected)
         return field if len(self.mistakes) == before else None
 
     def _check_converter(self, named: str, columns: Sequence[str], key: Key, where: str) -> None:
@@ -662,6 +671,9 @@ class _Reading:
         fixed = options.get("fixed")
         if isinstance(fixed, dict) and not all(isinstance(one, str) for one in fixed.values()):
             self._wrong(key, f"{where}fixed: expected {_WHAT['fixed']}")
+        begins = options.get("begins", "")
+        if isinstance(begins, str) and re.fullmatch("(?:[0-9a-f]{2})*", begins) is None:
+            self._wrong(key, f"{where}begins: expected {_WHAT['begins']}")
         if options.get("written") and "default" not in options:
             self._wrong(key, f"{where}written: expected a default, which it says is written")
         factor, add = options.get("factor"), options.get("add")

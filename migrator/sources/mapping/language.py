@@ -56,7 +56,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     also: tuple[str, ...] = ()
     """Paths that are read, in this order, if the field is absent or null; never written (finding ``alias``)."""
     time: str = ""
-    """``weekdays``: path of the time of day."""
+    """``weekdays``: path of the time of day. ``clock-span``: path of the end; ``clock-end``: of the beginning."""
     time_format: TimeFormat = "HH:MM"
     """``weekdays``: how the time of day is written; no other one is read."""
     first: str = ""
@@ -114,7 +114,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``json-text``: written as Python writes JSON, with a space after ``,`` and ``:`` and with escapes for what is not
     ASCII."""
     expected: str = ""
-    """``version`` alone: the version that is known; another one is counted (finding ``unknown-schema-version``)."""
+    """``version``: the version that is known; another one is counted (finding ``unknown-schema-version``). With
+    ``taken``: what is expected of the document where the field is not taken."""
+    taken: bool = True
+    """``base64``, ``java-properties``: false: the target does not take the field, and a document in which it holds
+    something is quarantined (converter ``refused``)."""
+    begins: str = ""
+    """``base64``: the first bytes, as hexadecimal digits; a document with others is quarantined."""
     collection: str = ""
     """``reference`` alone: the collection whose document is named."""
     by: str = ""

@@ -480,6 +480,8 @@ class _Planner:
 
     def _step(self, field: Field) -> NativeStep:
         converter = converters.CONVERTERS[field.converter]
+        if field.nulls and field.default is not None and not field.written:
+            raise Unplannable(f"the field {field.path}, of which the default is written as null")
         if any(map(tables.member_of, field.columns)) or not (field.columns or field.converter in ("tenant", "own-id")):
             raise Unplannable("a field that fills a part of a column, or none")
         operation = converter.operation(field)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from migrator.sources.mapping.converters.base import Converter, Reader, Target, Writer
-from migrator.sources.mapping.converters.binaries import Binary, TextBytes
+from migrator.sources.mapping.converters.binaries import Base64, Binary, JavaProperties, Refused, TextBytes
 from migrator.sources.mapping.converters.celery import (
     CeleryEncoded,
     CeleryGroup,
@@ -16,8 +16,18 @@ from migrator.sources.mapping.converters.celery import (
 from migrator.sources.mapping.converters.documents import Column, Json, JsonText
 from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Tenant
 from migrator.sources.mapping.converters.numbers import Double, Duration, Flag, Number, Period
-from migrator.sources.mapping.converters.texts import Cron, CronFields, Text, Texts, Uuid, Version, Words, Zone
-from migrator.sources.mapping.converters.times import IdTime, Time
+from migrator.sources.mapping.converters.texts import (
+    Cron,
+    CronFields,
+    NumberList,
+    Text,
+    Texts,
+    Uuid,
+    Version,
+    Words,
+    Zone,
+)
+from migrator.sources.mapping.converters.times import ClockEnd, ClockSpan, IdTime, Milliseconds, Time
 from migrator.sources.mapping.converters.weekdays import Weekdays, WeekdayTime
 from migrator.sources.mapping.language import Field
 
@@ -55,6 +65,13 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         CeleryPickle(),
         CeleryGroup(),
         CeleryGroupPickle(),
+        Base64(),
+        JavaProperties(),
+        Milliseconds(),
+        NumberList(),
+        ClockSpan(),
+        ClockEnd(),
+        Refused(),
         Column(),
     )
 }

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from bson.binary import UUID_SUBTYPE, Binary
 
+from migrator import cron
 from migrator.cron import ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources import aggregates
@@ -113,6 +114,34 @@ class Texts(Uncounted):
 
     def operation(self, field: Field, /) -> Operation:
         return Operation(name="texts", shapes=(list[str],), step={"longest": longest_of(field)})
+
+
+class NumberList(Uncounted):
+    """An array of whole numbers, of which the column holds the digits with commas between them."""
+
+    name = "number-list"
+    column_types = TEXT
+    options = ("also", "nulls")
+    place = "fields"
+    shape = always(list[Any] | None)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        checked, path = target.checked, target.field.path
+
+        def read(value: list[Any], _reading: Reading) -> str | None:
+            if any(not isinstance(number, int) or isinstance(number, bool) for number in value):
+                raise Rejected("wrong-type", f"{path}[]", "int")
+            return checked(",".join(str(int(number)) for number in value), path) if value else None
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        def write(value: str) -> list[int] | None:
+            numbers = value.split(",")
+            return [int(number) for number in numbers] if all(map(_whole, numbers)) else None
+
+        return write
 
 
 class Words(Converter):
@@ -266,6 +295,21 @@ class Cron(Text):
     name = "cron"
     options = ("also", "dialect", "local", "nulls")
     may_unmake = True
+
+    def reader(self, target: Target, /) -> Reader | None:
+        read, field = super().reader(target), target.field
+        if tables.native_column(target.column) is None or read is None:
+            return read
+
+        def read_evaluable(value: str, reading: Reading) -> Any:
+            """Return the line; a library's table has no rows of lines that the library cannot evaluate."""
+            try:
+                cron.validate(field.dialect, value, None)
+            except cron.CronError:
+                raise Rejected("unknown-value", field.path, f"a cron line of the dialect {field.dialect}") from None
+            return read(value, reading)
+
+        return read_evaluable
 
     def operation(self, field: Field, /) -> Operation:
         operation = super().operation(field)

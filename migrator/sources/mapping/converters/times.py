@@ -1,10 +1,11 @@
 """Converters of times."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from bson.datetime_ms import DatetimeMS
 from bson.objectid import ObjectId
 
 from migrator.sources import aggregates
@@ -16,9 +17,13 @@ from migrator.sources.mapping.converters.base import (
     Operation,
     Reader,
     Target,
+    Uncounted,
     Unplannable,
     Writer,
+    always,
     column_name,
+    no_operation,
+    value_at,
 )
 from migrator.sources.mapping.converters.numbers import NUMBER, NUMBER_TYPES, NUMBERS
 from migrator.sources.mapping.language import Field, Reading
@@ -107,6 +112,110 @@ class Time(Converter):
         number = NUMBER_TYPES[field.type or ("double" if field.encoding == "seconds" else "long")]
         step = {"per_second": _PER_SECOND[field.encoding], "number": number}
         return Operation(name="epoch", options=frozenset({"encoding", "type"}), step=step)
+
+
+class Milliseconds(Uncounted):
+    """A BSON date, of which the column holds the milliseconds since 1970."""
+
+    name = "milliseconds"
+    column_types = frozenset({"int8"})
+    options = ("also", "default", "nulls")
+    place = "fields"
+    shape = always(Any)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path = target.field.path
+
+        def read(value: object, _reading: Reading) -> int:
+            if isinstance(value, DatetimeMS):
+                return int(value)
+            if not isinstance(value, datetime):
+                raise Rejected("wrong-type", path, "date")
+            return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        def write(value: int) -> datetime | DatetimeMS:
+            try:
+                return (_EPOCH + timedelta(milliseconds=value)).replace(tzinfo=None)
+            except OverflowError:
+                return DatetimeMS(value)
+
+        return write
+
+
+class ClockSpan(Uncounted):
+    """Two times of day, each a document of hour, minute and second, as six numbers with commas between them."""
+
+    name = "clock-span"
+    column_types = frozenset({"text"})
+    options = ("time",)
+    needed = ("time",)
+    place = "fields"
+    shape = always(Any)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path, until = target.field.path, target.field.time
+
+        def read(value: object, reading: Reading) -> str:
+            end = value_at(reading.document, until.split("."))
+            return f"{_clock(value, path)},{',,,' if end is None else _clock(end, until)}"
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return lambda value: _clock_document(value.split(",")[:3])
+
+
+class ClockEnd(Uncounted):
+    """The second time of day of a ``ClockSpan``."""
+
+    name = "clock-end"
+    column_types = frozenset({"text"})
+    options: tuple[str, ...] = ()
+    in_files = False
+    shape = always(Any)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        begin, table_column = target.field.time, tables.split(target.column)
+
+        def read(_value: object, reading: Reading) -> None:
+            if (
+                table_column[1] not in reading.columns[table_column[0]]
+                and value_at(reading.document, begin.split(".")) is None
+            ):
+                raise Rejected("missing-field", begin, "the time of day with which the span begins")
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return lambda value: _clock_document(value.split(",")[3:6])
+
+
+_CLOCK: Final[Mapping[str, int]] = {"hour": 24, "minute": 60, "second": 60}
+
+
+def _clock(value: object, path: str) -> str:
+    held = [value.get(name) if isinstance(value, dict) else None for name in _CLOCK]
+    numbers = [
+        number
+        for number, end in zip(held, _CLOCK.values(), strict=True)
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < end
+    ]
+    if len(numbers) != len(_CLOCK):
+        raise Rejected("wrong-type", path, "a time of day: hour, minute and second, as whole numbers")
+    return ",".join(str(int(number)) for number in numbers)
+
+
+def _clock_document(numbers: Sequence[str]) -> dict[str, int] | None:
+    try:
+        return {name: int(number) for name, number in zip(_CLOCK, numbers, strict=True)}
+    except ValueError:
+        return None  # the library has written no such time
 
 
 class IdTime(OfAnyId):
