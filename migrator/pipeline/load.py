@@ -25,6 +25,7 @@ from migrator.values.copy_format import HEADER, TRAILER, RowCodec, codec
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
+KEY_IN_USE = "key-in-use"
 EXPECTED_ID = "an id of its own"
 
 
@@ -36,6 +37,11 @@ def duplicate_id() -> Rejected:
 def duplicate_key(constraint: str) -> Rejected:
     """Return why a document that violates a unique constraint is quarantined."""
     return Rejected(DUPLICATE_KEY, "", f"a key of its own ({constraint})")
+
+
+def key_in_use(constraint: str) -> Rejected:
+    """Return why a document is quarantined whose rows would change a key that rows of a library's table hold."""
+    return Rejected(KEY_IN_USE, "", f"the key that it had, which other rows hold ({constraint})")
 
 
 def append_rows(
@@ -146,9 +152,10 @@ def _write(
     try:
         with connection.transaction():
             return _upsert_all(connection, changed, owned)
-    except psycopg.errors.UniqueViolation as error:
+    except (psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation) as error:
         if len(changed) == 1:
-            changed[0][0].reject(duplicate_key(error.diag.constraint_name or ""))
+            is_key = isinstance(error, psycopg.errors.UniqueViolation)
+            changed[0][0].reject((duplicate_key if is_key else key_in_use)(error.diag.constraint_name or ""))
             return Counter()
         middle = len(changed) // 2
         written = _write(connection, changed[:middle], owned)

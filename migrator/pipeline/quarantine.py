@@ -18,7 +18,7 @@ from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, KEY_IN_USE, merge_rows
 from migrator.pipeline.locks import backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
@@ -43,6 +43,7 @@ REASONS: Final = (
     "bad-pickle",
     DUPLICATE_ID,
     DUPLICATE_KEY,
+    KEY_IN_USE,
     "missing-field",
     "no-tenant",
     "no-zone",
