@@ -25,7 +25,7 @@ class BytesConverter(Converter):
     """A value of which the column holds the bytes; both sides count them."""
 
     column_types = frozenset({"bytea"})
-    options = ("also", "nulls")
+    options: tuple[str, ...] = ("also", "nulls")
     operation = no_operation
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
