@@ -248,6 +248,8 @@ class CutoverSettings(Section, frozen=True, forbid_unknown_fields=True):
     """How far from a slot a run of the old side may have begun in a parallel run, if it does not name the slot."""
     window: Annotated[timedelta, _range(NONE, YEAR)] = timedelta(days=2)
     """How long the rollback stays open, unless somebody decides to close it earlier."""
+    confirm_within: WaitOrNone = NONE
+    """To a library's tables: when `cutover status` says that nobody has confirmed the application; zero: never."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
     backup_directory: str = "backups"

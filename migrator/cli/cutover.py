@@ -38,6 +38,8 @@ from migrator.cutover import (
     copied_database,
     cutover,
     first_fires,
+    library_cutover,
+    library_rollback,
     metrics,
     parallel,
     processes,
@@ -52,12 +54,13 @@ from migrator.cutover.parallel import Waiver
 from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
-from migrator.cutover.server_gates import gate_lines, unmet
+from migrator.cutover.server_gates import Gate, gate_lines, unmet
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.durations import NONE, format_duration
 from migrator.errors import MigratorError, UsageError
 from migrator.exit_status import Allowance, mask
 from migrator.report import cutover as moved
+from migrator.schema.decisions import Approval
 from migrator.sources import profile_of
 from migrator.store.postgres import epoch
 from migrator.telemetry import say
@@ -101,10 +104,14 @@ def cutover_group() -> None:
 @common_options
 def plan_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
-    _plan(load_scheduler(config), _file(config), allow_quarantined, as_json=as_json)
+    _plan(load(config), _file(config), allow_quarantined, as_json=as_json)
 
 
 def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) -> NoReturn:
+    if settings.target.is_native:
+        planned = library_cutover.plan(settings, GateOptions(config=file, quarantined=allowed))
+        show(planned, _library_plan_lines(planned), as_json=as_json)
+        finish(mask(unverified=not planned.ready))
     found = cutover_plan(settings, file, quarantined=allowed)
     show(found, _plan_lines(found), as_json=as_json)
     finish(mask(unverified=not found.ready))
@@ -219,10 +226,16 @@ def run_command(
     """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first.
 
     On a terminal it shows what will happen, and asks for the environment's name.
+
+    For a library's own tables it ends with exit status 4: the application is still to be configured, started and
+    confirmed (migrator cutover confirm).
     """
-    settings, file = load_scheduler(config), _file(config)
+    settings, file = load(config), _file(config)
     if dry_run:
         _plan(settings, file, allow_quarantined, as_json=as_json)
+    if settings.target.is_native:
+        options = GateOptions(config=file, quarantined=allow_quarantined)
+        _run_to_library(settings, options, approval(who, reason), yes=yes, as_json=as_json)
     confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
     conditions, by = GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason)
     end = EndReport(settings, config, wanted=report)
@@ -236,13 +249,42 @@ def run_command(
 @common_options
 def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
+    settings = load(config)
     if dry_run:
-        steps = [one.step for one in cutover.steps_to_undo(load_scheduler(config))]
+        if settings.target.is_native:
+            steps = library_cutover.steps_to_undo(settings)
+        else:
+            steps = [one.step for one in cutover.steps_to_undo(settings)]
         lines = ["would lift the fence, and undo the steps:", *(f"  {one}" for one in steps), "nothing was written"]
         show({"would_undo": steps}, lines, as_json=as_json)
         finish(mask())
-    done = cutover.abort(load_scheduler(config))
+    done = library_cutover.abort(settings) if settings.target.is_native else cutover.abort(settings)
     show(done, ["undone: the fence is lifted, everything is as it was before"], as_json=as_json)
+
+
+@cutover_group.command(short_help="Confirm that the application works on a library's tables.")
+@approval_options
+@dry_run_option
+@common_options
+def confirm_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Record that the application was configured for a library's tables in PostgreSQL, was started, and works there.
+
+    The library reads its tables before. The cutover can be finished afterwards; until then a rollback leads back.
+    Exit status: 4 the library was not asked, because it is not installed.
+    """
+    settings = load(config)
+    if not settings.target.is_native:
+        raise UsageError("the target is the schema scheduler, whose cutover needs no confirmation")
+    done = library_cutover.confirm(settings, approval(who, reason), dry_run=dry_run)
+    written = f"{done.written:,} rows were written there" if done.written else library_cutover.NOTHING_WRITTEN
+    lines = [
+        "nothing was written" if dry_run else "confirmed: the application works on PostgreSQL",
+        done.library.words,
+        written,
+        f"next: {status.FINISH} when the window is over, or {status.ROLLBACK}",
+    ]
+    show(done, lines, as_json=as_json)
+    finish(mask(unverified=done.library.unverified))
 
 
 @cutover_group.command(short_help="Show the state of the last cutover.")
@@ -261,7 +303,10 @@ def status_command(config: str | None, wait: timedelta | None, *, as_json: bool)
     stopped. The last lines then name the command to call. Exit status 1 if others than the reverse sync wrote in
     MongoDB since the cutover.
     """
-    state = cutover_status(load_scheduler(config), wait_s=0 if wait is None else wait.total_seconds(), config=config)
+    settings = load(config)
+    if wait is not None and settings.target.is_native:
+        raise UsageError("--wait is about processes of the schema scheduler: a library's are not known")
+    state = cutover_status(settings, wait_s=0 if wait is None else wait.total_seconds(), config=config)
     show(state, _status_lines(state), as_json=as_json)
     missing = wait is not None and not (state.arrivals and state.arrivals.complete)
     finish(mask(different=unmet(list(state.source)), unverified=missing or state.attention))
@@ -368,14 +413,14 @@ def finish_command(
     hand.
     """
     by = named_approval(who, reason, "closing the window early") if early else None
-    settings = load_scheduler(config)
+    settings = load(config)
     if dry_run:
         planned = completion.finish(settings, early=by, allowed_writes=allow_writes, dry_run=True)
         would = "would end the reverse sync, and remove the outbox and the tail's indexes; MongoDB stays fenced"
         lines = [would, *gate_lines(planned.gates), "nothing was written"]
         show({"would_finish": planned.cutover.id, "gates": planned.gates}, lines, as_json=as_json)
         finish(mask())
-    end = EndReport(settings, config, wanted=report)
+    end = EndReport(settings, config, wanted=report and not settings.target.is_native)
     done = _reported(end, lambda: completion.finish(settings, early=by, allowed_writes=allow_writes))
     lines = [
         *gate_lines(done.gates),
@@ -398,7 +443,7 @@ def release_source_command(
     No command needs it: call it if MongoDB, or its server, serves others. It says who can write then. On a terminal it
     shows that, and asks for the environment's name.
     """
-    settings = load_scheduler(config)
+    settings = load(config)
     if dry_run:
         planned = completion.release_source(settings, approval(who, reason), dry_run=True)
         show(
@@ -570,11 +615,17 @@ _level = click.option(
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Show every step of the rollback and the present state of its gates."""
-    _rollback_plan(load_scheduler(config), _file(config), level, as_json=as_json)
+    _rollback_plan(load(config), _file(config), level, as_json=as_json)
 
 
 def _rollback_plan(settings: Settings, file: Path, level: int, *, as_json: bool) -> NoReturn:
-    gates, steps = rollback.gates(settings, file, cast("Level", level)), ROLLBACK_STEPS[level]
+    gates: list[Gate]
+    steps: tuple[str, ...]
+    if settings.target.is_native:
+        _require_level_1(level)
+        gates, steps = library_rollback.plan_gates(settings), library_rollback.STEPS
+    else:
+        gates, steps = rollback.gates(settings, file, cast("Level", level)), ROLLBACK_STEPS[level]
     numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     show({"steps": steps, "gates": gates}, [*numbered, *gate_lines(gates)], as_json=as_json)
     finish(mask(unverified=unmet(gates)))
@@ -602,9 +653,12 @@ def rollback_run_command(
 
     On a terminal it shows what will happen, and asks for the environment's name.
     """
-    settings, file, chosen = load_scheduler(config), _file(config), cast("Level", level)
+    settings, file, chosen = load(config), _file(config), cast("Level", level)
     if dry_run:
         _rollback_plan(settings, file, level, as_json=as_json)
+    if settings.target.is_native:
+        _require_level_1(level)
+        _roll_back_from_library(settings, approval(who, reason), yes=yes, as_json=as_json)
     what = f"rollback, level {level}"
     confirm(settings, what, lambda: gate_lines(rollback.gates(settings, file, chosen)), yes=yes)
     by = approval(who, reason)
@@ -628,3 +682,62 @@ def _rollback_lines(done: RollbackResult) -> Iterator[str]:
         yield from gap_lines(done.unlike)
     yield "not removed:"
     yield from (f"  {one}" for one in done.left)
+
+
+def _require_level_1(level: int) -> None:
+    if level != 1:
+        raise UsageError(library_rollback.ONE_LEVEL)
+
+
+def _run_to_library(settings: Settings, options: GateOptions, by: Approval, *, yes: bool, as_json: bool) -> NoReturn:
+    """Make the cutover to a library's tables; end with the state of what is left to do."""
+
+    def summary() -> Iterator[str]:
+        planned = library_cutover.plan(settings, options)
+        yield from gate_lines(one for one in planned.gates if one.passed is not True)
+        yield "writers of MongoDB are stopped, and the library's tables are opened to the application"
+
+    confirm(settings, "cutover", summary, yes=yes)
+    done = library_cutover.run(settings, options, by)
+    again = " (an interrupted cutover was finished)" if done.resumed else ""
+    documents = "document" if done.compared == 1 else "documents"
+    lines = [
+        f"cut over to the tables of {settings.target.name}{again}",
+        f"write pause: {done.pause_s:.2f} s; {done.compared:,} {documents} compared under the fence",
+        done.library.words,
+        "now: change the application's configuration to PostgreSQL, start it, and call migrator cutover confirm",
+        f"or go back: {status.ROLLBACK}",
+        "keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB",
+    ]
+    if stopped := done.cutover.detail.get(REVERSE_STOPPED):
+        lines.append(f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call")
+    show(done, lines, as_json=as_json)
+    finish(mask(unverified=True))
+
+
+def _library_plan_lines(planned: library_cutover.LibraryCutoverPlan) -> Iterator[str]:
+    yield f"environment {planned.environment}"
+    yield from (f"{number:>2}. {step}: {words}" for number, (step, words) in enumerate(planned.steps.items(), 1))
+    yield "gates:"
+    yield from gate_lines(planned.gates)
+    changed = "everything" if planned.changed is None else f"documents that changed: {planned.changed:,}"
+    pause = "not known yet" if planned.pause_s is None else f"about {planned.pause_s:.1f} s (to compare: {changed})"
+    yield f"expected write pause: {pause}; limit {planned.pause_limit_s:g} s"
+    in_the_way = ", ".join(one.name for one in planned.gates if one.passed is False)
+    yield "ready: migrator cutover run" if planned.ready else f"not ready, because of {in_the_way}; nothing was changed"
+
+
+def _roll_back_from_library(settings: Settings, by: Approval, *, yes: bool, as_json: bool) -> NoReturn:
+    confirm(settings, "rollback", lambda: gate_lines(library_rollback.plan_gates(settings)), yes=yes)
+    done = library_rollback.run(settings, by)
+    removed = "documents were removed, because the library had deleted their rows"
+    lines = [
+        f"rolled back: {done.documents:,} documents written to MongoDB by this call",
+        *([f"{done.removed:,} {removed}"] if done.removed else []),
+        *(f"not in MongoDB: {place}: {count:,}" for place, count in done.lost.items()),
+        *([f"exported to {done.folder}, SHA-256 of its manifest.json {done.digest}"] if done.folder else []),
+        "the library's tables refuse writes until the next cutover; migrator tail follows MongoDB again",
+        "now: change the application's configuration to MongoDB, and start it",
+    ]
+    show(done, lines, as_json=as_json)
+    finish(mask())

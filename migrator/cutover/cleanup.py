@@ -24,6 +24,7 @@ from migrator.sources.store_documents.own import COPY_OF
 from migrator.sources.store_documents.schedules import TOOL_ENABLED, TOOL_TRIGGER
 from migrator.store import epoch
 from migrator.store.queue import SCRATCH
+from migrator.targets import load_target
 
 SCRATCH_PREFIX = "migrator_"
 """Prefix of the databases that a verification creates. It removes them at its end, unless it is killed."""
@@ -48,6 +49,27 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
         *_ledger(target),
         f"PostgreSQL: the row {epoch.KEY} of scheduler.locks stays: it keeps processes with an old configuration out",
         *_after_both(sessions, cutover),
+    )
+
+
+def after_library_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
+    """Return the checklist of what people must do when an application has changed over to its library's tables."""
+    kept = load_target(sessions.profile.target).tool_schema
+    return (
+        "the application: remove MongoDB's driver where nothing else uses it",
+        "processes: end migrator tail, and remove it from its supervisor",
+        f"MongoDB: it refuses writes, until {RELEASE} opens it; what is written there then goes nowhere",
+        "MongoDB: remove the tool's user with its right to pass the fence, then the library's collections",
+        *(f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)),
+        (
+            f"PostgreSQL: schema {kept}: what the documents had that the library's tables have no column for;"
+            f" DROP SCHEMA {kept} CASCADE removes it, and no row of the library"
+        ),
+        *_ledger(sessions.target),
+        *(
+            f"file {path}: keep it as long as your rules for backups require, then delete it"
+            for path in kept_files(sessions, cutover)
+        ),
     )
 
 

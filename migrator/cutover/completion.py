@@ -11,6 +11,7 @@ from migrator.connections.postgres import Connection
 from migrator.cutover import cleanup, epoch, fence, late_writes, outbox, reverse_sync
 from migrator.cutover.cutover import lift_source_fence
 from migrator.cutover.journal import (
+    CONFIRM_STEP,
     FINISH_STEP,
     POINT_OF_NO_RETURN,
     RELEASE_STEP,
@@ -22,6 +23,7 @@ from migrator.cutover.journal import (
     unfinished_level,
     window_end,
 )
+from migrator.cutover.library_tables import library_tables
 from migrator.cutover.server_gates import Gate
 from migrator.durations import format_duration
 from migrator.errors import LockedError, RefusedError, UnreachableError
@@ -34,6 +36,10 @@ from migrator.schema.decisions import Approval
 LOCK_PATIENCE = "5s"
 EARLY_DECISION = "rollback window closed early"
 """The kind of the decision (``migration.decisions``)."""
+NOT_CONFIRMED = (
+    "nobody has confirmed that the application works on PostgreSQL: call migrator cutover confirm, or migrator rollback"
+    " run"
+)
 
 
 class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +86,7 @@ def finish(
         if current is None or current.state not in ("cut-over", "finished"):
             raise RefusedError(_refusal(sessions.target, current))
         journal = Journal(sessions.target, current)
+        library = library_tables(settings)
         gates: list[Gate] = []
         if current.state == "cut-over":
             level = unfinished_level(journal)
@@ -87,6 +94,8 @@ def finish(
                 raise RefusedError(
                     f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                 )
+            if library is not None and not journal.done(CONFIRM_STEP):
+                raise RefusedError(NOT_CONFIRMED)
             is_early = _is_early(sessions.target, current, settings, early, now)
             gates = late_writes.gates(sessions, current, allowed_writes)
             if missing := [one for one in gates if one.passed is False]:
@@ -100,11 +109,15 @@ def finish(
         with journal.step(FINISH_STEP) as detail, _naming_holders(settings):
             detail |= {one.name: one.words for one in gates}
             journal.end("finished")  # first: what follows cannot be undone
-            epoch.close_rollback(sessions)
-            outbox.close_outbox(sessions.target)
+            if library is None:
+                epoch.close_rollback(sessions)
+                outbox.close_outbox(sessions.target)
+            else:
+                library.close_outbox(sessions.target)
             reverse_sync.drop_fence_collection(sessions)
             drop_indexes(sessions.target)
-        left = cleanup.after_completion(sessions, journal.cutover)
+        after = cleanup.after_completion if library is None else cleanup.after_library_completion
+        left = after(sessions, journal.cutover)
         return FinishResult(cutover=journal.cutover, cleanup=left, gates=tuple(gates))
 
 
@@ -125,7 +138,7 @@ def release_source(settings: Settings, by: Approval, *, dry_run: bool = False) -
                 lift_source_fence(sessions, current)
                 if is_source_fenced(sessions, current):
                     raise UnreachableError("MongoDB still refuses writes after the fence was lifted")
-        connected = late_writes.connected_users(sessions, current)
+        connected = late_writes.connected_users(sessions.source, current.fence.get("revoked", ()))
         return ReleaseResult(
             cutover=current,
             writers=tuple(sorted(fence.writing_users(sessions.source, current.fence.get("revoked", ())))),

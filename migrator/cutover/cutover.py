@@ -110,9 +110,9 @@ def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> 
             try:
                 _run_steps_after(sessions, journal)
             except BaseException as error:
-                _call_failed(settings, journal, error)
+                call_failed(settings, journal, error)
                 raise
-            _call_hook(settings, hooks.CUTOVER_ENDED, journal)
+            call_hook(settings, hooks.CUTOVER_ENDED, journal)
             return _result(journal, first_fires(sessions.target), resumed=resumed)
     finally:
         close_cached()
@@ -166,9 +166,9 @@ def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
 
 def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Journal:
     """Run the steps up to the point of no return, or undo all of them."""
-    met = _met_gates(sessions, conditions)
-    while _wait_while_postponed(sessions):
-        met = _met_gates(sessions, conditions)
+    met = met_gates(sessions, conditions)
+    while wait_while_postponed(sessions):
+        met = met_gates(sessions, conditions)
     config = conditions.config.absolute()
     number = epoch.next_number(sessions)
     journal = Journal.begin(
@@ -183,8 +183,8 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
         with journal.step(POINT_OF_NO_RETURN) as detail:
             detail["documents"] = journal.cutover.detail.get("compared")
     except BaseException as error:
-        if _is_point_passed(journal):
-            _call_failed(sessions.settings, journal, error)
+        if is_point_passed(journal):
+            call_failed(sessions.settings, journal, error)
             raise
         _undo(sessions, journal, error)
         say("cutover: undone: no fence is closed, and everything is as it was before", level="warning")
@@ -192,7 +192,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Jo
     return journal
 
 
-def _met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
+def met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate the gates; raise ``RefusedError`` if one is not met."""
     evaluated = gates.evaluate(sessions, conditions)
     missing = unmet(evaluated)
@@ -201,7 +201,7 @@ def _met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     return evaluated
 
 
-def _wait_while_postponed(sessions: Sessions, meanwhile: Callable[[], object] = lambda: None) -> bool:
+def wait_while_postponed(sessions: Sessions, meanwhile: Callable[[], object] = lambda: None) -> bool:
     """Wait while the cutover is postponed, before any writer is stopped; return whether it was."""
     announced = ""
     while (postponed := control.read(sessions.target).postponed) is not None:
@@ -237,11 +237,11 @@ def _run_steps_before(
     patient = msgspec.structs.replace(settings.copy, patience=limit)
     with pause.bounded(), Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
         with journal.step("catch-up") as detail:
-            detail["events"] = _keep_up(sessions, tail)
-            while _wait_while_postponed(sessions, lambda: _keep_up(sessions, tail)):  # it was so meanwhile
-                detail["events"] += _keep_up(sessions, tail)
-                _met_gates(sessions, conditions)
-        _call_hook(settings, hooks.CUTOVER_BEFORE_FENCE, journal)
+            detail["events"] = keep_up(sessions, tail)
+            while wait_while_postponed(sessions, lambda: keep_up(sessions, tail)):  # it was so meanwhile
+                detail["events"] += keep_up(sessions, tail)
+                met_gates(sessions, conditions)
+        call_hook(settings, hooks.CUTOVER_BEFORE_FENCE, journal)
         with journal.step("fence") as detail:
             kind = fence.survey_source(sessions.source).kind
             assert kind is not None  # noqa: S101 - a gate has seen to it
@@ -256,13 +256,13 @@ def _run_steps_before(
             detail["kind"] = kind
         position = committed_time(sessions.source)
         journal.note(position={"t": position.time, "i": position.inc})
-        _call_hook(settings, hooks.CUTOVER_FENCED, journal, at_most_s=pause.left())
+        call_hook(settings, hooks.CUTOVER_FENCED, journal, at_most_s=pause.left())
         with journal.step("drain") as detail:
             pause.check()
-            detail["events"] = _catch_up(sessions, tail, position, pause)
+            detail["events"] = catch_up(sessions, tail, position, pause)
         with journal.step("parity") as detail:
             pause.check()
-            documents = _compare(sessions, position, pause)
+            documents = compare(sessions, position, pause)
             detail["documents"] = documents
             journal.note(compared=documents)
         with journal.step("outbox"):
@@ -278,19 +278,19 @@ def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
     steps: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
         "open-target": _open_target,
         "smoke": _smoke,
-        "backup": _backup,
-        "reverse-sync": _reverse_sync,
+        "backup": back_up,
+        "reverse-sync": carry_first,
     }
     for name, act in steps.items():
         if not journal.done(name):
             with journal.step(name) as detail:
                 act(sessions, journal, detail)
             if name == "open-target":
-                _call_hook(sessions.settings, hooks.CUTOVER_OPENED, journal)
+                call_hook(sessions.settings, hooks.CUTOVER_OPENED, journal)
     journal.end("cut-over")
 
 
-def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: float | None = None) -> None:
+def call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: float | None = None) -> None:
     """Call a hook with the state of the cutover; note in the journal that it failed."""
     if not hooks.commands(settings.hooks)[point]:
         return
@@ -304,7 +304,7 @@ def _call_hook(settings: Settings, point: str, journal: Journal, *, at_most_s: f
         journal.note(**{f"hook_{point}": failed})
 
 
-def _call_failed(settings: Settings, journal: Journal, error: BaseException, not_undone: tuple[str, ...] = ()) -> None:
+def call_failed(settings: Settings, journal: Journal, error: BaseException, not_undone: tuple[str, ...] = ()) -> None:
     """Call the hook of a cutover that failed; the target may be unreachable. ``not_undone``: parts of a failed undo."""
     state = {"cutover": journal.cutover.state, "error": reason(error), "not_undone": list(not_undone)}
     hooks.call(settings, hooks.CUTOVER_FAILED, state, identity=journal.cutover.id)
@@ -337,7 +337,8 @@ def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None
     journal.note(metrics_at_cutover=metrics.journal_snapshot(sessions.settings, cut_over=True))
 
 
-def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+def back_up(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    """Export MongoDB as it was at the fence, if the settings want it and the reverse sync has not begun."""
     if not sessions.settings.cutover.backup:
         detail["skipped"] = True
         return
@@ -360,7 +361,7 @@ def backup_folder(settings: Settings, cutover: Cutover) -> Path:
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 
-def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+def carry_first(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
     """Carry what was written since the point of no return, if possible; `migrator tail` continues it.
 
     A failure does not end the cutover, because PostgreSQL is open. It is recorded, and the operator is told.
@@ -375,7 +376,7 @@ def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) 
         journal.note(**{REVERSE_STOPPED: str(error)})
 
 
-def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: WritePause | None) -> int:
+def catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: WritePause | None) -> int:
     """Bring the target up to a position, by our own tail or by the one that runs; return the number of events."""
     if locks.is_tail_running(sessions.target) and not tail.following:
         _wait_for_other_tail(sessions, goal, pause)
@@ -396,9 +397,9 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: WritePause
     return done.events
 
 
-def _keep_up(sessions: Sessions, tail: Tail) -> int:
+def keep_up(sessions: Sessions, tail: Tail) -> int:
     """Bring the target up to what the source has committed by now; return the number of events."""
-    return _catch_up(sessions, tail, committed_time(sessions.source), None)
+    return catch_up(sessions, tail, committed_time(sessions.source), None)
 
 
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: WritePause | None) -> None:
@@ -410,7 +411,7 @@ def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: WritePause 
         )
 
 
-def _compare(sessions: Sessions, position: Timestamp, pause: WritePause) -> int:
+def compare(sessions: Sessions, position: Timestamp, pause: WritePause) -> int:
     """Compare what changed since the last clean parity check, or everything; return the number of documents."""
     last = recorded_check.last_check(sessions.target)
     if last is None or not last.clean:
@@ -464,7 +465,7 @@ def _undo(sessions: Sessions, journal: Journal, error: BaseException | None = No
         failed = undo(parts, ("the journal", on_target(journal.abort)))
     finally:  # also if it was interrupted
         not_undone = (*parts, "the journal") if failed is None else tuple(failed)
-        _call_failed(settings, journal, error or RefusedError(INTERRUPTED), not_undone)
+        call_failed(settings, journal, error or RefusedError(INTERRUPTED), not_undone)
     if failed:
         raise UndoError(failed, ABORT, error) from error
 
@@ -489,7 +490,7 @@ def _restore_file(cutover: Cutover) -> None:
         config_file.set_backend(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
 
 
-def _is_point_passed(journal: Journal) -> bool:
+def is_point_passed(journal: Journal) -> bool:
     """Return whether the point of no return was recorded; false if the target cannot be read."""
     try:
         return journal.done(POINT_OF_NO_RETURN)

@@ -11,7 +11,18 @@ from typing import Final
 import msgspec
 
 from migrator.connections.mongo import committed_time
-from migrator.cutover import config_file, copied_database, epoch, journal, overdue, parallel, server_gates
+from migrator.cutover import (
+    config_file,
+    copied_database,
+    epoch,
+    journal,
+    late_writes,
+    library_documents,
+    overdue,
+    parallel,
+    server_gates,
+)
+from migrator.cutover.library_tables import LibraryTables
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.write_pause import expected_pause
 from migrator.durations import format_duration
@@ -25,6 +36,7 @@ from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.backlog import require_same_conditions
 from migrator.pipeline.tail.positions import oplog_history
+from migrator.targets import load_target
 
 
 class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +53,12 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate every gate; a gate that cannot be evaluated is not met."""
+    chosen = _LIBRARY_GATES if sessions.settings.target.is_native else _GATES
     evaluated = [
         server_gates.evaluate(name, partial(look, sessions, conditions), sessions.target)
-        for name, look in _GATES.items()
+        for name, look in chosen.items()
     ]
-    return [*evaluated, *parallel.gates(sessions)]
+    return evaluated if chosen is _LIBRARY_GATES else [*evaluated, *parallel.gates(sessions)]
 
 
 def _copy(sessions: Sessions, _: GateOptions) -> Answer:
@@ -226,6 +239,42 @@ def _control(sessions: Sessions, _: GateOptions) -> Answer:
     return True, "neither paused nor postponed"
 
 
+def _library_reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
+    if sessions.tables is not None:
+        return False, NOT_FOLLOWED
+    reasons = library_documents.faults(sessions.profile)
+    if reasons:
+        words = "rows of the library cannot be carried back to MongoDB, so a cutover could not be rolled back"
+        return False, f"{words}: {'; '.join(reasons)}"
+    return True, "each row of the library becomes the document that the library reads in MongoDB"
+
+
+def _library_tables(sessions: Sessions, _: GateOptions) -> Answer:
+    """Whether the tool may put triggers on the tables, and they hold nothing that did not come from the source."""
+    tables = LibraryTables(sessions.profile, sessions.settings.target)
+    refused = tables.not_owned(sessions.target)
+    if refused:
+        return False, f"the tool's user must own {', '.join(refused)}, or be a member of the role that does"
+    sessions.target_tables.guard_foreign(sessions.target, sessions.profile)
+    return True, "triggers can be made on them, and every row came from the source"
+
+
+def _application(sessions: Sessions, _: GateOptions) -> Answer:
+    """Who would still work on MongoDB at the fence: a library that executes before it writes must be stopped."""
+    stops = load_target(sessions.profile.target).runs_first
+    users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers)
+    if users is None:
+        return None, "who is connected to MongoDB is not known: the tool's user may not see connections (inprog)"
+    if not users:
+        return True, "nobody who could write is connected to MongoDB"
+    if stops:
+        return None, (
+            f"connected now: {', '.join(users)}; the library executes a job before it writes that down, so cutover run"
+            " is refused at the fence while its application works (the hook cutover_before_fence can stop it)"
+        )
+    return None, f"connected now, and stopped by the fence: {', '.join(users)}"
+
+
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     current = journal.latest(sessions.target)
     if current is not None and current.state == "cut-over":
@@ -263,5 +312,20 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "alone": _alone,
     "control": _control,
 }
+_LIBRARY_GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
+    "reverse sync": _library_reverse_sync,
+    **{
+        name: _GATES[name]
+        for name in (
+            *("copy", "replica set", "tail", "parity check", "quarantine", "quarantined share", "fence", "clocks"),
+            *("history", "write pause", "target"),
+        )
+    },
+    "tables of the library": _library_tables,
+    "application": _application,
+    **{name: _GATES[name] for name in ("alone", "control")},
+}
+"""Those of a native target: no epoch, no configuration file of the tool's, no triggers of a scheduler."""
+
 GATE_NAMES: Final = tuple(_GATES)
 """In the order of the plan."""

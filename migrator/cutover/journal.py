@@ -29,6 +29,8 @@ POINT_OF_NO_RETURN: Final = "point-of-no-return"
 BACKUP_STEP: Final = "backup"
 STEPS_AFTER: Final = ("open-target", "smoke", BACKUP_STEP, "reverse-sync")
 CUTOVER_STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
+CONFIRM_STEP: Final = "confirm"
+"""The step of a cutover to a library's tables by a command of its own: the application works on PostgreSQL."""
 FINISH_STEP: Final = "finish"
 RELEASE_STEP: Final = "release-source"
 """The last step, by a command of its own: MongoDB is opened when the rollback window is closed."""
@@ -53,6 +55,11 @@ UNLIKE_KEY: Final = "rollback_unlike"
 """The member of the journal's detail that names the schedules that fire otherwise, and were not named before."""
 LEVEL_KEY: Final = "rollback_level"
 """The member of the journal's detail that holds the level of the last rollback."""
+LIBRARY_ROLLBACK_STEPS: Final = (
+    *("rollback-fence", "rollback-drain", "rollback-check", "rollback-remove"),
+    *("rollback-open-source", "rollback-close"),
+)
+"""The steps of a rollback from a library's tables, which has one level."""
 RESTORE_STEP: Final = "rollback-restore"
 REOPEN_STEP: Final = "rollback-open-source"
 """The step from which on MongoDB may be written. The steps before it are not repeated."""

@@ -6,7 +6,7 @@ fence refused leave no trace in its statistics (tried on 6.0), so they are not l
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import msgspec
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
-from migrator.connections.mongo import UNAUTHORIZED, committed_time, first_line, translate_errors
+from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, committed_time, first_line, translate_errors
 from migrator.cutover import fence
 from migrator.cutover.journal import Cutover
 from migrator.cutover.reverse_sync import FENCE_COLLECTION
@@ -135,19 +135,22 @@ def _expiring(sessions: Sessions, names: list[str]) -> set[str]:
     }
 
 
-def connected_users(sessions: Sessions, cutover: Cutover) -> list[str] | None:
+def connected_users(
+    source: MongoDatabase, revoked: Sequence[Mapping[str, Any]], tolerated: Sequence[str] = ()
+) -> list[str] | None:
     """Return the users, besides the tool's own, who are connected and write when no fence stops them, with their host.
 
-    None if the tool's user may not see connections (privilege inprog).
+    ``revoked``: those whose roles the fence has revoked. ``tolerated``: those who are known not to write. None if the
+    tool's user may not see connections (privilege inprog).
     """
-    writers = fence.writing_users(sessions.source, cutover.fence.get("revoked", ()))
+    writers = fence.writing_users(source, revoked) - set(tolerated)
     pipeline: list[dict[str, Any]] = [
         {"$currentOp": {"allUsers": True, "idleConnections": True}},
         {"$match": {"effectiveUsers": {"$exists": True}, "client": {"$exists": True}}},
     ]
     with translate_errors("the source"):
         try:
-            operations = list(sessions.source.client.admin.aggregate(pipeline))
+            operations = list(source.client.admin.aggregate(pipeline))
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise
@@ -170,7 +173,7 @@ def gates(sessions: Sessions, cutover: Cutover, allowed: Allowance = 0, *, secon
     ``allowed``: so many documents written by others are known, and do not matter.
     """
     looked = find(sessions, cutover, seconds=seconds)
-    users = connected_users(sessions, cutover)
+    users = connected_users(sessions.source, cutover.fence.get("revoked", ()))
     if users is None:
         connected = Gate(
             name=CONNECTED_GATE, passed=None, words="not known: the tool's user may not see connections (inprog)"

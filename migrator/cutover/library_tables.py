@@ -104,6 +104,18 @@ class LibraryTables:
         """Return the quoted name of a table of the library."""
         return native_target.library_name(table, self.target, self._settings)
 
+    def not_owned(self, connection: Connection) -> list[str]:
+        """Return the tables on which the user of this session may make and remove no triggers."""
+        return [
+            table.name
+            for table in self.target.tables
+            if not fetch_value(
+                connection,
+                "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s)",
+                (self.name_of(table).as_string(connection),),
+            )
+        ]
+
     # Notes
 
     def open_outbox(self, connection: Connection) -> None:
@@ -157,9 +169,10 @@ class LibraryTables:
         """Record that noted rows were carried to MongoDB, before their notes are deleted."""
         rows = sorted({(row.table, row.row_id) for row in noted})
         connection.execute(
-            sql.SQL("INSERT INTO {} SELECT * FROM unnest(%s::text[], %s::text[]) ON CONFLICT DO NOTHING").format(
-                native_target.changes(self.target)
-            ),
+            sql.SQL(
+                "INSERT INTO {} (table_name, row_id) SELECT * FROM unnest(%s::text[], %s::text[])"
+                " ON CONFLICT DO NOTHING"
+            ).format(native_target.changes(self.target)),
             ([table for table, _ in rows], [key for _, key in rows]),
         )
 
@@ -177,6 +190,15 @@ class LibraryTables:
                 return
             last = (rows[-1][0], rows[-1][1])
             yield [ChangedRow(table, key, NO_TENANT, None, None) for table, key in rows]
+
+    def made(self, connection: Connection) -> int:
+        """Return the number of rows that the library has made since the cutover, as far as they were carried."""
+        return int(
+            fetch_value(
+                connection,
+                sql.SQL("SELECT count(*) FROM {} WHERE made").format(native_target.changes(self.target)),
+            )
+        )
 
     # The fence of a rollback
 
@@ -277,6 +299,17 @@ class LibraryTables:
             sql.SQL("UPDATE {} SET id = %s, source = %s, source_id = %s WHERE id = %s").format(names),
             (row_id, source, source_id, provisional),
         )
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {} SELECT %s, {}, true FROM {} AS origin WHERE origin.id = %s"
+                " ON CONFLICT (table_name, row_id) DO UPDATE SET made = true"
+            ).format(
+                native_target.changes(self.target),
+                native_target.key_text("origin", [name for _, name in native_target.key_columns(table)]),
+                names,
+            ),
+            (table.full_name, row_id),
+        )
         return row_id
 
     def reject(self, connection: Connection, table: Table, provisional: UUID) -> None:
@@ -301,6 +334,33 @@ class LibraryTables:
         for source, source_id in rows:
             by_source.setdefault(source, []).append(source_id)
         return by_source
+
+    def export(self, connection: Connection, table: Table, keys: Sequence[str]) -> list[tuple[str, str]]:
+        """Return key and content, as JSON, of rows of the library."""
+        return connection.execute(
+            sql.SQL(
+                "SELECT given.row_id, row_to_json(stored)::text FROM {} JOIN {} AS stored ON {} ORDER BY given.row_id"
+            ).format(_given(table), self.name_of(table), _same(table, "stored", library=True)),
+            (list(keys),),
+        ).fetchall()
+
+    def delete_unnamed(self, connection: Connection) -> int:
+        """Delete the rows that no document has, in a transaction of the caller; return their number.
+
+        They were exported: after a rollback the tables are a copy again.
+        """
+        connection.execute("SELECT set_config(%s, 'on', true)", (native_target.WRITES,))
+        count = 0
+        for table in self.fed:
+            count += connection.execute(
+                sql.SQL("DELETE FROM {} AS stored WHERE NOT EXISTS (SELECT FROM {} AS origin WHERE {})").format(
+                    self.name_of(table),
+                    native_target.origins(table, self.target),
+                    native_target.same_key(table, "stored", "origin"),
+                )
+            ).rowcount
+        connection.execute("SELECT set_config(%s, '', true)", (native_target.WRITES,))
+        return count
 
     def forget_deleted(self, connection: Connection) -> None:
         """Remove the origins of the rows that the library has deleted."""

@@ -120,6 +120,17 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
     return total
 
 
+def write(sessions: Sessions, writes: Sequence[DocumentWrite]) -> None:
+    """Write documents as the reverse sync does, under its fencing token; raises as ``run`` does."""
+    stream = _ReverseSync()
+    try:
+        stream.begin(sessions)
+        for part in _transactions(writes):
+            stream.write(sessions, part)
+    finally:
+        stream.end()
+
+
 class _ReverseSync:
     """The fencing token of this process, and the connection with which it was obtained."""
 
@@ -135,7 +146,7 @@ class _ReverseSync:
     def write_all(self, sessions: Sessions) -> ReverseSyncResult:
         """Carry the oldest notes, if there are any."""
         if sessions.target is not self._connection:
-            self._begin(sessions)
+            self.begin(sessions)
         noted, ids = outbox.oldest(sessions.target, BATCH_NOTES, self._until)
         if not ids:
             if not is_outbox_open(sessions.settings, sessions.target):
@@ -146,7 +157,7 @@ class _ReverseSync:
         writes = encoded(sessions, self._context, noted)
         for part in _transactions(one for one in writes if not one.kept):
             fault_points.reach(fault_points.BEFORE_REVERSE_WRITE)
-            self._write(sessions, part)
+            self.write(sessions, part)
         fault_points.reach(fault_points.AFTER_REVERSE_WRITE)
         _record_losses(sessions.target, writes)
         library = library_tables(sessions.settings)
@@ -169,7 +180,8 @@ class _ReverseSync:
         if self._connection is not None:
             advisory_locks.release(self._connection, LOCK)
 
-    def _begin(self, sessions: Sessions) -> None:
+    def begin(self, sessions: Sessions) -> None:
+        """Take the lock and a new token; raises as ``run`` does."""
         if not is_outbox_open(sessions.settings, sessions.target):
             raise RefusedError("the outbox is not open: there was no cutover, or it was finished or rolled back")
         if _is_backup_pending(sessions.target):
@@ -192,7 +204,7 @@ class _ReverseSync:
         self._fence = marker["fence"]
         self._connection = sessions.target
 
-    def _write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
+    def write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
         """Write documents in one transaction of MongoDB, which fails if another reverse sync has begun since."""
         operations: dict[str, list[ReplaceOne[dict[str, Any]] | DeleteOne]] = {}
         for write in writes:

@@ -94,7 +94,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return the gates of a rollback, evaluated now."""
     with target_connection(settings) as target:
         current = latest(target)
-        why_not = _refusal(target, current, level)
+        why_not = refusal(target, current, level)
         gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]
         if current is None:
             return gates
@@ -147,7 +147,7 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
     try:
         with exclusive_sessions(settings) as sessions:
             current = latest(sessions.target)
-            why_not = "" if _is_end_unrecorded(sessions, current) else _refusal(sessions.target, current, level)
+            why_not = "" if _is_end_unrecorded(sessions, current) else refusal(sessions.target, current, level)
             if current is None or why_not:
                 raise RefusedError(why_not)
             if current.state == "running" and not point_holds(sessions, current):
@@ -178,7 +178,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
     if journal.cutover.state in ("cut-over", "running"):
         if not journal.begun(REOPEN_STEP):
             if level != 3:  # noqa: PLR2004 - a level
-                carried = _carry_before_fence(settings)
+                carried = carry_before_fence(settings)
             pause = WritePause(settings.cutover.max_pause)
             try:
                 with pause.bounded():
@@ -280,7 +280,7 @@ def _run_steps_before(
             detail["digest"] = backup.restore_source(sessions, backup_folder(settings, journal.cutover)).digest
         return reverse_sync.ReverseSyncResult()
     with journal.step("rollback-drain") as detail:
-        carried = _drain(sessions, pause)
+        carried = drain(sessions, pause)
         detail["documents"] = carried.documents
     with journal.step("rollback-check") as detail:
         losses_found, written = _check(sessions, journal.cutover.began_at, folder)
@@ -317,7 +317,7 @@ def _level_conflict(journal: Journal, level: Level) -> str:
     return f"a rollback of level {begun} was begun: call migrator rollback run --level {begun}"
 
 
-def _refusal(target: Connection, current: Cutover | None, level: Level) -> str:
+def refusal(target: Connection, current: Cutover | None, level: Level) -> str:
     """Return why a rollback is not possible; empty if it is."""
     if current is None:
         return "there was no cutover, so there is nothing to roll back"
@@ -342,7 +342,7 @@ def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
     return found is not None and rolled_back and not Journal(sessions.target, found).done("rollback-close")
 
 
-def _carry_before_fence(settings: Settings) -> reverse_sync.ReverseSyncResult:
+def carry_before_fence(settings: Settings) -> reverse_sync.ReverseSyncResult:
     """Carry what is noted by now while PostgreSQL is still written to, so that little is left for the write pause."""
     try:
         return reverse_sync.run(settings, noted_by_now=True)
@@ -350,12 +350,12 @@ def _carry_before_fence(settings: Settings) -> reverse_sync.ReverseSyncResult:
         return reverse_sync.ReverseSyncResult()
 
 
-def _drain(sessions: Sessions, pause: WritePause) -> reverse_sync.ReverseSyncResult:
+def drain(sessions: Sessions, pause: WritePause) -> reverse_sync.ReverseSyncResult:
     """Carry all notes of the outbox; wait for the reverse sync of another process."""
     try:
         return reverse_sync.run(sessions.settings, noted_by_now=True)
     except RefusedError:
-        if not outbox.is_open(sessions.target):
+        if not reverse_sync.is_outbox_open(sessions.settings, sessions.target):
             raise
         if not outbox.wait_until_empty(sessions.target, pause.left()):
             raise UnreachableError("the reverse sync of another process does not end") from None

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -11,6 +11,7 @@ from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import journal, late_writes, metrics, outbox, processes
 from migrator.cutover.journal import (
+    CONFIRM_STEP,
     FINISH_STEP,
     POINT_OF_NO_RETURN,
     RELEASE_STEP,
@@ -22,6 +23,7 @@ from migrator.cutover.journal import (
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.processes import Arrivals
 from migrator.cutover.server_gates import Gate
+from migrator.durations import format_duration
 from migrator.errors import MigratorError
 from migrator.pipeline.sessions import open_sessions
 from migrator.sources import profile_of
@@ -30,6 +32,7 @@ from migrator.store.postgres import parallel_run
 
 RUN = "migrator cutover run"
 ABORT = "migrator cutover abort"
+CONFIRM = "migrator cutover confirm"
 FINISH = "migrator cutover finish"
 RELEASE = "migrator cutover release-source"
 CLOSE_EARLY = "migrator cutover finish --now --who WHO --reason WHY"
@@ -75,6 +78,8 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
     ``config`` is the configuration file that the commands of ``attention`` name.
     """
     with target_connection(settings) as target:
+        if settings.target.is_native:
+            return _library_status(settings, target, config)
         since = parallel_run.since(target)
         current = journal.latest(target)
         if current is None:
@@ -93,6 +98,23 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
             source=_source_gates(settings, target, current),
             attention=attention(settings, config),
         )
+
+
+def _library_status(settings: Settings, target: Connection, config: str | None) -> CutoverStatus:
+    """Return the state of a cutover to a library's tables: nothing is known of the application's processes."""
+    current = journal.latest(target)
+    if current is None:
+        return CutoverStatus(cutover=None)
+    count, age = outbox.backlog(target)
+    return CutoverStatus(
+        cutover=current,
+        steps=tuple(journal.steps(target, current.id)),
+        waiting=count,
+        oldest_s=round(age, 1),
+        open_until=window_end(target, current, settings) if current.state == "cut-over" else None,
+        source=_source_gates(settings, target, current),
+        attention=attention(settings, config),
+    )
 
 
 def _source_gates(settings: Settings, target: Connection, cutover: journal.Cutover) -> tuple[Gate, ...]:
@@ -132,11 +154,11 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
     level = unfinished_level(current)
     works = advisory_locks.is_held(target, journal.LOCK)
     if level is not None:
-        return _of_rollback(current, level, works=works)
+        return _of_rollback(current, level, works=works, levels=not settings.target.is_native)
     if last.state == "running":
-        return _of_cutover(current, works=works)
+        return _of_cutover(current, works=works, restores=not settings.target.is_native)
     if last.state == "cut-over":
-        return _of_reverse_sync(target, settings, last)
+        return _of_reverse_sync(target, settings, last) or _of_confirmation(settings, current)
     if last.state == "finished" and not works:
         return _of_finish(current)
     return None
@@ -151,14 +173,15 @@ def _of_finish(current: Journal) -> Attention | None:
     return None
 
 
-def _of_rollback(current: Journal, level: int, *, works: bool) -> Attention:
+def _of_rollback(current: Journal, level: int, *, works: bool, levels: bool) -> Attention:
+    of_level = f" of level {level}" if levels else ""
     if works:
-        return Attention(words=f"a rollback of level {level} is under way in another process")
-    words = f"a rollback of level {level} was interrupted{_failed_step(current)}"
-    return Attention(words=words, commands=(f"{ROLLBACK} --level {level}",))
+        return Attention(words=f"a rollback{of_level} is under way in another process")
+    words = f"a rollback{of_level} was interrupted{_failed_step(current)}"
+    return Attention(words=words, commands=(f"{ROLLBACK} --level {level}" if levels else ROLLBACK,))
 
 
-def _of_cutover(current: Journal, *, works: bool) -> Attention:
+def _of_cutover(current: Journal, *, works: bool, restores: bool) -> Attention:
     if works:
         return Attention(words="a cutover is under way in another process")
     if not current.done(POINT_OF_NO_RETURN):
@@ -167,7 +190,7 @@ def _of_cutover(current: Journal, *, works: bool) -> Attention:
         )
         return Attention(words=detail, commands=(ABORT,))
     detail = f"a cutover was interrupted after its point of no return{_failed_step(current)}: writers may be refused"
-    return Attention(words=detail, commands=(RUN, ROLLBACK, RESTORE))
+    return Attention(words=detail, commands=(RUN, ROLLBACK, RESTORE) if restores else (RUN, ROLLBACK))
 
 
 def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutover) -> Attention | None:
@@ -176,9 +199,23 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     why = last.detail.get(REVERSE_STOPPED, "")
     if not count or (not why and oldest_s <= settings.cutover.max_lag.total_seconds()):
         return None
-    words = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
+    stopped = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
+    why = f"; {why}" if why else ""
+    if settings.target.is_native:
+        return Attention(words=f"{stopped}{why}", commands=(TAIL, CLOSE_EARLY))
     leads_on = (TAIL,) if not write_back(profile_of(settings.source, settings.target)).faults else ()
-    return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
+    return Attention(words=f"{stopped}{why}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
+
+
+def _of_confirmation(settings: Settings, current: Journal) -> Attention | None:
+    """Return whether the application of a library is still to be started on PostgreSQL."""
+    if not settings.target.is_native or current.done(CONFIRM_STEP):
+        return None
+    need = "the application is to be configured for PostgreSQL, started, and confirmed"
+    limit, since = settings.cutover.confirm_within, current.cutover.ended_at
+    if limit and since is not None and datetime.now(UTC) - since > limit:
+        need += f"; cutover.confirm_within ({format_duration(limit)}) is over"
+    return Attention(words=need, commands=(CONFIRM, ROLLBACK))
 
 
 def _failed_step(current: Journal) -> str:

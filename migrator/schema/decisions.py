@@ -11,6 +11,7 @@ from migrator.connections.postgres import Connection, fetch_structs, fetch_value
 
 CUTOVER: Final = "cutover"
 CUTOVER_AGAIN: Final = "interrupted cutover continued"
+CONFIRMED: Final = "application confirmed on PostgreSQL"
 ROLLBACK: Final = "rollback"
 RELEASE: Final = "MongoDB released after the cutover"
 REPAIR: Final = "parity repair"

@@ -161,7 +161,8 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.tool_schema)))
         connection.execute(
             sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (table_name text, row_id text, PRIMARY KEY (table_name, row_id))"
+                "CREATE TABLE IF NOT EXISTS {} (table_name text, row_id text, made boolean NOT NULL DEFAULT false,"
+                " PRIMARY KEY (table_name, row_id))"
             ).format(changes(target))
         )
         for make in (_origins_of, _views_of):  # a view of one table may look into the origins of another
@@ -221,6 +222,14 @@ def changed_documents(table: Table, target: Target, library: sql.Identifier) -> 
         changes=changes(target),
         name=sql.Literal(table.full_name),
     )
+
+
+def written_rows(target: Target) -> sql.Composed:
+    """Return the query for the number of rows that the library has written since a cutover."""
+    return sql.SQL(
+        "SELECT count(*) FROM (SELECT table_name, row_id FROM {} UNION SELECT table_name, row_id FROM migration.outbox)"
+        " AS written"
+    ).format(changes(target))
 
 
 def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator[sql.Composed]:

@@ -245,6 +245,9 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     tables: tuple[Table, ...] = ()
     options: Mapping[str, TargetOption] = {}
     """What it asks its user, by name."""
+    runs_first: bool = False
+    """The library executes a job before it writes that down: a fence of the old side does not keep it from executing,
+    so that its application must be stopped before."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Table]:

@@ -46,7 +46,7 @@ _ABBREVIATED: Final = {
 def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
     """Return the target in the section ``[target]`` of a tree of TOML; ``wrong`` is called for each mistake."""
     held = _section(tree.get("target"), ("target",), wrong)
-    _known_keys(held, ("name", "title", "versions", "schema", "options", "tables"), ("target",), wrong)
+    _known_keys(held, ("name", "title", "versions", "schema", "options", "runs_first", "tables"), ("target",), wrong)
     texts = {key: _text(held, key, ("target",), wrong) for key in ("name", "title", "versions", "schema")}
     name = texts["name"]
     if _NAME.fullmatch(name) is None or name == SCHEDULER:
@@ -63,11 +63,19 @@ def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
         versions=texts["versions"],
         schema=texts["schema"] or "public",
         tables=tables,
+        runs_first=_flag(held, "runs_first", wrong),
         options={
             option: _option(option, inner, wrong)
             for option, inner in _section(held.get("options", {}), ("target", "options"), wrong).items()
         },
     )
+
+
+def _flag(held: Mapping[str, Any], name: str, wrong: Wrong) -> bool:
+    value = held.get(name, False)
+    if not isinstance(value, bool):
+        wrong(("target", name), f"target.{name}: expected true or false")
+    return value is True
 
 
 def _option(name: str, value: object, wrong: Wrong) -> TargetOption:

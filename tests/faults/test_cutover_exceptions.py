@@ -42,7 +42,8 @@ from migrator.store.postgres import parallel_run
 from tests.consent import consenting
 from tests.cron_lines import DEEP
 from tests.cutting_over import Scene
-from tests.faults.test_cutover_kills import BACK, SWITCHED, killed_at, standing
+from tests.faults.test_cutover_kills import BACK, SWITCHED, standing
+from tests.killed_commands import killed_at
 from tests.store_postgres import schedule
 
 MOMENTS = ("begun", "done") if DEEP else ("done",)

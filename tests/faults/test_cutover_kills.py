@@ -1,6 +1,5 @@
 """A switch, and the way back, killed at every step and called again: they end as ones that were never disturbed."""
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,43 +28,19 @@ from migrator.testing.servers.mongo import MongoServer
 from migrator.values import identity
 from tests import store_postgres
 from tests.conftest import fresh_name
-from tests.copying import TENANT, kill, run, start
+from tests.copying import TENANT, run
 from tests.cron_lines import DEEP
 from tests.cutting_over import Scene, scene
+from tests.killed_commands import killed_at
 from tests.store_postgres import run as run_of
 from tests.store_postgres import schedule, trigger
 
-FOLDER = Path(__file__).parent
 MOMENTS = ("begun", "done") if DEEP else ("done",)
 """Of the deep profile: every step at both. The short one kills at each step one after the other, and a few alone."""
 
 SMOKE = ("smoke.written", "smoke.done")
 """At the first, rows of its scratch tenant are left, which the next call removes."""
 RESTORING = ("rollback-export.begun", "rollback-restore.begun", "restored", "rollback-restore.done")
-
-
-def killed_at(point: str, scene: Scene, *arguments: str) -> bool:
-    """Run a command that is killed when it passes a point; tell whether it was."""
-    tally = scene.folder / "tally"
-    tally.unlink(missing_ok=True)
-    process = start(
-        *arguments,
-        "--config",
-        str(scene.config),
-        environment={
-            "MIGRATOR_FAULT_POINTS": "listener:passed",
-            "PYTHONPATH": str(FOLDER),
-            "KILL_AT": point,
-            "KILL_COUNT": "1",
-            "KILL_TALLY": str(tally),
-        },
-    )
-    try:
-        said = "".join(process.communicate(timeout=300))
-    finally:
-        kill(process)
-    assert process.returncode in {-signal.SIGKILL, 0}, said
-    return process.returncode < 0
 
 
 def call(scene: Scene, *arguments: str) -> tuple[int, str]:

@@ -18,8 +18,8 @@ from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene
-from tests.faults.test_cutover_kills import killed_at
 from tests.faults.test_cutover_writers import switched_while_writing
+from tests.killed_commands import killed_at
 
 TOOL = "migrator_tool"
 EVERY_DATABASE = {"db": "", "collection": ""}

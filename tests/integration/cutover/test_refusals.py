@@ -86,13 +86,13 @@ def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatc
 
 def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
-    real = cutover._compare
+    real = cutover.compare
 
     def disturbed(sessions: Sessions, *rest: object) -> int:
         sessions.target.execute("UPDATE scheduler.runs SET error = 'something else'")
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "_compare", disturbed)
+    monkeypatch.setattr(cutover, "compare", disturbed)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)
@@ -103,13 +103,13 @@ def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_pari
 ) -> None:
     """The rows are stored as decoded; only encoding them, with their remainder, shows that the document is lost."""
     ready.database.runs.update_one({}, {"$set": {"note": "a field that no column holds"}})
-    real = cutover._compare
+    real = cutover.compare
 
     def lossy(sessions: Sessions, *rest: object) -> int:
         monkeypatch.setattr(remainder, "apply", lambda rebuilt, _left: rebuilt)
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "_compare", lossy)
+    monkeypatch.setattr(cutover, "compare", lossy)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     with ThreadPoolExecutor(1) as pool:
@@ -127,7 +127,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
     ready: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
-    real = cutover._compare
+    real = cutover.compare
 
     def doubled(sessions: Sessions, *rest: object) -> int:
         sessions.target.execute("CREATE TEMP TABLE one AS SELECT * FROM scheduler.runs LIMIT 1")
@@ -141,7 +141,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
         sessions.target.execute(f"INSERT INTO scheduler.runs ({names[0]}) SELECT * FROM one".encode())
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "_compare", doubled)
+    monkeypatch.setattr(cutover, "compare", doubled)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)

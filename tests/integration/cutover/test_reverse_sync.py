@@ -286,7 +286,7 @@ def test_one_stream_at_a_time_and_an_older_one_cannot_write(
             "UPDATE scheduler.runs SET error = 'x' WHERE id = (SELECT min(id::text)::uuid FROM scheduler.runs)"
         )
     asleep = reverse_sync._ReverseSync()
-    run_with_sessions(switched, asleep._begin)
+    run_with_sessions(switched, asleep.begin)
     source[reverse_sync.FENCE_COLLECTION].update_one({"_id": reverse_sync.FENCE_ID}, {"$inc": {"fence": 1}})
     with pytest.raises(LostLockError, match="another process has taken over the reverse sync"):
         run_with_sessions(switched, asleep.write_all)
@@ -301,7 +301,7 @@ def test_what_a_killed_stream_left_open_does_not_hold_up_the_next(
     change_everything(scheduler_dsn)
     killed, sessions = reverse_sync._ReverseSync(), Sessions(switched)
     try:
-        killed._begin(sessions)
+        killed.begin(sessions)
         assert killed._session is not None
         killed._session.start_transaction()
         sessions.source[reverse_sync.FENCE_COLLECTION].update_one(

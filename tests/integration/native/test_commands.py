@@ -54,13 +54,12 @@ def test_from_an_empty_database_to_a_report(settings: Settings, tmp_path: Path) 
     assert {state for name, state in outcomes.items() if name.startswith(("crud", "locking"))} == {"not-applicable"}
 
 
-def test_the_cutover_of_the_tool_is_refused_in_words(settings: Settings, tmp_path: Path) -> None:
+def test_what_is_about_the_schema_of_the_tool_is_refused_in_words(settings: Settings, tmp_path: Path) -> None:
     config = ["--config", str(write_config(tmp_path, settings))]
     for command in (
-        "cutover plan",
-        "cutover run --yes",
-        "cutover status",
-        "rollback plan",
+        "cutover report",
+        "cutover parallel --who a --reason b",
+        "cutover clean-copy --who a --reason b --yes",
         "scheduler status",
         "jobs list",
     ):

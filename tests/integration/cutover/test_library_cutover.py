@@ -1,0 +1,272 @@
+"""The cutover to a library's own tables, the way back, and the end, with the real library at work on both sides."""
+
+import json
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from apscheduler.jobstores.base import JobLookupError
+from pymongo.errors import PyMongoError
+
+from migrator.config import Settings
+from migrator.connections.postgres import Connection, open_target
+from migrator.cutover import library_cutover, library_rollback, status
+from migrator.cutover.gates import GateOptions
+from migrator.cutover.journal import CONFIRM_STEP, POINT_OF_NO_RETURN, Journal, latest
+from migrator.errors import BackendMovedError, RefusedError
+from migrator.exit_status import UNVERIFIED, USAGE
+from migrator.parity.check import check_parity
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import close_cached
+from tests.copying import run
+from tests.cutting_over import with_cutover
+from tests.library_scene import NOW, LibraryScene, library, on_mongo, on_postgres
+
+__all__ = ["library"]
+
+SECONDS = timedelta(seconds=5)
+
+
+def call(scene: LibraryScene, *arguments: str) -> tuple[int, str]:
+    """Call a command; return its exit status and all that it said."""
+    status, out, said = run(*arguments, "--config", str(scene.config), cwd=scene.folder)
+    return status, out + said
+
+
+def executed(lines: list[Any]) -> list[str]:
+    return sorted(line["id"] for line in lines if line["kind"] == "execution")
+
+
+def is_equal(scene: LibraryScene) -> bool:
+    close_cached()
+    found = check_parity(scene.settings, Scope())
+    return not found.differs
+
+
+@pytest.mark.slow
+def test_three_times_there_and_back_and_there_for_good(library: LibraryScene) -> None:
+    now, seen = NOW, list[str]()
+    for turn in range(3):
+        seen += there(library, now, turn)
+        seen += back(library, now + timedelta(hours=2), turn)
+        now += timedelta(hours=3)
+    # each slot once: those that recur at every look, and what was due once, on one side alone
+    assert [seen.count(name) for name in ("hourly", "overdue", "once-past", "once-late")] == [9, 9, 1, 0]
+    for_good(library, now)
+
+
+def there(scene: LibraryScene, now: datetime, turn: int) -> list[str]:
+    """Change over to PostgreSQL, and work there for two hours; return what was executed."""
+    succeeds(scene, "cutover", "plan", told="ready: migrator cutover run")
+    succeeds(scene, "cutover", "run", "--yes", told="call migrator cutover confirm", ends=UNVERIFIED)
+    with refused_by_the_fence(), on_mongo(scene) as scheduler:
+        scheduler.remove_job("future")
+    lines = executed(scene.work(scene.postgres, now + SECONDS))
+    with on_postgres(scene) as scheduler:
+        scheduler.add_job("json:dumps", "interval", hours=1, args=["new"], id=f"new-{turn}", next_run_time=None)
+    succeeds(scene, "cutover", "status", told="next: migrator cutover confirm", ends=UNVERIFIED)
+    succeeds(scene, "cutover", "confirm", "--who", "ops", "--reason", "looked at it", told="the library reads")
+    assert "NOT FINISHED" not in succeeds(scene, "cutover", "status")
+    succeeds(scene, "tail", "--until-caught-up")
+    assert is_equal(scene)
+    return lines + executed(scene.work(scene.postgres, now + timedelta(hours=1) + SECONDS))
+
+
+def back(scene: LibraryScene, now: datetime, turn: int) -> list[str]:
+    """Roll back, and work on MongoDB for an hour; return what was executed."""
+    succeeds(scene, "rollback", "plan")
+    succeeds(scene, "rollback", "run", "--yes")
+    assert scene.pairs() == scene.rows()
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="table apscheduler_jobs is closed"):
+        scene.execute("UPDATE apscheduler_jobs SET next_run_time = 1")
+    lines = executed(scene.work(scene.mongo, now + SECONDS))
+    with on_mongo(scene) as scheduler:
+        scheduler.add_job("json:dumps", "interval", hours=1, args=["old"], id=f"old-{turn}", next_run_time=None)
+        scheduler.remove_job(f"new-{turn}")
+    succeeds(scene, "tail", "--until-caught-up")
+    assert scene.pairs() == scene.rows()
+    succeeds(scene, "parity")
+    return lines
+
+
+def for_good(scene: LibraryScene, now: datetime) -> None:
+    """Change over, and finish."""
+    finish = ("cutover", "finish", "--now", "--who", "ops", "--reason", "tested")
+    succeeds(scene, "cutover", "run", "--yes", ends=UNVERIFIED)
+    succeeds(scene, *finish, told="call migrator cutover confirm", ends=USAGE)
+    succeeds(scene, "cutover", "confirm")
+    succeeds(scene, *finish, told="finished")
+    assert executed(scene.work(scene.postgres, now + SECONDS)) == ["hourly", "interval", "overdue"]
+    succeeds(scene, "rollback", "run", "--yes", told="the window was closed", ends=USAGE)
+    assert triggers(scene) == []
+    succeeds(scene, "cutover", "release-source", "--yes")
+
+
+def succeeds(scene: LibraryScene, *arguments: str, told: str = "", ends: int = 0) -> str:
+    """Call a command, which ends with a status, and says a text; return all that it said."""
+    found, said = call(scene, *arguments)
+    assert (found, told in said) == (ends, True), said
+    return said
+
+
+def triggers(scene: LibraryScene) -> list[Any]:
+    return scene.execute("SELECT tgname FROM pg_trigger WHERE starts_with(tgname, 'migrator') ORDER BY 1")
+
+
+def refused_by_the_fence() -> Any:  # noqa: ANN401 - of pytest
+    """Return the context in which the library meets the fence."""
+    return pytest.raises((PyMongoError, JobLookupError))
+
+
+def test_what_the_tool_writes_is_refused_while_the_application_works_there(library: LibraryScene) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    before = library.rows()
+    with pytest.raises(BackendMovedError, match="the application works on the library's tables since the cutover"):
+        backfill(library.settings, Scope())
+    ended, said = call(library, "parity", "--repair", "apply", "--who", "a", "--reason", "b")
+    assert (ended, "since the cutover" in said) == (USAGE, True), said
+    assert library.rows() == before
+    ended, said = call(library, "cutover", "abort")
+    assert (ended, "migrator rollback run" in said) == (USAGE, True), said
+    ended, said = call(library, "rollback", "run", "--yes", "--level", "3")
+    assert (ended, "has the level 1 alone" in said) == (USAGE, True), said
+
+
+def test_a_change_of_the_library_is_no_difference_and_another_one_is(library: LibraryScene) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    library.execute("UPDATE apscheduler_jobs SET next_run_time = 5 WHERE id = 'future'")
+    library.execute("DELETE FROM apscheduler_jobs WHERE id = 'once-past'")
+    library.execute("INSERT INTO apscheduler_jobs VALUES ('new', 1, 'x')")
+    assert is_equal(library)
+    with psycopg.connect(library.dsn) as connection:
+        connection.execute("SET session_replication_role = replica")  # no trigger notes this
+        connection.execute("UPDATE apscheduler_jobs SET next_run_time = 5 WHERE id = 'paused'")
+    found = check_parity(library.settings, Scope())
+    assert [(one.differing, one.missing, one.extra) for one in found.collections] == [(1, 0, 0)]
+
+
+def test_a_connected_application_is_told_of_and_stops_the_cutover(library: LibraryScene) -> None:
+    with on_mongo(library):
+        ended, said = call(library, "cutover", "plan")
+        assert (ended, "the library executes a job before it writes that down" in said) == (0, True), said
+        ended, said = call(library, "cutover", "run", "--yes")
+        assert (ended, "stop the application" in said) == (USAGE, True), said
+        with on_mongo(library) as scheduler:  # everything is as it was
+            scheduler.pause_job("future")
+    assert triggers(library) == []
+
+
+def test_deleted_documents_are_in_the_export_before_they_are_removed(library: LibraryScene) -> None:
+    library.database["jobs"].update_one({"_id": "once-past"}, {"$set": {"ours": "kept"}})
+    library.follow()
+    library_cutover.run(library.settings, library.conditions)
+    before = library.documents()
+    library.execute("DELETE FROM apscheduler_jobs WHERE id IN ('once-past', 'future')")
+    library.execute("TRUNCATE apscheduler_jobs")
+    library.execute("INSERT INTO apscheduler_jobs VALUES ('future', 7, 'x')")
+    gates = {gate.name: gate.words for gate in library_rollback.plan_gates(library.settings)}
+    assert gates["removed"].startswith("7 documents are exported and removed")
+    done = library_rollback.run(library.settings)
+    assert (done.removed, [*library.pairs()], library.pairs() == library.rows()) == (7, ["future"], True)
+    exported = [json.loads(line) for line in (Path(done.folder) / "removed.jobs.jsonl").read_text().splitlines()]
+    assert {one["_id"] for one in exported} == before.keys() - {"future"}
+    assert next(one for one in exported if one["_id"] == "once-past")["ours"] == "kept"
+    assert "ours" not in library.documents()["future"]
+
+
+def test_a_row_that_makes_no_document_is_exported_and_is_in_no_copy(library: LibraryScene) -> None:
+    library.database["jobs"].insert_one({"_id": "odd", "next_run_time": "soon", "job_state": b"x"})
+    library.follow()
+    lenient = with_cutover(library.settings, max_quarantined_percent=100)
+    library_cutover.run(lenient, GateOptions(config=library.config, quarantined="all"))
+    library.execute("INSERT INTO apscheduler_jobs VALUES ('odd', 1, 'y')")
+    done = library_rollback.run(library.settings)
+    assert done.lost == {"apscheduler/apscheduler_jobs": 1}
+    [line] = (Path(done.folder) / "lost.apscheduler_jobs.jsonl").read_text().splitlines()
+    assert json.loads(line)["row"]["id"] == "odd"
+    assert library.documents()["odd"]["next_run_time"] == "soon"
+    assert "odd" not in library.rows()
+
+
+def test_a_writer_that_does_not_end_stops_the_rollback_and_works_on(library: LibraryScene) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    with psycopg.connect(library.dsn) as writer:
+        writer.execute("UPDATE apscheduler_jobs SET next_run_time = 5 WHERE id = 'future'")
+        with pytest.raises(Exception, match="lock"):
+            library_rollback.run(with_cutover(library.settings, max_pause=timedelta(seconds=4)))
+        writer.execute("UPDATE apscheduler_jobs SET next_run_time = 6 WHERE id = 'future'")
+    library.execute("UPDATE apscheduler_jobs SET next_run_time = 7 WHERE id = 'future'")
+    library_rollback.run(library.settings)
+    assert library.pairs()["future"][0] == 7
+    with open_target(library.settings, autocommit=True) as target:
+        found = latest(target)
+        assert found is not None
+        assert found.state == "rolled-back"
+
+
+def test_a_job_that_runs_at_the_fence_is_not_executed_again(library: LibraryScene) -> None:
+    """The library writes the next time of a job when it begins to execute it, and nothing when it ends."""
+    assert executed(library.work(library.mongo, NOW + SECONDS)) == ["hourly", "interval", "once-past", "overdue"]
+    library.follow()
+    library_cutover.run(library.settings, library.conditions)
+    assert executed(library.work(library.postgres, NOW + 2 * SECONDS)) == []
+    assert {key: due for key, (due, _) in library.rows().items() if due is None} == {"paused": None}
+
+
+def test_every_interrupted_prefix_of_the_steps_names_a_command(library: LibraryScene) -> None:
+    """Whatever step was the last, begun or done: the status names what to call next."""
+    settings = library.settings
+    steps = [step for step in library_cutover.STEP_TEXTS if step != CONFIRM_STEP]
+    with open_target(settings, autocommit=True) as target:
+        for number, last in enumerate(steps):
+            is_before = number <= steps.index(POINT_OF_NO_RETURN)
+            journal = begun(target, steps[:number])
+            unfinished(journal, last)
+            assert named(settings) == ((status.ABORT,) if is_before else (status.RUN, status.ROLLBACK)), last
+            journal.end("aborted")
+        journal = begun(target, steps)
+        assert named(settings) == (status.RUN, status.ROLLBACK)
+        journal.end("cut-over")
+        assert named(settings) == (status.CONFIRM, status.ROLLBACK)
+        unfinished(journal, CONFIRM_STEP)
+        assert named(settings) == (status.CONFIRM, status.ROLLBACK)
+        with journal.step(CONFIRM_STEP):
+            pass
+        assert named(settings) is None
+        for step in library_rollback.STEPS:
+            unfinished(journal, step)
+            assert named(settings) == (status.ROLLBACK,), step
+            with journal.step(step):
+                assert named(settings) == (status.ROLLBACK,), step
+        journal.end("rolled-back")
+        assert named(settings) is None
+        late = with_cutover(settings, confirm_within=timedelta(seconds=1))
+        journal = begun(target, steps)
+        target.execute("UPDATE migration.cutovers SET state = 'cut-over', ended_at = now() - interval '1 minute'")
+        need = status.attention(late)
+        assert need is not None
+        assert need.words.endswith("cutover.confirm_within (1s) is over")
+
+
+def begun(target: Connection, done: list[str]) -> Journal:
+    """Begin the journal of a cutover some steps of which are done."""
+    journal = Journal.begin(target, environment="test", config_path="config.toml", backup_path="")
+    for step in done:
+        with journal.step(step):
+            pass
+    return journal
+
+
+def unfinished(journal: Journal, step: str) -> None:
+    """Record that a step was begun, and is not done."""
+    with suppress(RefusedError), journal.step(step):
+        raise RefusedError("interrupted")
+
+
+def named(settings: Settings) -> tuple[str, ...] | None:
+    need = status.attention(settings)
+    return None if need is None else need.commands
