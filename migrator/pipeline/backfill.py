@@ -74,7 +74,6 @@ def backfill(
     ``UnreachableError`` if a server stays unreachable.
     """
     with open_sessions(settings) as sessions, backfill_lock(sessions):
-        plans.require_one_source(sessions)
         return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
 
 
@@ -204,6 +203,7 @@ def _start(
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
         plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position)
+        plans.require_one_source(sessions)
         chunks = [
             chunk
             for one in chosen

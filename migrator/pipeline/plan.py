@@ -221,10 +221,10 @@ def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
 def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
     settings = sessions.settings
     check_scope(sessions.profile, scope)
-    require_one_source(sessions)
     existing, unknown = sessions.survey()
     if not existing:
         raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
+    require_one_source(sessions)
     chosen = scope.chosen(existing)
     collections = tuple(_planned_collection(sessions, one) for one in chosen)
     estimated = copy_seconds(chosen, settings.copy)
