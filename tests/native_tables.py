@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from migrator.targets.library import Interpreter, LibraryRequest, Line, MongoStore, PostgresStore, answer
-from tests.real_libraries import interpreter
+from migrator.targets.library import LIBRARIES, Interpreter, LibraryRequest, Line, MongoStore, PostgresStore, answer
+from tests.real_libraries import interpreter, packages
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -32,6 +32,7 @@ MADE = (
     Made("apscheduler", "3.11", "apscheduler-3"),
     Made("celery-results", "5.7", "celery-5.7", sequences=_SEQUENCES),
     Made("celery-results-5-6", "5.6", "celery-5.6", sequences=_SEQUENCES),
+    Made("agenda", "3.0", "agenda-6"),
 )
 BY_NAME = {made.name: made for made in MADE}
 every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])
@@ -46,9 +47,16 @@ def ask(made: Made, store: PostgresStore | MongoStore, do: Any, **members: Any) 
     """Return the lines of the library's answer."""
     options = made.options | members.pop("options", {})
     request = LibraryRequest(do=do, store=store, options=options, **members)
-    return answer(made.target, request, interpreter=Interpreter(python(made)))
+    return answer(made.target, request, interpreter=program(made))
+
+
+def program(made: Made) -> Interpreter:
+    """Return the interpreter that has the library."""
+    if LIBRARIES[made.target].program == "node":
+        return Interpreter(None, packages(made.environment))
+    return Interpreter(interpreter(made.environment))
 
 
 def python(made: Made) -> Path:
-    """Return the interpreter that has the library."""
+    """Return the Python that has a library."""
     return interpreter(made.environment)

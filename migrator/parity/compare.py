@@ -42,7 +42,7 @@ from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.result import NAMED_LOSS, Finding, Loss, Quarantined, Tally
-from migrator.sources.profile import Closing, Collection
+from migrator.sources.profile import Closing, Collection, DeclaredLoss
 from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb, remainder
 from migrator.values.copy_format import codec
@@ -71,8 +71,8 @@ class _ChunkTotals(msgspec.Struct):
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     examples: dict[tuple[str, ...], list[str]] = msgspec.field(default_factory=dict)
     """The first few source ids of each note and of each reason for the quarantine."""
-    lost: Mapping[str, str] = {}
-    """Path of a loss by name to its reason."""
+    lost: Mapping[str, DeclaredLoss] = {}
+    """As ``Collection.lost``."""
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
@@ -134,7 +134,7 @@ class _ChunkTotals(msgspec.Struct):
                 collection=name,
                 path=path,
                 title=policy_of(kind).title,
-                fix=self.lost.get(path, "") if kind == NAMED_LOSS else policy_of(kind).policy,
+                fix=self.lost[path].reason if kind == NAMED_LOSS and path in self.lost else policy_of(kind).policy,
                 count=count,
                 keys=tuple(sorted(self.examples[kind, path])),
             )

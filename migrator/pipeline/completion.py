@@ -166,17 +166,27 @@ class _ContestedKeys:
             own = identity.source_id_of(loser.raw)
             return {} if row is None or str(row[0]) == own else {str(row[0]): _Holder((owner.table, *row[1:]), None)}
         holders: dict[str, _Holder] = {}
-        for key in (_PRIMARY_KEY, *self._collection.unique):
+        for key, also in (
+            (_PRIMARY_KEY, ()),
+            *((key, ()) for key in self._collection.unique),
+            *self._unique_among(owner),
+        ):
             row = self._sessions.target.execute(
                 sql.SQL("SELECT source_id, id, tenant_id FROM {} WHERE {} AND source = %s").format(
                     table_name(owner.table),
-                    sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key),
+                    sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in (*key, *also)),
                 ),
-                (*(getattr(owner, name) for name in key), owner.source),
+                (*(getattr(owner, name) for name in (*key, *also)), owner.source),
             ).fetchone()
             if row is not None and row[0] != owner.source_id:
                 holders.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(type(owner), key)))
         return holders if len(holders) > 1 else {one: holder._replace(reason=None) for one, holder in holders.items()}
+
+    def _unique_among(self, owner: Record) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Yield the columns that are unique among such rows, and those that make a row one of them."""
+        for one in self._collection.unique_among:
+            if all(getattr(owner, name) == value for name, value in one.when.items()):
+                yield one.columns, tuple(one.when)
 
     def _why(self, record: type[Record], key: tuple[str, ...]) -> Rejected | None:
         """Return why the copy would have quarantined a document that lost a key."""

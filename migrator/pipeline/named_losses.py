@@ -33,7 +33,7 @@ def named_losses(collection: Collection, counts: Iterable[tuple[str, str, int]],
             yield NamedLoss(
                 collection=collection.name,
                 path=path,
-                reason=collection.lost.get(path, ""),
+                reason=collection.lost[path].reason if path in collection.lost else "",
                 documents=documents,
                 sample=sample,
             )

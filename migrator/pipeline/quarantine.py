@@ -48,6 +48,7 @@ REASONS: Final = (
     "no-tenant",
     "no-zone",
     NOT_ROUND_TRIP,
+    "nul",
     "nul-in-tenant",
     ORPHAN,
     "out-of-range",

@@ -26,6 +26,7 @@ from migrator.sources.profile import (
     ROUNDED,
     Collection,
     Context,
+    DeclaredLoss,
     Decoded,
     Document,
     Note,
@@ -149,8 +150,9 @@ class SourceDocument(msgspec.Struct, eq=False):
         lost = dict.fromkeys(path for _, kind, path in self.counted if (kind, path) in stated)
         lost |= dict.fromkeys(
             path
-            for path in declared
+            for path, loss in declared.items()
             if any(entry.kind in _LOST_KINDS and _is_within(entry.field, path) for entry in kept)
+            and not _says_nothing(self.content, path, loss)
         )
         others = [one for one in self.counted if one[1:] not in stated]
         self.counted = (*others, *(("finding", NAMED_LOSS, path) for path in lost))
@@ -267,6 +269,16 @@ def serialize_rows(rows: Rows) -> list[SerializedRow]:
 def _is_within(field: str, path: str) -> bool:
     """Tell whether a field of a remainder is at a path, or within the value there."""
     return field.startswith(path) and field[len(path) :][:1] in ("", ".", "[")
+
+
+def _says_nothing(content: Document, path: str, loss: DeclaredLoss) -> bool:
+    """Tell whether a field holds the value with which nothing is lost."""
+    if loss.unless is None:
+        return False
+    value: Any = content
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return type(value) is not dict and value == loss.unless and isinstance(value, bool) == isinstance(loss.unless, bool)
 
 
 def rebuild(collection: Collection, rows: Rows) -> Document:

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records import Record, attach_extra, attach_payload, remainder_of, remainder_of_payload
-from migrator.targets.model import SCHEDULER
+from migrator.targets.model import SCHEDULER, UniqueAmong
 from migrator.values import identity
 
 Document: TypeAlias = dict[str, Any]
@@ -161,6 +161,14 @@ class Measure(msgspec.Struct, frozen=True):
     """The field of MongoDB without which a ``sum`` adds 0; empty: there is none, or ``sum`` adds null."""
 
 
+class DeclaredLoss(msgspec.Struct, frozen=True):
+    """What the tables cannot hold, by the words of the mapping."""
+
+    reason: str
+    unless: Any = None
+    """A value of the field that says nothing, so that nothing is lost with it."""
+
+
 class NextFire(msgspec.Struct, frozen=True, kw_only=True):
     """Where a document holds the next fire of its trigger, which moves when the old scheduler takes a slot."""
 
@@ -195,6 +203,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     measures: tuple[Measure, ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
+    unique_among: tuple[UniqueAmong, ...] = ()
+    """The same of some rows of the owner table."""
     reference_paths: frozenset[str] = frozenset()
     """Field paths of references: a text kept there in the remainder does not make a document unclean."""
     new_documents: bool = True
@@ -212,9 +222,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     native: Callable[[Context], Any] | None = None
     """The native codec of its documents (``mapping.native_plan.NativeReader``), or None where the Python codec takes
     all of them. If omitted, it has none."""
-    lost: Mapping[str, str] = MappingProxyType({})
-    """Path of a field of which the tables do not hold what the document says, to the reason: a loss by name. It is
-    counted (finding ``result.NAMED_LOSS``) for each document that has such a value; the remainder keeps it."""
+    lost: Mapping[str, DeclaredLoss] = MappingProxyType({})
+    """Path of a field of which the tables do not hold what the document says, to the loss by name. It is counted
+    (finding ``result.NAMED_LOSS``) for each document that has such a value; the remainder keeps it."""
     derived: Mapping[str, type] = MappingProxyType({})
     """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
     document, or are gone with a transaction. No row and no remainder keeps them."""

@@ -180,21 +180,24 @@ def read(connection: Connection, schema: str, tables: Mapping[str, str], sequenc
         facts.setdefault(table, {}).setdefault(kind, []).append((name, members))
     loose = facts.get("", {})
     return Catalogue(
-        tables={own: _table(facts[live]) for own, live in tables.items() if live in facts},
+        tables={own: _table(facts[live], own, live) for own, live in tables.items() if live in facts},
         enums={name: tuple(members["words"]) for name, members in loose.get("enum", [])},
         sequences={name: members["owner"] for name, members in loose.get("sequence", [])},
     )
 
 
-def _table(facts: Mapping[str, list[tuple[str, Any]]]) -> ShapeTable:
+def _table(facts: Mapping[str, list[tuple[str, Any]]], own: str, live: str) -> ShapeTable:
+    """Return a table, with its triggers as the library names them for a table of its own name."""
     names = {kind: tuple(sorted(name for name, _ in facts.get(kind, []))) for kind in ("unique", "check", "trigger")}
+    prefix = f"{live}_"
+    triggers = (f"{own}_{one.removeprefix(prefix)}" if one.startswith(prefix) else one for one in names["trigger"])
     return ShapeTable(
         columns=tuple(ShapeColumn(name=name, **members) for name, members in facts.get("column", [])),
         primary_key=tuple(column for _, members in facts.get("primary key", []) for column in members["columns"]),
         unique=names["unique"],
         checks=names["check"],
         foreign_keys=tuple(sorted(name for name, _ in facts.get("foreign key", []))),
-        triggers=names["trigger"],
+        triggers=tuple(sorted(triggers)),
     )
 
 

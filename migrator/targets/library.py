@@ -110,6 +110,12 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         requirements=("celery>=5.6,<5.7", _ALCHEMY, _POSTGRES, "pymongo"),
         makes="the database backend makes its tables when a worker stores its first result",
     ),
+    "agenda": InstalledLibrary(
+        probe="agenda",
+        requirements=("agenda@6", "@agendajs/postgres-backend@3", "@agendajs/mongo-backend@4"),
+        makes="PostgresBackend makes its tables when the application is started with it",
+        program="node",
+    ),
 }
 """Target → its library."""
 

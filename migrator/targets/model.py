@@ -134,6 +134,14 @@ class Link(msgspec.Struct, frozen=True):
     columns of the same names here, which are filled otherwise: both rows have the same values there."""
 
 
+class UniqueAmong(msgspec.Struct, frozen=True):
+    """Columns that are unique together among some rows of a table."""
+
+    columns: tuple[str, ...]
+    when: Mapping[str, Any]
+    """Column to the value that it has in these rows."""
+
+
 class Table(msgspec.Struct, frozen=True, dict=True):
     """A table of a native target."""
 
@@ -148,6 +156,8 @@ class Table(msgspec.Struct, frozen=True, dict=True):
     """With ``made = "sequence"``: the sequence; empty: the one that the key's column owns."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Its unique constraints besides the primary key."""
+    unique_among: tuple[UniqueAmong, ...] = ()
+    """Its unique indexes of some rows."""
     references: Mapping[str, str] = {}
     """Column that holds the key of a row of another table, whose key is made, to that table. In the record it holds the
     ``id`` of that row."""

@@ -18,6 +18,7 @@ from migrator.targets.model import (
     Table,
     Target,
     TargetOption,
+    UniqueAmong,
     is_known_type,
 )
 
@@ -140,7 +141,12 @@ def _table(target: str, name: str, value: object, wrong: Wrong) -> Table:
         made=cast("MadeKey", made),
         sequence=_text(held, "sequence", section, wrong),
         unique=tuple(
-            _names(columns, described, (*section, "unique"), f"table {name}: unique: ", wrong) for columns in unique
+            _names(columns, described, (*section, "unique"), f"table {name}: unique: ", wrong)
+            for columns in unique
+            if not isinstance(columns, dict)
+        ),
+        unique_among=tuple(
+            _unique_among(name, one, described, (*section, "unique"), wrong) for one in unique if isinstance(one, dict)
         ),
         references={column: str(table) for column, table in references.items()},
         links={
@@ -159,6 +165,21 @@ def _link(table: str, member: str, value: object, described: Mapping[str, Any], 
         wrong(key, f"{where}expected a name that is no column, of letters, digits and _")
     columns = _names(held.get("columns", []), described, (*key, "columns"), f"{where}columns: ", wrong)
     return Link(str(held.get("table", "")), columns)
+
+
+def _unique_among(
+    table: str, held: Mapping[str, Any], described: Mapping[str, Any], key: tuple[str, ...], wrong: Wrong
+) -> UniqueAmong:
+    """Return the columns that are unique among the rows in which others have a value."""
+    where = f"table {table}: unique: "
+    _known_keys(held, ("columns", "when"), key, wrong, where)
+    when = held.get("when")
+    if not isinstance(when, dict) or not when or not all(type(one) in (str, int, bool) for one in when.values()):
+        wrong(key, f'{where}when: expected the values of columns, such as {{ type = "single" }}')
+        when = {}
+    columns = _names(held.get("columns"), described, key, where, wrong)
+    _names(list(when), described, key, f"{where}when: ", wrong)
+    return UniqueAmong(columns, when)
 
 
 def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: Wrong) -> Column:

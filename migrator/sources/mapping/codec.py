@@ -737,6 +737,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         key=mapped.key,
         inherited=mapped.inherited,
         unique=tables.unique_of(fed[0]),
+        unique_among=tables.unique_among_of(fed[0]),
         reference_paths=frozenset(field.path for field in fields if field.converter == "reference"),
         known=frozenset(
             path

@@ -37,7 +37,7 @@ from migrator.sources.mapping.language import (
     Unit,
     When,
 )
-from migrator.sources.profile import Profile
+from migrator.sources.profile import DeclaredLoss, Profile
 from migrator.targets import load_target, register
 from migrator.targets.model import SCHEDULER, SEPARATOR
 from migrator.targets.options import OPTION, option_values, substituted
@@ -47,6 +47,7 @@ Key = tuple[str, ...]
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "trim": (bool,),
+    "exact": (bool,),
     "keep": (bool,),
     "clamp": (bool,),
     "spaced": (bool,),
@@ -79,7 +80,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "add": "a number",
     "none": "a whole number",
     "fixed": "members and their texts",
-} | dict.fromkeys(("trim", "keep", "clamp", "spaced", "local", "written", "nulls", "taken"), "true or false")
+} | dict.fromkeys(("trim", "exact", "keep", "clamp", "spaced", "local", "written", "nulls", "taken"), "true or false")
 """Option to what is expected of it."""
 _LISTS: Final = ("also", "members")
 _CONVERTERS: Final = tuple(name for name, converter in CONVERTERS.items() if converter.in_files)
@@ -439,20 +440,24 @@ class _Reading:
             lost=self._lost(section, held.get("lost", {})),
         )
 
-    def _lost(self, section: Key, value: object) -> Mapping[str, str]:
-        """Return the paths of what the tables cannot hold, each with the reason."""
+    def _lost(self, section: Key, value: object) -> Mapping[str, DeclaredLoss]:
+        """Return the losses by name, by the paths of their fields."""
         key: Key = (*section, "lost")
-        reasons: dict[str, str] = {}
-        for path, why, place in _reasons(self._table(key, value), "", key):
+        losses: dict[str, DeclaredLoss] = {}
+        for path, held, place in _losses(self._table(key, value), "", key):
             where = f"lost {path} of {_label(section)}: "
-            if not isinstance(why, str) or not why.strip() or not why.isprintable():
+            stated = held if isinstance(held, dict) else {"reason": held}
+            self._known_keys(place, stated, ("reason", "unless"), where)
+            reason, unless = stated["reason"], stated.get("unless")
+            if not isinstance(reason, str) or not reason.strip() or not reason.isprintable():
                 self._wrong(place, f"{where}expected the reason, in a line")
-                continue
+            if unless is not None and type(unless) not in (str, int, float, bool):
+                self._wrong(place, f"{where}unless: expected a text, a number or a bool")
             if path == "_id":
                 self._wrong(place, f"{where}the _id is always kept as the source id")
             self._check_depth(path, place, where)
-            reasons[path] = why
-        return reasons
+            losses[path] = DeclaredLoss(str(reason), unless)
+        return losses
 
     def _tables(self, key: Key, value: object) -> tuple[str, ...]:
         where, place = f"collection {_label(key)}: tables: ", (*key, "tables")
@@ -1054,11 +1059,11 @@ def _leaves(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[st
             yield path, value, (*key, name)
 
 
-def _reasons(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:
+def _losses(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:
     """Yield path, reason and key; ``a.b = "…"`` and ``"a.b" = "…"`` are the same."""
     for name, value in held.items():
-        if isinstance(value, dict):
-            yield from _reasons(value, f"{prefix}{name}.", (*key, name))
+        if isinstance(value, dict) and "reason" not in value:
+            yield from _losses(value, f"{prefix}{name}.", (*key, name))
         else:
             yield f"{prefix}{name}", value, (*key, name)
 

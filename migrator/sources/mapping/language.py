@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from migrator.sources.profile import Context, Document, Measure, Note, Reference, Rows
+from migrator.sources.profile import Context, DeclaredLoss, Document, Measure, Note, Reference, Rows
 from migrator.targets.model import SCHEDULER
 
 Encoding: TypeAlias = Literal[
@@ -88,6 +88,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     holds the default is not written."""
     trim: bool = False
     """``text``, ``reference``: without white space at both ends; a blank text is none."""
+    exact: bool = False
+    """``text``: a text with U+0000, which PostgreSQL cannot hold, is quarantined, and not changed."""
     written: bool = False
     """A column that holds the default is written too; a document without the field is then not clean."""
     nulls: bool = False
@@ -248,7 +250,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """The ``_id`` of a document for a row created in PostgreSQL is an ObjectId; else the text of the row's UUID."""
     expects_trigger: bool = False
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
-    lost: Mapping[str, str] = {}
+    lost: Mapping[str, DeclaredLoss] = {}
     """As ``Collection.lost``."""
     further: tuple[Field, ...] = ()
     """Fields that few documents have; read only if one of them is there, and written after all others."""

@@ -17,7 +17,7 @@ from migrator.records import Record
 from migrator.sources.profile import Rejected
 from migrator.sources.shapes import plain
 from migrator.targets import native_table
-from migrator.targets.model import Column, tool_schema
+from migrator.targets.model import Column, UniqueAmong, tool_schema
 from migrator.values import copy_format
 
 TABLES: Final = (
@@ -126,6 +126,20 @@ def unique_of(table: str) -> tuple[tuple[str, ...], ...]:
         return UNIQUE.get(table, ())
     key = () if native.made else (native.key,)
     return tuple(tuple(map(native.member_of, columns)) for columns in (*key, *native.unique))
+
+
+def unique_among_of(table: str) -> tuple[UniqueAmong, ...]:
+    """Return the columns that a table keeps unique among some of its rows, as its record names them."""
+    native = native_table(table)
+    if native is None:
+        return ()
+    return tuple(
+        UniqueAmong(
+            tuple(map(native.member_of, one.columns)),
+            {native.member_of(column): value for column, value in one.when.items()},
+        )
+        for one in native.unique_among
+    )
 
 
 def referred_table(column: str) -> str:

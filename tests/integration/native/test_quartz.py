@@ -215,9 +215,7 @@ def test_odd_documents_are_quarantined_alone(mongo_database: Database[Any], post
     settings = prepared(mongo_database, postgres_dsn, documents)
     assert backfill(settings, Scope()).quarantined == len(WRONG) + 3
     found = {(key, reason, path) for _, key, reason, path, _ in quarantine(postgres_dsn)}
-    expected = {
-        (source_id(object_id(100 + number)), reason, path) for number, (_, _, reason, path) in enumerate(WRONG)
-    }
+    expected = {(source_id(object_id(100 + number)), reason, path) for number, (_, _, reason, path) in enumerate(WRONG)}
     assert found == expected | {
         (source_id(object_id(200)), "unknown-value", "jobClass"),
         (source_id(object_id(201)), "too-long", "jobDescription"),

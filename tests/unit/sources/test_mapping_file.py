@@ -12,7 +12,7 @@ from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 from migrator.sources import profile_of
 from migrator.sources.mapping.file import load_mapping
-from migrator.sources.profile import Context
+from migrator.sources.profile import Context, DeclaredLoss
 
 MAPPING = Path(__file__).parents[2] / "fixtures_data" / "mappings" / "acme.toml"
 EVERY = MAPPING.with_name("every.toml")
@@ -47,9 +47,10 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
 
 def test_what_the_tables_cannot_hold_is_declared_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
-    path.write_text(f'{BEGIN}\n[collections.jobs.lost]\na.b = "no column"\n"c" = "too short"\n', encoding="utf-8")
+    stated = 'a.b = "no column"\n"c" = { reason = "too short", unless = 0 }\n'
+    path.write_text(f"{BEGIN}\n[collections.jobs.lost]\n{stated}", encoding="utf-8")
     lost = load_mapping(path).by_name()["jobs"].lost
-    assert lost == {"a.b": "no column", "c": "too short"}
+    assert lost == {"a.b": DeclaredLoss("no column"), "c": DeclaredLoss("too short", 0)}
     wrong = mistakes(tmp_path, f"{BEGIN}\n[collections.jobs.lost]\n_id = 'why'\nx = ' '\ny = 5\nz = \"a\\nb\"\n")
     assert [line.partition(": ")[2] for line in wrong] == [
         "lost _id of jobs: the _id is always kept as the source id",

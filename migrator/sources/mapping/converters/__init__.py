@@ -15,6 +15,7 @@ from migrator.sources.mapping.converters.celery import (
 )
 from migrator.sources.mapping.converters.documents import Column, Json, JsonText
 from migrator.sources.mapping.converters.ids import IdText, OwnId, Reference, Tenant
+from migrator.sources.mapping.converters.javascript import JavaScriptJson, ObjectIdUuid, TextOrNumber
 from migrator.sources.mapping.converters.numbers import Double, Duration, Flag, Number, Period
 from migrator.sources.mapping.converters.texts import (
     Cron,
@@ -72,6 +73,9 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         ClockSpan(),
         ClockEnd(),
         Refused(),
+        TextOrNumber(),
+        JavaScriptJson(),
+        ObjectIdUuid(),
         Column(),
     )
 }

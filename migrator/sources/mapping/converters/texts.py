@@ -1,6 +1,7 @@
 """Converters of texts: as they are, as lists, words that stand for others, names of known things, and cron lines."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -50,7 +51,7 @@ class Text(Uncounted):
 
     name = "text"
     column_types = TEXT
-    options: tuple[str, ...] = ("also", "trim", "type", "default", "written", "nulls")
+    options: tuple[str, ...] = ("also", "trim", "exact", "type", "default", "written", "nulls")
 
     def shape(self, field: Field, /) -> Any:
         return str | None if field.type is None else NUMBER
@@ -59,6 +60,8 @@ class Text(Uncounted):
         checked, path = target.checked, target.field.path
         if target.field.type is not None:
             return partial(_digits, path)
+        if target.field.exact:
+            checked = _without_nul(checked)
         if not target.field.trim:
             return lambda value, _reading: checked(value, path)
 
@@ -83,6 +86,15 @@ class Text(Uncounted):
             shapes=(str,),
             step={"longest": longest_of(field)},
         )
+
+
+def _without_nul(checked: Callable[[str, str], str]) -> Callable[[str, str], str]:
+    def whole(value: str, path: str) -> str:
+        if "\0" in value:
+            raise Rejected("nul", path, "a text without U+0000")
+        return checked(value, path)
+
+    return whole
 
 
 def _digits(path: str, value: float, _reading: Reading) -> str:

@@ -1,0 +1,216 @@
+"""Converters of what a library in JavaScript writes into PostgreSQL where it writes BSON into MongoDB."""
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
+from bson.dbref import DBRef
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
+
+from migrator.result import NAMED_LOSS
+from migrator.sources.mapping import tables
+from migrator.sources.mapping.converters.base import Reader, Same, Target, Uncounted, Writer, always, no_operation
+from migrator.sources.mapping.converters.texts import TEXT
+from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.profile import Note, Rejected
+from migrator.values import jsonb
+from migrator.values.times import format_javascript, from_bson
+
+_EXACT: Final = 2**53
+"""The driver makes a number of an int64 up to here, and an object of a larger one."""
+_WORD: Final = 2**32
+_UUID_BYTES: Final = 16
+_PADDING: Final = "00000000"
+"""Before the 24 digits of an ObjectId: together they are a UUID."""
+_ID_SECONDS: Final = 4
+"""Bytes of an ObjectId that hold its time."""
+
+
+class JavaScriptJson(Uncounted):
+    """Any value; the column holds what JavaScript's ``JSON.stringify`` makes of it."""
+
+    name = "javascript-json"
+    column_types = frozenset({"jsonb"})
+    options = ("also", "nulls")
+    shape = always(Any)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path = target.field.path
+
+        def read(value: object, reading: Reading) -> bytes:
+            stringified = _Stringified(path)
+            text = jsonb.encode(stringified.value(value))
+            if stringified.is_changed:
+                reading.notes.append(Note(NAMED_LOSS, path))
+            return text
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return jsonb.decode
+
+
+class _Stringified:
+    """A value of BSON as ``JSON.stringify`` writes it, and whether a reader gets another type."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.is_changed = False
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401, PLR0911 - a value of BSON, and its JSON
+        """Return the JSON of a value; raise ``Rejected`` for what JSON in PostgreSQL cannot hold."""
+        kind = type(value)
+        if kind is str:
+            return self._text(value)
+        if value is None or kind in (bool, int):
+            return value
+        if kind is dict:
+            return {self._text(name): self.value(inner) for name, inner in value.items()}
+        if kind is list:
+            return [self.value(inner) for inner in value]
+        if kind is float:
+            return self._number(value)
+        if kind is Int64 and abs(value) <= _EXACT:
+            return int(value)
+        self.is_changed = True
+        form = _FORMS.get(kind)
+        if form is None:
+            raise Rejected("bad-date", self._path, "times in the years 1 to 9999")
+        return self.value(form(value))
+
+    def _text(self, text: str) -> str:
+        if "\0" in text:
+            raise Rejected("nul", self._path, "texts without U+0000")
+        return text
+
+    def _number(self, number: float) -> float | int | None:
+        if math.isfinite(number) and (number or math.copysign(1, number) > 0):
+            return number
+        self.is_changed = True
+        return 0 if number == 0 else None
+
+
+def _of_binary(value: Binary) -> str:
+    if value.subtype == UUID_SUBTYPE and len(value) == _UUID_BYTES:
+        return str(UUID(bytes=bytes(value)))
+    return b64encode(value).decode()
+
+
+def _of_code(value: Code) -> dict[str, Any]:
+    return {"code": str(value)} if value.scope is None else {"code": str(value), "scope": dict(value.scope)}
+
+
+def _of_long(value: int) -> dict[str, Any]:
+    low, high = value % _WORD, value // _WORD
+    return {"low": low - _WORD if low >= _WORD // 2 else low, "high": high, "unsigned": False}
+
+
+_FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {
+    datetime: lambda value: format_javascript(from_bson(value)),
+    ObjectId: str,
+    Binary: _of_binary,
+    bytes: lambda value: b64encode(value).decode(),
+    Int64: _of_long,
+    Decimal128: lambda value: {"$numberDecimal": str(value)},
+    Regex: lambda _: {},
+    Code: _of_code,
+    Timestamp: lambda value: {"$timestamp": str(value.time * _WORD + value.inc)},
+    DBRef: lambda value: dict(value.as_doc()),
+    MinKey: lambda _: {},
+    MaxKey: lambda _: {},
+}
+"""Types of BSON that JSON does not have: the ``toJSON`` of what the driver for Node makes of them. ``DatetimeMS``, a
+time outside the years 1 to 9999, has none."""
+assert DatetimeMS not in _FORMS  # noqa: S101 - as the sentence above says
+
+
+class TextOrNumber(Uncounted):
+    """A text, as it is; a number as JavaScript spells it."""
+
+    name = "text-or-number"
+    column_types = TEXT
+    options = ("also", "nulls")
+    shape = always(str | int | float | None)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        checked, path = target.checked, target.field.path
+
+        def read(value: str | float, _reading: Reading) -> str:
+            if isinstance(value, str) and "\0" in value:
+                raise Rejected("nul", path, "a text without U+0000")
+            return checked(value if isinstance(value, str) else _spelled(value, path), path)
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return None
+
+
+def _spelled(number: float, path: str) -> str:
+    """Return a number as JavaScript spells it, without an exponent."""
+    if math.isfinite(number):
+        text = str(int(number)) if number == int(number) else repr(number)
+        if "e" not in text and abs(number) < _EXACT:
+            return text
+    raise Rejected("out-of-range", path, "a number that is spelled without an exponent")
+
+
+class ObjectIdUuid(Same):
+    """An ObjectId, or its 24 digits as a text, as the UUID that has eight zeros before them."""
+
+    name = "object-id-uuid"
+    column_types = frozenset({"uuid", "text", "timestamptz"})
+    options = ("also", "nulls")
+    shape = always(Any)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        path, checked = target.field.path, target.checked
+        match tables.type_of(target.column):
+            case "uuid":
+                return lambda value, _reading: _uuid(_object_id(value, path))
+            case "timestamptz":
+                return lambda value, _reading: _object_id(value, path).generation_time
+        return lambda value, _reading: checked(_uuid_text(value, path), path)
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        """Write the digits that a text column holds; the ``_id`` is never written."""
+
+        def write(value: object) -> str:
+            digits = str(value).replace("-", "")
+            padded = digits.removeprefix(_PADDING)
+            return padded if len(digits) - len(padded) == len(_PADDING) and ObjectId.is_valid(padded) else str(value)
+
+        return write
+
+
+def _object_id(value: object, path: str) -> ObjectId:
+    if not isinstance(value, ObjectId):
+        raise Rejected("wrong-type", path, "an ObjectId")
+    return value
+
+
+def _uuid(value: ObjectId) -> UUID:
+    return UUID(f"{_PADDING}{value}")
+
+
+def _uuid_text(value: object, path: str) -> str:
+    if isinstance(value, ObjectId):
+        return str(_uuid(value))
+    if type(value) is not str:
+        raise Rejected("wrong-type", path, "an ObjectId, or a text")
+    return str(_uuid(ObjectId(value))) if ObjectId.is_valid(value) else value
