@@ -55,7 +55,20 @@ _TRIGGER: Final = ("kind", "anchor", "start_at", "end_at", "cron_dialect", "time
 _OF_A_VALUE: Final = frozenset(
     {
         *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
-        *("factor", "add", "clamp", "trim", "local", "dialect", "members", "number", "unit_from", "fixed", "holds"),
+        *(
+            "factor",
+            "add",
+            "clamp",
+            "trim",
+            "exact",
+            "local",
+            "dialect",
+            "members",
+            "number",
+            "unit_from",
+            "fixed",
+            "holds",
+        ),
         *("spaced", "expected", "collection", "prefix", "id_type", "by", "loose", "shared", "shape", "respelled"),
         *("time", "time_format", "first", "default", "written"),
     }

@@ -315,8 +315,8 @@ def test_binary_data_is_what_the_driver_s_values_become(settings: Settings, mong
     """The driver for Node writes what it has read of MongoDB into PostgreSQL: the copy writes the same."""
     values: Document = {
         "uuid": Binary(bytes(range(16)), 4), "old uuid": Binary(bytes(range(16)), 3), "bytes": b"\x00\xff",
-        "user": Binary(b"ab", 128), "not a uuid": Binary(b"ab", 4), "date": NOON, "early": datetime(1, 1, 1),  # noqa: DTZ001
-        "late": datetime(9999, 12, 31, 23, 59, 59, 999_000), "id": ObjectId(), "code": bson.Code("f()"),  # noqa: DTZ001
+        "user": Binary(b"ab", 128), "not a uuid": Binary(b"ab", 4), "date": NOON, "early": datetime(1, 1, 1),  # noqa: DTZ001 - as BSON has it
+        "late": datetime(9999, 12, 31, 23, 59, 59, 999_000), "id": ObjectId(), "code": bson.Code("f()"),  # noqa: DTZ001 - as BSON has it
         "scoped": bson.Code("f()", {"a": NOON}), "regex": bson.Regex("a", "ix"), "stamp": bson.Timestamp(2**32 - 1, 7),
         "min": bson.MinKey(), "max": bson.MaxKey(), "ref": bson.DBRef("jobs", ObjectId(), "other"),
         "longs": [Int64(n) for n in (0, -1, 2**53, -(2**53), 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**33)],

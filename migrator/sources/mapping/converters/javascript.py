@@ -70,7 +70,7 @@ class _Stringified:
         self._path = path
         self.is_changed = False
 
-    def value(self, value: Any) -> Any:  # noqa: ANN401, PLR0911 - a value of BSON, and its JSON
+    def value(self, value: Any) -> Any:  # noqa: PLR0911 - a value of BSON, and its JSON
         """Return the JSON of a value; raise ``Rejected`` for what JSON in PostgreSQL cannot hold."""
         kind = type(value)
         if kind is str:
