@@ -328,8 +328,9 @@ def draw(source: MongoDatabase, name: str, size: int, limit_ms: int | None = Non
     ``limit_ms``: how long the server may work on it; it raises ``ExecutionTimeout``.
     """
     options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
+    limit: dict[str, Any] = {} if limit_ms is None else {"maxTimeMS": limit_ms}
     drawn: Any = source.get_collection(name, codec_options=options).aggregate(
-        [{"$sample": {"size": size}}], allowDiskUse=True, maxTimeMS=limit_ms
+        [{"$sample": {"size": size}}], allowDiskUse=True, **limit
     )
     return [one.raw for one in drawn]
 
