@@ -48,10 +48,24 @@ def test_every_class_is_registered_once_under_its_name() -> None:
 
 VALUES: dict[str, Any] = {
     **dict.fromkeys(
-        ("keep", "clamp", "trim", "exact", "written", "nulls", "local", "spaced", "loose", "shared", "required"), True
+        (
+            "keep",
+            "clamp",
+            "trim",
+            "exact",
+            "written",
+            "nulls",
+            "local",
+            "spaced",
+            "loose",
+            "shared",
+            "required",
+        ),
+        True,
     ),
-    **dict.fromkeys(("dialect", "number", "unit_from", "expected", "collection", "prefix", "finding"), "x"),
+    **dict.fromkeys(("dialect", "number", "unit_from", "expected", "collection", "prefix", "finding", "begins"), "x"),
     "also": ("y",),
+    "taken": False,
     "words": {"a": "b"},
     "write_as": {"a": "b"},
     "encoding": "seconds",
