@@ -43,6 +43,7 @@ from migrator.scheduler.worker import (
 from migrator.store import open_scheduler_store, prepare
 from migrator.store.protocols import Store
 from migrator.store.validation import GLOBAL
+from migrator.store.wakeups import Subscription
 from migrator.telemetry import say
 
 
@@ -123,7 +124,8 @@ class SchedulerProcess:
         check_intervals(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
-        self._stopping = self._stop_at_once = False
+        self._stopping = self._stop_at_once = self._woken = False
+        self._subscription: Subscription | None = None
         options = WorkerOptions(
             worker_id=self.worker_id,
             batch=settings.batch,
@@ -192,6 +194,8 @@ class SchedulerProcess:
             raise RefusedError(NOT_ENABLED)
         self._register()
         try:
+            if until == "stopped":
+                self._subscribe()
             self._work(until)
         except DeclaredDeadError:
             self.worker.abandon()
@@ -209,6 +213,21 @@ class SchedulerProcess:
         self._store.workers.register(self._row, self._now())
         logger().info("registered", worker=str(self.worker_id))
 
+    def _subscribe(self) -> None:
+        """Be woken from now on when work comes to the store; the poll finds what no wake-up tells."""
+        self._unsubscribe()
+        self._subscription = self._store.wakeups.subscribe(self._awaken, _not_woken)
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+
+    def _awaken(self) -> None:
+        """Look for work as soon as this turn has ended; from any thread."""
+        self._woken = True
+        self._bell.set()
+
     def _work(self, until: Until) -> None:
         own, now = self._settings, self._monotonic()
         poll, heartbeat = Ticker(own.poll, now), Ticker(own.heartbeat, now, at_once=False)
@@ -224,8 +243,7 @@ class SchedulerProcess:
                 moved += self.worker.collect()
                 self.worker.time_out()
                 self._lead(sweep=sweep.due(now), remove=retention is not None and retention.due(now))
-                if poll.due(now) or (self._has_more and moved):
-                    moved += self._poll()
+                moved += self._poll(due=poll.due(now), moved=moved)
             except (StoreError, UnreachableError) as error:
                 if self._move_store():
                     poll, heartbeat = Ticker(own.poll, now), Ticker(own.heartbeat, now, at_once=False)
@@ -248,14 +266,26 @@ class SchedulerProcess:
             self._wait(seconds)
         self._bell.clear()
 
-    def _poll(self) -> int:
-        fired = self.worker.fire()
+    def _poll(self, *, due: bool, moved: int) -> int:
+        """Fire and claim if a poll is due, if work has come, or if a run ended and more wait; return what was done.
+
+        Between two polls a process fires no more than it can execute now. At a poll it fires a batch even if it is
+        busy: the slots of a schedule are planned by the clock, and processes that have room claim the runs.
+        """
+        if not (due or self._woken or (self._has_more and moved)):
+            return 0
+        self._woken = False
+        most = self._settings.batch if due else self.worker.room
+        fired = self.worker.fire(most) if most else 0
         self._look(self._store)
-        claimed = self.worker.claim()
+        room, claimed = self.worker.room, self.worker.claim()
+        left = self.worker.room
+        if left and 0 < most <= fired:
+            self._awaken()  # more may be due, and there is room for it
+        elif not left and fired > room:
+            self._store.wakeups.wake()  # others may have room for it
         # A worker that filled its capacity has to claim again as soon as a run ends.
-        self._has_more = (
-            claimed > 0 and len(self.worker.active) >= self._settings.concurrency
-        ) or claimed >= self._settings.batch
+        self._has_more = not left or claimed >= self._settings.batch
         return fired + claimed
 
     def _heartbeat(self) -> None:
@@ -287,6 +317,8 @@ class SchedulerProcess:
         self.leadership.move(store)
         self._sweeper.move(store)
         self._adopted_in, self._has_more = None, False
+        if self._subscription is not None:
+            self._subscribe()
         logger().info(
             "the data was moved to the other backend: continues there",
             backend=store.backend,
@@ -343,10 +375,15 @@ class SchedulerProcess:
             self.worker.abandon()
             logger().warning("ended without a last heartbeat", reason=str(error))
         finally:
+            self._unsubscribe()
             self._executor.close()
 
     def _now(self) -> datetime | None:
         return None if self._clock is None else self._clock()
+
+
+def _not_woken(reason: str) -> None:
+    logger().warning("is not woken when work comes: the poll finds it", reason=reason)
 
 
 def registry_of(settings: Settings, handlers: str | None) -> Registry:

@@ -31,6 +31,7 @@ from migrator.scheduler.recorder import EndedRun, LogLine, Recorder, end_line
 from migrator.store.left_rows import is_of_one_row, reason_of
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Finish, HandlerFilter, is_served
+from migrator.store.wakeups import is_ready
 from migrator.values import jsonb
 
 SCHEDULER: Final = "migrator"
@@ -229,13 +230,20 @@ class WorkerCore:
         self._store = store
         self._recorder.move(store)
 
-    def fire(self) -> int:
-        """Fire what is due, at most one batch of triggers; return how many runs that made."""
+    @property
+    def room(self) -> int:
+        """How many more runs this process can execute, or hand to another system, at most one batch."""
+        options = self._options
+        sent = sum(active.sent for active in self._active.values())
+        return max(0, min(options.capacity - (len(self._active) - sent), MOST_SENT - sent, options.batch))
+
+    def fire(self, most: int | None = None) -> int:
+        """Fire what is due, at most so many triggers (one batch if omitted); return how many runs that made."""
         options = self._options
         try:
             runs = self._store.queue.fire_due(
                 plan,
-                options.batch,
+                options.batch if most is None else most,
                 self._now(),
                 options.tenants,
                 queues=options.scope.queues,
@@ -257,9 +265,7 @@ class WorkerCore:
 
     def claim(self) -> int:
         """Claim as much as there is room for, at most one batch, and hand it over; return how many that were."""
-        options = self._options
-        sent = sum(active.sent for active in self._active.values())
-        room = min(options.capacity - (len(self._active) - sent), MOST_SENT - sent, options.batch)
+        options, room = self._options, self.room
         if room < 1:
             return 0
         claims = self._store.queue.claim(
@@ -315,6 +321,8 @@ class WorkerCore:
                 self._outcomes.put((claim, outcome))
             raise
         self._record_ends(ends, set(written))
+        if any(end.retry is not None and is_ready(end.retry, now) for end in ends):
+            self._store.wakeups.wake()
         return len(written)
 
     def renew(self) -> None:
@@ -359,6 +367,8 @@ class WorkerCore:
         for claim in claims:
             self._executor.cancel(claim.run.id)
         given = self._store.queue.release(claims, self._now())
+        if given:
+            self._store.wakeups.wake()
         self.counters.add(given_back=len(given))
         for claim in claims:
             self._remove(claim)

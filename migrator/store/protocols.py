@@ -56,6 +56,7 @@ from migrator.records import (
 from migrator.store.locks import Locks
 from migrator.store.queue import Queue
 from migrator.store.statistics import Statistics
+from migrator.store.wakeups import Wakeups
 from migrator.store.workers import Workers
 
 __all__ = [
@@ -539,6 +540,10 @@ class Store(SessionStore, Protocol):
     @property
     def locks(self) -> Locks:
         """Mutual exclusion between processes."""
+
+    @property
+    def wakeups(self) -> Wakeups:
+        """Wake-ups of processes that wait for work."""
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from migrator.store import locks as lock_protocols
 from migrator.store import protocols
 from migrator.store import queue as queue_protocols
 from migrator.store.protocols import Preparable, Transactional
+from migrator.store.wakeups import Wakeups
 from migrator.store.workers import Workers
 from migrator.values import jsonb
 
@@ -182,6 +183,10 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
     @property
     def locks(self) -> lock_protocols.Locks:
         return ShadowedLocks(self._store.locks)
+
+    @property
+    def wakeups(self) -> Wakeups:
+        return self._store.wakeups
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[protocols.Session]:

@@ -31,6 +31,7 @@ from migrator import (
 from migrator.scheduler.lifecycle import JOB_CREATED, Event
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import epoch
+from migrator.store.postgres.wakeups import CHANNEL, listening
 from migrator.testing.servers.postgres import PostgresServer
 from tests.conftest import fresh_name
 from tests.scheduler_processes import PATIENCE
@@ -78,6 +79,24 @@ def dsn(postgres_server: PostgresServer, scheduler_dsn: str) -> Iterator[str]:
     yield postgres_server.dsn(scheduler_dsn.rpartition("/")[2], user=user, password="secret")
     with connect(scheduler_dsn) as connection:
         connection.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())
+
+
+def test_a_process_is_woken_when_the_application_commits_and_not_by_what_it_rolls_back(
+    scheduler: Scheduler, application: psycopg.Connection[Any], scheduler_dsn: str
+) -> None:
+    with listening(settings(scheduler_dsn)) as listener:
+        for ending in (application.rollback, application.commit):
+            scheduler.using(application).schedule_once(mail())
+            scheduler.using(application).schedule_once(mail("mail 2"))
+            ending()
+        # what was rolled back would have been told first; equal notifications of one transaction are one
+        with connect(scheduler_dsn) as connection:
+            connection.execute(f"NOTIFY {CHANNEL}, 'last'".encode())
+            connection.commit()
+        told = []
+        while "last" not in told:
+            told += [one.payload for one in listener.notifies(timeout=60, stop_after=1)]
+    assert told == ["", "last"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from migrator.errors import RefusedError
 from migrator.store.postgres.connections import DispatcherPool, LockSessions
 from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.queue import PostgresQueue
+from migrator.store.postgres.wakeups import NOTIFY, listening
 from migrator.store.queue import Finish
 from migrator.testing.servers.directory import unprivileged
 from tests.schema_rows import connect, insert
@@ -115,6 +116,21 @@ def test_the_queue_works_through_a_pooler_and_leaves_nothing_on_its_sessions(
                 )
         finally:
             dispatch.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wake_ups_are_refused_by_a_pooler_in_transaction_mode_and_work_through_one_in_session_mode(
+    mode: str, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with pooled(scheduler_dsn, mode, tmp_path) as dsn:
+        if mode == "transaction":
+            with pytest.raises(RefusedError, match="a pooler in transaction mode"):
+                listening(settings(dsn))
+        else:
+            with listening(settings(dsn)) as listener, connect(scheduler_dsn) as connection:
+                connection.execute(NOTIFY)
+                connection.commit()
+                assert len(list(listener.notifies(timeout=60, stop_after=1))) == 1
 
 
 def test_without_a_pooler_sessions_are_one_s_own(scheduler_dsn: str) -> None:

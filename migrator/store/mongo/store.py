@@ -33,6 +33,7 @@ from migrator.store.mongo.runs import MongoExecutionLogs, MongoImpactSnapshots, 
 from migrator.store.mongo.schedules import MongoHandlers, MongoSchedules, MongoTriggers
 from migrator.store.mongo.statistics import MongoStatistics
 from migrator.store.mongo.transaction import WHAT, Transaction
+from migrator.store.mongo.wakeups import MongoWakeups
 from migrator.store.mongo.workers import MongoWorkers
 from migrator.store.validation import check_purgeable, check_tenant, checked_time
 
@@ -90,6 +91,7 @@ class MongoStore:
         self.queue = MongoQueue(self.database, self._foreign_ids, self.now)
         self.workers = MongoWorkers(self.database, self._foreign_ids, self.now)
         self.locks = MongoLocks(self.database)
+        self.wakeups = MongoWakeups(self.database)
         try:
             try:
                 require_replica_set(self.database)

@@ -161,7 +161,7 @@ def _is_chosen(settings: Settings) -> bool:
     return settings.persistence.scheduler == OWN_BACKEND
 
 
-def _backend_pid(connection: Connection) -> int:
+def backend_pid(connection: Connection) -> int:
     """Return the process of the server that answers; a pooler has named another one when we connected."""
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute("SELECT pg_backend_pid()").fetchone()
@@ -466,7 +466,7 @@ class DispatcherPool(_Pool[DispatcherConnection]):
             connection.close()
             raise psycopg.OperationalError("the server ended the connection while it was idle")
         if connection.direct is None:  # before anything is set on it
-            connection.direct = _backend_pid(connection) == connection.info.backend_pid
+            connection.direct = backend_pid(connection) == connection.info.backend_pid
             if connection.direct:
                 self._enter(connection, local=False)
                 connection.planned_at = time.monotonic()
@@ -506,7 +506,7 @@ def _drop_plans(connection: DispatcherConnection) -> None:
 
 # -- Sessions that hold locks ----------------------------------------------------------------------------------------
 
-_CLIENT: dict[str, Any] = {
+KEEPALIVES: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -556,7 +556,7 @@ class LockSession:
                     prepare_threshold=0,
                     cursor_factory=psycopg.RawCursor,
                     **postgres.connect_arguments(settings.postgres.timeout, "migrator lock"),
-                    **_CLIENT,
+                    **KEEPALIVES,
                 )
             except psycopg.ProgrammingError as error:
                 raise not_a_dsn(error) from None
@@ -589,7 +589,7 @@ class LockSession:
     def backend(self) -> int:
         """Return the process of the server that answers now."""
         with translate_errors(WHAT):
-            return _backend_pid(self._connection)
+            return backend_pid(self._connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -19,9 +19,11 @@ from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
 from migrator.store import transitions, validation
 from migrator.store.postgres.repository import Repository, unsourced
 from migrator.store.postgres.rows import as_json, fetch_rows, literals
+from migrator.store.postgres.wakeups import Written
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.store.transitions import summary_id
 from migrator.store.validation import GLOBAL
+from migrator.store.wakeups import is_ready
 
 _MOST = most_of("runs.run_number")
 # The member may be what a source wrote: what is no whole number counts as 0, as on MongoDB.
@@ -109,6 +111,11 @@ class PostgresRuns(Repository[Run]):
 
     _record = Run
 
+    def __init__(self, connection: Connection, tenant: str, now: datetime, written: Written) -> None:
+        """``written`` takes whether a run may be claimed."""
+        super().__init__(connection, tenant, now)
+        self._written = written
+
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)
 
@@ -144,6 +151,7 @@ class PostgresRuns(Repository[Run]):
                 changes["run_number"] = transitions.run_number(number)
             values = [*self._table.values(unsourced(run, **changes)), (owner or cause) == GLOBAL]
             (made,) = self._many(self._table.insert("global_schedule"), values)
+        self._written.work = self._written.work or is_ready(made, self._now)
         return made
 
     def update(self, run: Run, expected: str) -> bool:
@@ -252,7 +260,7 @@ class PostgresRunSummaries(Repository[RunSummary]):
             schedule_id,
             counts={state: count for state, count, *_ in rows},
             totals={member: sum(int(row[place]) for row in rows) for place, member in enumerate(transitions.TOTALS, 2)},
-            newest=PostgresRuns(self._connection, self._tenant, self._now).of_schedule(schedule_id, recent),
+            newest=PostgresRuns(self._connection, self._tenant, self._now, Written()).of_schedule(schedule_id, recent),
             last_number=following - 1,
             now=self._now,
         )

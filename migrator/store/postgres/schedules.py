@@ -16,7 +16,9 @@ from migrator.store import validation
 from migrator.store.postgres import parallel_run
 from migrator.store.postgres.parallel_firing import plan_first
 from migrator.store.postgres.repository import Query, Repository
+from migrator.store.postgres.wakeups import Written
 from migrator.store.protocols import ScheduleQuery
+from migrator.store.wakeups import is_due, is_let_go
 
 _Keys: TypeAlias = list[tuple[UUID, str]]
 
@@ -88,10 +90,10 @@ class PostgresSchedules(Repository[Schedule]):
 
     _record = Schedule
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime, stated: set[UUID]) -> None:
-        """``stated`` takes the ids of the schedules whose definition the session writes."""
+    def __init__(self, connection: Connection, tenant: str, now: datetime, written: Written) -> None:
+        """``written`` takes the ids of the schedules whose definition the session writes, and whether one may run."""
         super().__init__(connection, tenant, now)
-        self.stated = stated
+        self._written = written
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
@@ -134,7 +136,7 @@ class PostgresSchedules(Repository[Schedule]):
 
     def upsert(self, schedule: Schedule) -> Schedule:
         schedule = validation.checked_record(schedule, self._tenant)
-        self.stated.add(schedule.id)
+        self._written.stated.add(schedule.id)
         stored = self._held(schedule.id)
         if stored is None:
             made = {"created_at": schedule.created_at or self._now, "updated_at": schedule.updated_at or self._now}
@@ -155,13 +157,14 @@ class PostgresSchedules(Repository[Schedule]):
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
         validation.check_changes(changes)
         if changes.keys() - _OF_STATE:
-            self.stated.add(schedule_id)
+            self._written.stated.add(schedule_id)
         stored = self._held(schedule_id)
         return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
 
     def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule | None:
         changes = {"updated_at": self._now} | changes
         changed = validation.checked_record(msgspec.structs.replace(stored, **changes), self._tenant)
+        self._written.work = self._written.work or is_let_go(stored, changed)
         query = sql.SQL("UPDATE scheduler.schedules SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
             sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes),
             self._table.columns,
@@ -257,10 +260,10 @@ class PostgresTriggers(Repository[Trigger]):
 
     _record = Trigger
 
-    def __init__(self, connection: Connection, tenant: str, now: datetime, stated: set[UUID]) -> None:
-        """``stated`` takes the ids of the schedules whose rule the session writes."""
+    def __init__(self, connection: Connection, tenant: str, now: datetime, written: Written) -> None:
+        """``written`` takes the ids of the schedules whose rule the session writes, and whether a trigger is due."""
         super().__init__(connection, tenant, now)
-        self.stated = stated
+        self._written = written
 
     def get(self, trigger_id: UUID) -> Trigger | None:
         return self._visible(trigger_id)
@@ -298,14 +301,15 @@ class PostgresTriggers(Repository[Trigger]):
     def upsert(self, trigger: Trigger) -> Trigger:
         trigger = validation.checked_record(trigger, self._tenant)
         self._require("schedules", trigger.schedule_id)
+        self._written.work = self._written.work or is_due(trigger, self._now)
         stored = self._held(trigger.id)
         if stored is None:
-            self.stated.add(trigger.schedule_id)
+            self._written.stated.add(trigger.schedule_id)
             return self._insert(trigger)
         if stored.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
         if any(getattr(stored, name) != getattr(trigger, name) for name in _RULE):
-            self.stated.add(trigger.schedule_id)
+            self._written.stated.add(trigger.schedule_id)
         return self._replace(validation.with_stored_precision(trigger, stored))
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
 from typing import Final, Literal, NoReturn, Self, cast
-from uuid import UUID
 
 from psycopg import sql
 
@@ -33,6 +32,7 @@ from migrator.store.postgres.runs import (
 )
 from migrator.store.postgres.schedules import PostgresHandlers, PostgresSchedules, PostgresTriggers
 from migrator.store.postgres.statistics import PostgresStatistics
+from migrator.store.postgres.wakeups import PostgresWakeups, Written
 from migrator.store.postgres.workers import PostgresWorkers
 from migrator.store.protocols import PsycopgConnection, Store
 
@@ -63,11 +63,10 @@ class PostgresSession:
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self.connection, self.tenant, self.now = connection, tenant, now
-        self.stated: set[UUID] = set()
-        """Schedules whose definition or rule this session has written."""
-        self.schedules = PostgresSchedules(connection, tenant, now, self.stated)
-        self.triggers = PostgresTriggers(connection, tenant, now, self.stated)
-        self.runs = PostgresRuns(connection, tenant, now)
+        self.written = Written()
+        self.schedules = PostgresSchedules(connection, tenant, now, self.written)
+        self.triggers = PostgresTriggers(connection, tenant, now, self.written)
+        self.runs = PostgresRuns(connection, tenant, now, self.written)
         self.graph_jobs = PostgresGraphJobs(connection, tenant, now)
         self.policy_jobs = PostgresPolicyJobs(connection, tenant, now)
         self.impact_snapshots = PostgresImpactSnapshots(connection, tenant, now)
@@ -109,13 +108,14 @@ class PostgresStore:
             session = PostgresSession(connection, tenant, clock)
             yield session
             self._rollback.require_stated(connection, tenant, self._definitions(session))
+            session.written.notify(connection)
 
     def using(self, connection: PsycopgConnection) -> Store:
         return cast("Store", ApplicationStore(self, ApplicationTransactions(self.pool, connection)))
 
     @staticmethod
     def _definitions(session: PostgresSession) -> Iterator[tuple[Schedule, Sequence[Trigger]]]:
-        for key in sorted(session.stated):
+        for key in sorted(session.written.stated):
             schedule = session.schedules.get(key)
             if schedule is not None:
                 yield schedule, session.triggers.of_schedule(key)
@@ -131,6 +131,10 @@ class PostgresStore:
     @cached_property
     def locks(self) -> PostgresLocks:
         return PostgresLocks(self.settings, self._dispatcher())
+
+    @cached_property
+    def wakeups(self) -> PostgresWakeups:
+        return PostgresWakeups(self.settings, self._dispatcher())
 
     def now(self) -> datetime:
         return self.pool.now()

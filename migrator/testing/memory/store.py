@@ -41,6 +41,7 @@ from migrator.testing.memory.schedules import MemorySchedules, MemoryTriggers
 from migrator.testing.memory.statistics import MemoryStatistics
 from migrator.testing.memory.table import Tables
 from migrator.testing.memory.trails import MemoryAudit, MemoryExecutionLogs, MemoryHandlers, MemoryImpactSnapshots
+from migrator.testing.memory.wakeups import MemoryWakeups
 from migrator.testing.memory.workers import MemoryWorkers
 
 
@@ -78,12 +79,15 @@ class MemoryStore:
         self.queue = MemoryQueue(self.transaction)
         self.workers = MemoryWorkers(self.transaction)
         self.locks = MemoryLocks(self.transaction)
+        self.wakeups = MemoryWakeups()
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MemorySession]:
         validation.check_tenant(tenant)
         with self.transaction(now) as (tables, moment):
+            before = self._tables
             yield MemorySession(tables, tenant, moment)
+        self.wakeups.committed(before, tables, moment)
 
     @contextmanager
     def transaction(self, now: datetime | None = None) -> Iterator[tuple[Tables, datetime]]:

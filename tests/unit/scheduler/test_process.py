@@ -10,6 +10,7 @@ import pytest
 
 from migrator.config import SchedulerSettings
 from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError
+from migrator.scheduler.completion import Outcome
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, check_intervals
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
@@ -85,12 +86,12 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
     fire = world.process.worker.fire
     busy: list[bool] = []
 
-    def noted() -> int:
+    def noted(most: int | None = None) -> int:
         assert not busy, "a tick within a tick"
         busy.append(True)
         ticks.append((world.clock.now - NOW).total_seconds())
         world.clock.advance(timedelta(milliseconds=700))  # a tick takes its time
-        fired = fire()
+        fired = fire(most)
         busy.clear()
         return fired
 
@@ -316,3 +317,28 @@ def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         counters.add(nonsense=1)
     assert Counters().snapshot().success_rate is None
+
+
+def test_between_two_polls_a_process_fires_no_more_than_it_can_execute() -> None:
+    world = World(
+        ScriptedExecutor(lambda _claim: Outcome(state="completed")), batch=100, concurrency=10, poll=timedelta(hours=1)
+    )
+    with world.store.session("acme") as session:
+        for _ in range(300):
+            of = schedule("acme", name=uuid4().hex)
+            session.schedules.upsert(of)
+            session.triggers.upsert(trigger(of, kind="one_time", run_at=NOW, next_fire_at=NOW))
+    asked: list[tuple[int | None, int]] = []
+    fire = world.process.worker.fire
+
+    def noted(most: int | None = None) -> int:
+        asked.append((most, world.process.worker.room))
+        return fire(most)
+
+    world.process.worker.fire = noted  # type: ignore[method-assign] # watched
+    counts = world.process.run("idle")
+    assert counts.completed == 300
+    (first, _), *others = asked
+    assert first == 100
+    assert len(others) > 20
+    assert all(most == room <= 10 for most, room in others)
