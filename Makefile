@@ -39,6 +39,7 @@ help: ## say what there is
 
 demo: $(SPEEDUPS) ## move a whole scheduler between two real servers and leave a report
 	$(SERVERS)
+	@echo "make: the demo starts MongoDB and PostgreSQL, copies 20,000 documents and verifies them: about a minute; ARGS=-v for details" >&2
 	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
 	case $$status in \
 	0) ;; \
@@ -108,6 +109,7 @@ $(STAMP): requirements.lock pyproject.toml
 		echo "make: $(VENV) with $$("$$python" --version)" >&2; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
+	@echo "make: installing $$(grep -c '^[a-z0-9]' requirements.lock) packages of requirements.lock into $(VENV), once; it takes a minute or two" >&2
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from migrator.pipeline.census import census
 from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.report import wording
 from migrator.schema.revisions import upgrade
-from migrator.telemetry import visible
+from migrator.telemetry import output_settings, visible
 from migrator.testing.demo import SEED, FaultyDocument, Size, faulty_documents, seed
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
@@ -123,13 +123,18 @@ def run_demo(
     with ExitStack() as servers:
         settings = _start_servers(servers, given)
         _seed(settings, size, number)
-        _print_section("census", text.census_lines(census(settings, Scope())))
-        _print_section("plan", text.plan_lines(plan_backfill(settings, Scope())))
+        _counted(settings)
         done = backfill(settings, Scope())
-        _print_section("backfill", text.backfill_lines(done, dry_run=False))
-        _print_title("verify")
+        copied = done.documents - done.quarantined - done.skipped
+        _print_error(f"demo: copied: {copied:,} documents, {done.quarantined:,} quarantined")
+        _print_details("backfill", text.backfill_lines(done, dry_run=False))
+        _print_error("demo: verify: documents are compared with their rows, and a scheduler is driven on both servers")
         request = Request(scratch_on_source=True, allow_quarantined=allowed)
-        result, folder = verify_into(settings, request, directory=report_dir, say=print_progress)
+        say = AreaLines(_print_error)
+        result, folder = verify_into(
+            settings, request, directory=report_dir, say=print_progress if _detailed() else say
+        )
+        say.end()
         items = faulty_documents(number)
         write_private(folder / MANIFEST, manifest(items).encode())
         reasons = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
@@ -137,13 +142,70 @@ def run_demo(
         if as_json:
             click.echo(results.encode(result).decode(), nl=False)
         else:
-            _print_title("done")
-            print_lines(summary_lines(done, result, folder, items, reasons))
+            _print_error("demo: done")
+            print_lines([*summary_lines(done, result, folder, items, reasons), "", *next_lines(folder)])
         for line in surprises:
             click.echo(f"not planned: {line}", err=True)
         if keep:
             _wait_for_interrupt(settings)
         return result.exit_status() | mask(different=surprises)
+
+
+def _detailed() -> bool:
+    """Tell whether ``--verbose`` asks for every line."""
+    return output_settings().verbosity > 0
+
+
+def _counted(settings: Settings) -> None:
+    """Say what the census counts and what is planned; with ``--verbose`` all of it."""
+    counted, planned = census(settings, Scope()), plan_backfill(settings, Scope())
+    fields = sum(len(one.unknown) for one in counted.collections)
+    rejected = sum(reason.documents for one in counted.collections for reason in one.quarantine)
+    total = sum(one.documents for one in counted.collections)
+    _print_error(
+        f"demo: census: {total:,} documents of {len(counted.collections)} collections, {fields} fields without a"
+        f" column, {rejected} documents that cannot be converted"
+    )
+    _print_details("census", text.census_lines(counted))
+    chunks = sum(len(one.chunks) for one in planned.collections)
+    _print_error(f"demo: plan: {chunks} chunks")
+    _print_details("plan", text.plan_lines(planned))
+
+
+class AreaLines:
+    """Says of each area, when its checks have ended, how many passed; a check that did not is a line of its own."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._area = ""
+        self._passed = self._ended = 0
+
+    def __call__(self, line: str) -> None:
+        """Take the line of a check that has ended: ``verify: 3/90 area.name: passed ...``."""
+        name, _, outcome = line.split(" ", 2)[2].partition(": ")
+        area = name.partition(".")[0]
+        if area != self._area:
+            self.end()
+            self._area = area
+        if outcome.startswith(wording.STATUS_WORDS["not-asked-for"]):
+            return
+        self._ended += 1
+        self._passed += (passed := outcome.startswith(wording.STATUS_WORDS["passed"]))
+        if not passed:
+            self._tell(f"demo: {line}")
+
+    def end(self) -> None:
+        """Say how the checks of the area ended."""
+        if self._ended:
+            self._tell(f"demo: verify: {self._area}: {self._passed} of {self._ended} checks passed")
+        self._area, self._passed, self._ended = "", 0, 0
+
+
+def next_lines(folder: Path) -> Iterator[str]:
+    """Yield the lines that say how to go on after the demo."""
+    yield f"next: open {folder}/report.html in a browser; {folder / MANIFEST} lists what was planted"
+    yield "      look at your own data, read only: migrator assess mongodb://HOST/DATABASE"
+    yield "      move it, step by step: docs/tutorial.md"
 
 
 def _start_servers(servers: ExitStack, given: Settings) -> Settings:
@@ -225,7 +287,9 @@ def _wait_for_interrupt(settings: Settings) -> None:
         click.echo("")
 
 
-def _print_section(title: str, lines: Iterator[str]) -> None:
+def _print_details(title: str, lines: Iterator[str]) -> None:
+    if not _detailed():
+        return
     _print_title(title)
     for line in lines:
         _print_error(visible(line))

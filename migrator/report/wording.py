@@ -537,29 +537,76 @@ def shown_requirements(result: Result, check: Check) -> str:
     return ", ".join(f"{words[name]} ({name})" if name in words else name for name in check.requirements)
 
 
+def left_behind(result: Result) -> dict[str, int]:
+    """Return the documents that a rule or a person left in the source, by the rule; none of them is in quarantine."""
+    by_rule: Counter[str] = Counter()
+    for collection in result.evidence.collections:
+        by_rule.update(collection.skipped)
+    return dict(sorted(by_rule.items()))
+
+
+def document_figures(result: Result) -> dict[str, int]:
+    """Return where the documents are that were read; the figures add up to ``documents read``."""
+    collections = result.evidence.collections
+    return {
+        "documents read": sum(one.documents for one in collections),
+        "equal": sum(one.matched for one in collections),
+        "in quarantine": sum(one.quarantined for one in collections),
+        "not copied, by rule": sum(left_behind(result).values()),
+        "missing or not equal": sum(one.missing + one.differing for one in collections),
+    }
+
+
 def _documents(result: Result) -> str:
     collections = result.evidence.collections
-    documents = sum(one.documents for one in collections)
-    matched = sum(one.matched for one in collections)
-    read = f"{counted(documents, 'document')} of {counted(len(collections), 'collection')} were read"
-    parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
-    by_rule: Counter[str] = Counter()
-    for collection in collections:
-        by_rule.update(collection.skipped)
-    dropped = by_rule.pop(DROPPED, 0)
-    skipped = by_rule.total()
-    apart = sum(one.differing + one.missing for one in collections)
-    quarantined = sum(one.quarantined for one in collections)
-    if quarantined:
-        parts.append(f"{number(quarantined)} {'is' if quarantined == 1 else 'are'} in quarantine")
-    if skipped:
-        rules = ", ".join(f"{name} {number(count)}" for name, count in sorted(by_rule.items()))
-        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by rule ({rules})")
-    if dropped:
-        parts.append(f"{number(dropped)} {'was' if dropped == 1 else 'were'} dropped from quarantine by a person")
+    figures = document_figures(result)
+    read = f"{counted(figures['documents read'], 'document')} of {counted(len(collections), 'collection')} were read"
+    parts = [f"{read}, and {number(figures['equal'])} of them can be rebuilt from PostgreSQL, typed and complete"]
+    parts += _left_in_the_source(result)
+    apart = figures["missing or not equal"]
     if apart:
         parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
     return "; ".join(parts) + "."
+
+
+def _left_in_the_source(result: Result) -> list[str]:
+    """Return the sentences about the documents that are in the source alone."""
+    parts = []
+    by_rule = left_behind(result)
+    dropped = by_rule.pop(DROPPED, 0)
+    skipped, quarantined = sum(by_rule.values()), document_figures(result)["in quarantine"]
+    if quarantined:
+        parts.append(f"{number(quarantined)} {'is' if quarantined == 1 else 'are'} in quarantine")
+    if skipped:
+        rules = ", ".join(f"{name} {number(count)}" for name, count in by_rule.items())
+        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by rule ({rules})")
+    if dropped:
+        parts.append(f"{number(dropped)} {'was' if dropped == 1 else 'were'} dropped from quarantine by a person")
+    return parts
+
+
+def signed_for(result: Result) -> list[str]:
+    """Return the sentences that a signature stands for; none for a report of a cutover."""
+    if result.cutover is not None:
+        return []
+    sentences = []
+    if result.evidence.collections:
+        left = "; ".join(_left_in_the_source(result))
+        sentences.append(
+            f"Documents left behind in the source: {left}." if left else "No document is left behind in the source."
+        )
+    ready = readiness(result)
+    sentences.append(f"Ready for the cutover: {ready.word}. A signature does not change that.")
+    return sentences
+
+
+SIGNERS: Final = ("Executed the migration", "Accepts the result")
+"""The roles of those who sign."""
+
+
+def above_ceilings(result: Result) -> list[str]:
+    """Return the measurements that are above their ceiling, each in words."""
+    return [above_ceiling(one) for one in result.run.measurements if one.is_over]
 
 
 def mutations_caught(result: Result) -> tuple[int, int] | None:

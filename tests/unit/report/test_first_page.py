@@ -1,0 +1,77 @@
+"""The first page: its figures add up, and it says what is signed, and what was measured above its ceiling."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from migrator.report import renderer, wording
+from migrator.report.integrity import read_result
+from migrator.result import CollectionCounts, Measurement, Result
+from tests.fabricated_results import troubled
+
+pytestmark = pytest.mark.proves("6-U3")
+
+SAMPLE = Path(__file__).resolve().parents[3] / "reports" / "sample" / "result.json"
+PARTS = ("equal", "in quarantine", "not copied, by rule", "missing or not equal")
+
+
+def cover(result: Result) -> str:
+    page = renderer.html(result).decode()
+    return page[page.index('<div class="cover">') : page.index('id="sign-off"') + 4_000]
+
+
+def shown(result: Result) -> dict[str, int]:
+    """Return the figures of the first page, as a reader sees them."""
+    pairs = re.findall(r"<div[^>]*><dt>(?:<a[^>]*>)?([^<]*)(?:</a>)?</dt><dd>([\d\u202f]+)</dd>", cover(result))
+    return {name: int(figure.replace("\u202f", "")) for name, figure in pairs}
+
+
+@pytest.mark.parametrize("result", [troubled(), read_result(SAMPLE)], ids=["troubled", "sample"])
+def test_the_figures_of_the_first_page_add_up(result: Result) -> None:
+    figures = shown(result)
+    assert figures["documents read"] > 0
+    assert sum(figures.get(name, 0) for name in PARTS) == figures["documents read"]
+    assert figures["documents read"] == sum(one.documents for one in result.evidence.collections)
+
+
+def with_collections(*collections: CollectionCounts) -> Result:
+    result = troubled()
+    evidence = msgspec.structs.replace(result.evidence, collections=collections)
+    return msgspec.structs.replace(result, evidence=evidence)
+
+
+def test_each_rule_is_named_with_its_documents() -> None:
+    counts = CollectionCounts(
+        collection="locks", tables=("locks",), documents=12, matched=7, quarantined=2, skipped={"expired lock": 3}
+    )
+    result = with_collections(counts)
+    text = re.sub(r"<[^>]+>", "", cover(result))
+    assert "2 are in quarantine; 3 were not copied, by rule (expired lock 3)" in text
+    assert (
+        "Documents left behind in the source: 2 are in quarantine; 3 were not copied, by rule (expired lock 3)." in text
+    )
+    assert shown(result)["not copied, by rule"] == 3
+
+
+def test_the_signer_is_told_what_is_signed_and_in_which_role() -> None:
+    result = with_collections(CollectionCounts(collection="runs", tables=("runs",), documents=5, matched=5))
+    page, text = cover(result), renderer.markdown(result).decode()
+    for words in (
+        "No document is left behind in the source.",
+        f"Ready for the cutover: {wording.readiness(result).word}. A signature does not change that.",
+        "Executed the migration",
+        "Accepts the result",
+    ):
+        assert words in page
+        assert words in text
+
+
+def test_a_measurement_above_its_ceiling_stands_on_the_first_page() -> None:
+    result = troubled()
+    over = Measurement(check="performance.load", name="claim", value=12.5, unit="ms", ceiling=10.0)
+    run = msgspec.structs.replace(result.run, measurements=(over,))
+    assert wording.above_ceiling(over) in cover(msgspec.structs.replace(result, run=run))
+    well = msgspec.structs.replace(run, measurements=(msgspec.structs.replace(over, value=9.0),))
+    assert "Measured above its ceiling" not in cover(msgspec.structs.replace(result, run=well))
