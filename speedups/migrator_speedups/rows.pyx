@@ -63,6 +63,8 @@ cdef enum Operation:
     LITERAL
     GROUP
     EXCERPT
+    REAL
+    BYTES
 
 OPERATIONS = {
     "memo": MEMO,
@@ -82,6 +84,8 @@ OPERATIONS = {
     "literal": LITERAL,
     "group": GROUP,
     "excerpt": EXCERPT,
+    "double": REAL,
+    "binary": BYTES,
 }
 
 cdef enum:
@@ -753,6 +757,7 @@ cdef class RowCodec:
     cdef int id_time
     cdef int id_text
     cdef int id_plain
+    cdef size_t id_longest  # of an _id that a column holds as a text; 0: no limit
     cdef tuple choices  # columns with their cases: (position of a step or -1, BSON type and value or None, cell)
     cdef tuple run  # columns that complete a run; empty: it is not completed
     cdef list table_of  # of each column
@@ -819,6 +824,7 @@ cdef class RowCodec:
         self.tenant_given = plan.tenant
         self.id_time, self.id_text, self.run = plan.id_time, plan.id_text, plan.run
         self.id_plain, self.choices = plan.id_plain, plan.choices
+        self.id_longest = plan.id_longest
         self.scratch = Buffer()
         self.back = Buffer()
         for index, described in enumerate(plan.steps):
@@ -1177,6 +1183,19 @@ cdef class RowCodec:
                 put32(cell.inline, <int32_t> number)
             else:
                 put64(cell.inline, number)
+        elif step.operation == REAL:
+            if step.kind != DOUBLE:
+                return 0
+            memcpy(&real, step.value, 8)
+            if real != real:
+                return 0
+            memcpy(&number, &real, 8)
+            cell.place, cell.size = 1, 8
+            put64(cell.inline, number)
+        elif step.operation == BYTES:
+            if step.kind != BINARY or step.value[4] != 0:
+                return 0
+            cell.place, cell.source, cell.size = 0, step.value + 5, <int32_t> (step.size - 5)
         elif step.operation == BOOLEAN:
             if step.kind != FLAG or step.value[0] > 1:
                 return 0
@@ -1384,11 +1403,13 @@ cdef class RowCodec:
             cell.place, cell.size = 1, 8
             put64(cell.inline, (seconds - EPOCH_SECONDS) * MICROSECONDS)
         if self.id_plain >= 0:
-            if self.id_kind != TEXT:
+            if self.id_kind != TEXT or (self.id_longest and self.source_id_size > self.id_longest):
                 return 0
             cell = &self.cells[self.id_plain]
             cell.place, cell.source, cell.size = 0, self.source_id, <int32_t> self.source_id_size
         if self.id_text >= 0:
+            if self.id_longest and self.source_id_size > self.id_longest:
+                return 0
             cell = &self.cells[self.id_text]
             cell.place = 0
             if self.id_kind == OBJECT_ID:
@@ -1683,6 +1704,15 @@ cdef class RowCodec:
                 self._put_number(step, <int64_t> real)
         elif step.operation == NUMBER:
             self._put_number(step, get16(cell) if size == 2 else get32(cell) if size == 4 else get64(cell))
+        elif step.operation == REAL:
+            number = get64(cell)
+            self._put_head(DOUBLE, step)
+            self.back.append(&number, 8)
+        elif step.operation == BYTES:
+            self._put_head(BINARY, step)
+            self.back.append(&size, 4)
+            self.back.append(b"\0", 1)
+            self.back.append(cell, size)
         elif step.operation == BOOLEAN:
             self._put_head(FLAG, step)
             self.back.append(cell, 1)

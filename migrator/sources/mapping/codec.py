@@ -405,6 +405,8 @@ class Codec:
         self._mapping, self.mapped = mapping, mapped
         self.source = f"{mapping.name}/{mapped.name}"
         self.first = mapped.tables[0]
+        self.is_native = mapping.target != SCHEDULER
+        """It feeds the tables of a native target."""
         self.named_by = mapping.named_by(mapped.name)
         self.tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
         self.excerpt = None if mapped.excerpt is None else ExcerptCodec(self, mapped.excerpt)
@@ -560,7 +562,7 @@ class Codec:
     def _tenant_of(self, shape: Shape, document: Document, context: Context, notes: list[Note]) -> str:
         field = self._tenant
         if field is None or self._read_tenant is None:
-            if self._mapping.target != SCHEDULER:
+            if self.is_native:
                 return NO_TENANT
             given = self.mapped.tenant
             return tenant_of(None, context, [], path="") if given is None else given(document, context)
@@ -748,9 +750,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         lost={path: why for shape in shapes for path, why in shape.lost.items()},
         derived=mapped.transient,
         object_ids=mapped.object_ids,
-        native=None
-        if isinstance(codec, _Kinds) or is_native
-        else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
+        native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
 
 

@@ -23,7 +23,7 @@ from migrator.sources.mapping.converters.numbers import NUMBER_TYPES, none_of
 from migrator.sources.mapping.language import Field
 from migrator.sources.profile import Context, Note, Rejected
 from migrator.sources.shape_description import Description, IndescribableError
-from migrator.sources.tenants import tenant_of
+from migrator.sources.tenants import NO_TENANT, tenant_of
 from migrator.values import copy_format, identity, jsonb
 from migrator.values import document as documents
 
@@ -178,6 +178,8 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The tenant of documents that name none; None: each names its own."""
     id_time: int = -1
     """Column of the time in an ``_id``, which must be an ObjectId."""
+    id_longest: int = 0
+    """Bytes of an ``_id`` that a column holds as a text; 0: no limit."""
     id_text: int = -1
     """Column of the ``_id`` as a text."""
     id_plain: int = -1
@@ -241,6 +243,7 @@ class _Planner:
         self._templates = [self._template(*one) for one in zip(codec.tables, self._formats, strict=True)]
         self._cells = [cell for cells in self._templates for cell in cells]
         self._id_columns = {"id-time": -1, "id-text": -1, "text": -1}
+        self._id_longest = 0
         self._places: dict[str, int] = {}
         """Path of a field to the position of its step."""
         excerpt = self._mapped.excerpt
@@ -264,6 +267,7 @@ class _Planner:
             collection=f"\0{self._mapped.name}\0".encode(),
             tenant=self._given_tenant(),
             id_time=self._id_columns["id-time"],
+            id_longest=self._id_longest,
             id_text=self._id_columns["id-text"],
             id_plain=self._id_columns["text"],
             choices=tuple(self._choices()),
@@ -336,6 +340,8 @@ class _Planner:
             raise Unplannable("a column that both a field and a function fill")
 
     def _given_tenant(self) -> bytes | None:
+        if self._codec.is_native:
+            return NO_TENANT.encode()
         if any(field.converter == "tenant" for field in self._mapped.fields):
             return None
         try:
@@ -454,6 +460,7 @@ class _Planner:
             raise Unplannable("an _id that is read in another way")
         _check_heeded(field, _OF_THE_ID)
         self._id_columns[operation.name] = self._positions[field.columns[0]]
+        self._id_longest = tables.longest_of(field.columns[0])  # of a native target: characters, at most as many bytes
 
     def _choices(self) -> Iterator[tuple[int, tuple[Chosen, ...]]]:
         """Yield the columns that are chosen; a case for a field without a step is for the Python codec."""

@@ -9,8 +9,10 @@ from typing import Any, Final
 from migrator.sources.mapping.converters.base import (
     Aggregate,
     Converter,
+    Operation,
     Reader,
     Target,
+    Unplannable,
     Writer,
     always,
     column_name,
@@ -26,7 +28,6 @@ class BytesConverter(Converter):
 
     column_types = frozenset({"bytea"})
     options: tuple[str, ...] = ("also", "nulls")
-    operation = no_operation
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
         size = {"$cond": [{"$in": [{"$type": value}, ["binData", "string"]]}, {"$binarySize": value}, None]}
@@ -43,6 +44,11 @@ class Binary(BytesConverter):
 
     name = "binary"
     shape = always(Any)  # bytes would take a text for base64
+
+    def operation(self, field: Field, /) -> Operation:
+        if len(field.columns) > 1:
+            raise Unplannable("a binary value in several columns")
+        return Operation(name="binary")
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -63,6 +69,7 @@ class TextBytes(BytesConverter):
 
     name = "text-bytes"
     shape = always(str | None)
+    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -78,6 +85,7 @@ class Base64(BytesConverter):
     name = "base64"
     options = ("also", "nulls", "begins", "taken", "expected")
     shape = always(str | None)
+    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path, begins = target.field.path, bytes.fromhex(target.field.begins)
@@ -107,6 +115,7 @@ class JavaProperties(BytesConverter):
     name = "java-properties"
     options = ("also", "nulls", "taken", "expected")
     shape = always(Any)
+    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path

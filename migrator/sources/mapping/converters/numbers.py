@@ -23,7 +23,6 @@ from migrator.sources.mapping.converters.base import (
     always,
     column_name,
     memo,
-    no_operation,
     written_words,
 )
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
@@ -136,7 +135,12 @@ class Double(Uncounted):
     column_types = frozenset({"float8"})
     options = ("also", "type", "none", "nulls")
     shape = always(NUMBER)
-    operation = no_operation
+
+    def operation(self, field: Field, /) -> Operation:
+        column = tables.native_column(field.columns[0])
+        if field.type not in (None, "double") or (column is not None and column.is_real):
+            raise Unplannable("a number that is written as another type, or that loses digits")
+        return Operation(name="double", options=frozenset({"type"}))
 
     def reader(self, target: Target, /) -> Reader | None:
         path, none = target.field.path, target.field.none
