@@ -28,6 +28,7 @@ class BytesConverter(Converter):
 
     column_types = frozenset({"bytea"})
     options: tuple[str, ...] = ("also", "nulls")
+    operation = no_operation
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
         size = {"$cond": [{"$in": [{"$type": value}, ["binData", "string"]]}, {"$binarySize": value}, None]}
@@ -69,7 +70,6 @@ class TextBytes(BytesConverter):
 
     name = "text-bytes"
     shape = always(str | None)
-    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -85,7 +85,6 @@ class Base64(BytesConverter):
     name = "base64"
     options = ("also", "nulls", "begins", "taken", "expected")
     shape = always(str | None)
-    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path, begins = target.field.path, bytes.fromhex(target.field.begins)
@@ -115,7 +114,6 @@ class JavaProperties(BytesConverter):
     name = "java-properties"
     options = ("also", "nulls", "taken", "expected")
     shape = always(Any)
-    operation = no_operation
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
