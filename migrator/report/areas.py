@@ -30,6 +30,12 @@ SECTIONS: Final = (
         "Semantics: next fires and histories",
         "Equal rows may still mean something else. These checks compute next fires and test histories.",
     ),
+    Section(
+        "library",
+        "Library",
+        "The library on its own tables",
+        "The library reads, computes and executes a scratch copy of its tables, which is removed afterwards.",
+    ),
     Section("transitions", "State machines", "State machines as exercised"),
     Section(
         "behaviour",
@@ -65,8 +71,9 @@ class AreaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its checks write, if only into scratch tenants and databases."""
     needs_source: bool = False
     """Whether all of its checks compare with a source."""
-    of_scheduler: bool = True
-    """Whether its checks are about the tool's own scheduler: of a native target there is none."""
+    of: Literal["scheduler", "library", "both"] = "scheduler"
+    """What its checks are about: the tool's own scheduler, of which a native target has none; a library, which the
+    schema ``scheduler`` has none of; or what every target has."""
     on_request: bool = False
     """Whether it is checked only when asked for. Without it the verdict on the data is the same."""
 
@@ -84,7 +91,7 @@ AREAS: Final[dict[str, AreaSpec]] = {
         of_data=True,
         acceptable=False,
         needs_source=True,
-        of_scheduler=False,
+        of="both",
     ),
     "semantics": AreaSpec(
         title="Semantics: next fires and histories",
@@ -92,6 +99,14 @@ AREAS: Final[dict[str, AreaSpec]] = {
         mutations="data",
         of_data=True,
         acceptable=False,
+    ),
+    "library": AreaSpec(
+        title="What the library says of its tables",
+        section="library",
+        of_data=True,
+        acceptable=False,
+        writes=True,
+        of="library",
     ),
     "crud": _behaviour("Reading and writing through the client"),
     "transitions": _behaviour("State machines", "transitions"),

@@ -4,7 +4,18 @@ from typing import Final
 
 from migrator.report.areas import AREAS
 from migrator.verify.check import CheckSpec
-from migrator.verify.checks import behaviour, cutover, ledger, load, parity, performance, schema, semantics, sensitivity
+from migrator.verify.checks import (
+    behaviour,
+    cutover,
+    ledger,
+    library,
+    load,
+    parity,
+    performance,
+    schema,
+    semantics,
+    sensitivity,
+)
 
 
 def every_check() -> tuple[CheckSpec, ...]:
@@ -15,6 +26,7 @@ def every_check() -> tuple[CheckSpec, ...]:
         *ledger.CHECKS,
         *parity.COLUMN_CHECKS,
         *semantics.CHECKS,
+        *library.CHECKS,
         *behaviour.CHECKS,
         *cutover.CHECKS,
         *performance.CHECKS,

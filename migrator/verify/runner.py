@@ -215,8 +215,10 @@ def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool) 
     """Return why checks are not applicable; empty: they are."""
     if context.request.fresh is not None and needs_source:
         return fresh_start.reason(context.request.fresh)
-    if context.settings.target.is_native and area.of_scheduler:
+    if context.settings.target.is_native and area.of == "scheduler":
         return f"the target {context.settings.target.name} is tables of a library, and has no scheduler of the tool's"
+    if not context.settings.target.is_native and area.of == "library":
+        return "the target is the schema scheduler, which no library reads"
     return ""
 
 

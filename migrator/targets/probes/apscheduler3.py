@@ -10,12 +10,14 @@ one scheduler with an executor of ``options.workers`` threads (2 if omitted).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import math
 import threading
 from typing import Any
 
 from . import stand_ins, stores
-from .dialogue import Lines, Refused, bounded
+from .dialogue import Lines, Refused, TooLongError, bounded
 
 DISTRIBUTIONS = ("apscheduler",)
 TABLE = "apscheduler_jobs"
@@ -145,18 +147,10 @@ def _without_jitter(trigger: Any) -> None:
         _without_jitter(inner)
 
 
-def work(request: dict[str, Any], lines: Lines) -> None:
-    """Let the library execute what is due at ``now``; print each execution, and each fire that it misses."""
-    base: Any = importlib.import_module("apscheduler.schedulers.base")
-    events = importlib.import_module("apscheduler.events")
-    executors = importlib.import_module("apscheduler.executors.pool")
-    clock = stores.shifted_clock(stores.instant(request["now"]))
-    base.datetime = clock
-    setattr(importlib.import_module("apscheduler.executors.base"), "datetime", clock)  # noqa: B010 - as above
+def _scheduler(base: Any) -> Any:
+    """Return a scheduler that processes jobs when it is told to, with one executor for all names of executors."""
 
     class Scheduler(base.BaseScheduler):  # type: ignore[misc]  # the library has no types
-        """Processes jobs when it is told to, in one executor for all names that jobs have for theirs."""
-
         def wakeup(self) -> None:
             """Wait for nothing."""
 
@@ -167,8 +161,56 @@ def work(request: dict[str, Any], lines: Lines) -> None:
         def _lookup_executor(self, _: str) -> Any:
             return super()._lookup_executor("default")
 
-    scheduler = Scheduler(timezone=stores.UTC)
-    scheduler.add_executor(executors.ThreadPoolExecutor(request.get("options", {}).get("workers", 2)), "default")
+    return Scheduler(timezone=stores.UTC)
+
+
+def _bound_triggers(seconds: float, lines: Lines) -> None:
+    """Let a trigger whose parts never agree end its job, which is told as failed, and not the search of the library."""
+    combining: Any = importlib.import_module("apscheduler.triggers.combining")
+    job: Any = importlib.import_module("apscheduler.job").Job
+    run_times, following = job._get_run_times, combining.AndTrigger.get_next_fire_time
+    asked: list[Any] = []
+
+    def note_job(self: Any, now: Any) -> Any:
+        asked[:] = [self.id]
+        return run_times(self, now)
+
+    def bounded_following(self: Any, previous: Any, now: Any) -> Any:
+        try:
+            with bounded(seconds):
+                return following(self, previous, now)
+        except TooLongError as error:
+            lines.fail(asked[0], error)
+            return None
+
+    job._get_run_times, combining.AndTrigger.get_next_fire_time = note_job, bounded_following
+
+
+def _pause(scheduler: Any, ids: set[str]) -> None:
+    """Pause jobs, and forget their ids; the library has removed those that do not fire again."""
+    missing = importlib.import_module("apscheduler.jobstores.base").JobLookupError
+    for key in ids:
+        with contextlib.suppress(missing):
+            scheduler.pause_job(key)
+    ids.clear()
+
+
+def work(request: dict[str, Any], lines: Lines) -> None:
+    """Let the library execute what is due at ``now``; print each execution, and each fire that it misses.
+
+    ``options.ticks``: seconds since 1970, ascending, at which the library is told to work in place of ``now``, twice at
+    each, and the second time there is nothing left to do: those lines have ``again``. Then a job that was executed is
+    paused, because the library makes a list of all fires between two ticks. After ``options.most`` lines no other tick
+    is begun. A line ``tick`` tells the end of each.
+    """
+    base: Any = importlib.import_module("apscheduler.schedulers.base")
+    events = importlib.import_module("apscheduler.events")
+    executors = importlib.import_module("apscheduler.executors.pool")
+    options = request.get("options", {})
+    ticks = options.get("ticks") or [stores.instant(request["now"]).timestamp()]
+    workers = options.get("workers", 2)
+    scheduler, executor = _scheduler(base), executors.ThreadPoolExecutor(workers)
+    scheduler.add_executor(executor, "default")
     scheduler.add_jobstore(_store(request, read_only=False), "default")
     kinds = {
         events.EVENT_JOB_EXECUTED: "execution",
@@ -178,17 +220,44 @@ def work(request: dict[str, Any], lines: Lines) -> None:
         events.EVENT_JOB_REMOVED: "removed",
     }
 
+    begun: dict[str, Any] = {"ids": set(), "again": {}}
+
     def tell(event: Any) -> None:
+        begun["ids"].add(event.job_id)
         single = getattr(event, "scheduled_run_time", None)
         times = getattr(event, "scheduled_run_times", None) or [single]
-        for time in times:
+        for at in times:
             handler = getattr(event, "retval", None)
             worker = threading.current_thread().name
-            lines.put(kinds[event.code], id=event.job_id, at=stores.in_utc(time), handler=handler, worker=worker)
+            told = {"id": event.job_id, "at": stores.in_utc(at), "handler": handler, "worker": worker}
+            lines.put(kinds[event.code], **told, **begun["again"])
 
+    def show(seconds: float) -> None:
+        clock = stores.shifted_clock(stores.of_seconds(seconds))
+        base.datetime = clock
+        setattr(importlib.import_module("apscheduler.executors.base"), "datetime", clock)  # noqa: B010 - as above
+
+    def process() -> None:
+        scheduler._process_jobs()
+        together = threading.Barrier(workers)  # each thread waits here after it has told of its jobs
+        for waiting in [executor._pool.submit(together.wait) for _ in range(workers)]:
+            waiting.result()
+
+    _bound_triggers(request["entry_seconds"], lines)
     scheduler.add_listener(tell, sum(kinds))
+    show(ticks[0])
     scheduler.start()
-    scheduler._process_jobs()
+    for tick in ticks:
+        if sum(lines.counts.values()) >= options.get("most", math.inf):
+            break
+        show(tick)
+        process()
+        if options.get("ticks"):
+            begun["again"] = {"again": True}
+            process()
+            begun["again"] = {}
+            _pause(scheduler, begun["ids"])
+        lines.put("tick", at=tick)
     scheduler.shutdown(wait=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Callable
 
 from .dialogue import Refused
@@ -72,6 +72,12 @@ def instant(text: str) -> datetime:
     if time.tzinfo is None:
         raise Refused(f"a time without offset: {text}")
     return time
+
+
+def of_seconds(seconds: float) -> datetime:
+    """Return the first instant, in whole microseconds, that is not before a number of seconds since 1970."""
+    whole = datetime.fromtimestamp(seconds, UTC)
+    return whole if whole.timestamp() >= seconds else whole + timedelta(microseconds=1)
 
 
 def in_utc(time: datetime | None) -> str | None:

@@ -1,0 +1,513 @@
+"""What a library says of a scratch copy of its tables, held against what it says of the documents.
+
+The scratch copy is a database of its own, in which the library has made its tables anew and into which the rows are
+copied: whatever the library writes, notifies or locks there, nobody sees. The source is read alone.
+
+Both sides are listed twice where they differ, since either may have changed between: a difference is what stands in
+both readings.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, time, timedelta
+from typing import Any, Final
+
+import msgspec
+from psycopg import sql
+
+from migrator.config import Settings, mongo_uri, postgres_dsn
+from migrator.connections.mongo import open_source
+from migrator.connections.postgres import Connection, open_login, translate_errors
+from migrator.cron import timeline
+from migrator.cron.expression import CronError
+from migrator.errors import MigratorError, RefusedError
+from migrator.pipeline import ledger
+from migrator.schema import native_target
+from migrator.sources import profile_of
+from migrator.targets import catalogue, load_target
+from migrator.targets.library import (
+    Interpreter,
+    LibraryRequest,
+    Line,
+    MongoStore,
+    PostgresStore,
+    ask,
+    interpreter_of,
+    make_tables,
+)
+from migrator.targets.library_rules import RULES, DueEntry, LibraryRules, Part
+from migrator.targets.model import Target
+from migrator.verify.check import CheckContext
+from migrator.verify.scratch_databases import scratch_target
+
+HORIZON: Final = timedelta(days=366)
+"""Fires are computed so far ahead of the day of the copy."""
+AROUND_A_CHANGE: Final = timedelta(hours=36)
+MOST_WINDOWS: Final = 24
+FIRES: Final = 2_000_000
+"""Fires that are computed in all; an entry has at least ``LEAST_FIRES`` in each window."""
+LEAST_FIRES, MOST_FIRES = 5, 200
+MOST_LINES: Final = 20_000
+"""Lines of what was executed, after which no other instant is begun."""
+KEPT: Final = 200
+"""Differences of which the fields are named; the others are counted."""
+HELD: Final = timedelta(minutes=5)
+ENTRY_SECONDS: Final = 2.0
+"""Processor time that the fires of an entry may take."""
+
+Digests = dict[str, bytes]
+
+
+class LibraryFault(msgspec.Struct, frozen=True, order=True):
+    """One thing that is not as it should be."""
+
+    key: str
+    cause: str
+    words: str
+
+
+class PartResult(msgspec.Struct, kw_only=True):
+    """What one of the checks found."""
+
+    counts: dict[str, int] = {}
+    faults: list[LibraryFault] = []
+    """Some of them: ``differences`` of ``counts`` is complete."""
+    causes: dict[str, int] = {}
+    """Every fault by cause."""
+    unsure: list[str] = []
+    nothing: str = ""
+    """Why there was nothing to check."""
+
+
+class Listing(msgspec.Struct, kw_only=True):
+    """What a library listed on one side."""
+
+    digests: Digests
+    kept: dict[str, Mapping[str, Any]]
+    """The fields of the entries that the caller named."""
+    entries: list[DueEntry]
+    zones: set[str]
+    failed: set[str]
+    """Entries with which the library could do nothing."""
+
+
+class Examination:
+    """The library of the configured target, asked about both sides; its scratch copy exists while it does."""
+
+    def __init__(self, settings: Settings, source: MongoStore, copy: "ScratchCopy", *, since: datetime) -> None:
+        """``since``: from when on fires are computed and entries executed, so that two examinations say the same."""
+        self.settings, self.source, self.copy, self.since = settings, source, copy, since
+        self.target, self.rules = copy.target, copy.rules
+        self._listed: tuple[Listing, Listing] | None = None
+
+    # what both parts of a comparison need
+
+    def _ask(self, store: MongoStore | PostgresStore, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - see LibraryRequest
+        options = self.rules.options(self.settings.target) | members.pop("options", {})
+        request = LibraryRequest(store=store, options=options, entry_seconds=ENTRY_SECONDS, **members)
+        with ask(self.target.name, request, interpreter=self.copy.interpreter) as lines:
+            yield from lines
+
+    def _list(self, store: MongoStore | PostgresStore, keep: frozenset[str] = frozenset()) -> Listing:
+        in_source = isinstance(store, MongoStore)
+        listing = Listing(digests={}, kept={}, entries=[], zones=set(), failed=set())
+        for line in self._ask(store, do="entries"):
+            if line["kind"] not in ("entry", "failed"):
+                continue
+            key = self.rules.key(line["id"]) if in_source else str(line["id"])
+            if line["kind"] == "failed":
+                listing.failed.add(key)
+                fields: Mapping[str, Any] = {"the error of the library": line["error"]}
+            else:
+                fields = self.rules.fields(line, in_source=in_source)
+                listing.zones |= _zones(line["fields"])
+                if not in_source:
+                    listing.entries.append(self.rules.entry(line))
+            listing.digests[key] = _digest(fields)
+            if key in keep:
+                listing.kept[key] = fields
+        return listing
+
+    def listed(self) -> tuple[Listing, Listing]:
+        """Return the listing of MongoDB, and that of the scratch copy."""
+        if self._listed is None:
+            copied = self._list(self.copy.store)
+            self._listed = self._list(self.source), copied
+        return self._listed
+
+    def _quarantined(self) -> set[str]:
+        """Return the keys of the documents that have no row because they are in quarantine."""
+        profile = profile_of(self.settings.source, self.settings.target)
+        with self.copy.live() as connection:
+            return {
+                self.rules.key_of_document(name)
+                for collection in profile.collections
+                for name in ledger.quarantined_ids(connection, profile.name, collection.name)
+            }
+
+    # the parts
+
+    def entries(self) -> PartResult:
+        """Hold what the library lists in the scratch copy against what it lists in MongoDB."""
+        wanted, copied = self.listed()
+        quarantined = self._quarantined()
+        different = _different(wanted.digests, copied.digests, quarantined)
+        faults: list[LibraryFault] = []
+        unsure: list[str] = []
+        if different:
+            self.copy.refresh()
+            keep = frozenset(sorted(different)[:KEPT])
+            again = self._list(self.copy.store, keep), self._list(self.source, keep)
+            copied_again, wanted_again = again
+            second = _different(wanted_again.digests, copied_again.digests, self._quarantined())
+            for key in different & second:
+                unchanged = wanted.digests.get(key) == wanted_again.digests.get(key) and copied.digests.get(
+                    key
+                ) == copied_again.digests.get(key)
+                if unchanged:
+                    faults.append(_entry_fault(key, wanted_again, copied_again))
+                else:
+                    unsure.append(
+                        "entries changed while both sides were listed: stop the writers, or the tail is behind"
+                    )
+        return PartResult(
+            counts={
+                "listed in the source": len(wanted.digests),
+                "listed in the copy": len(copied.digests),
+                "in quarantine": len(quarantined),
+                "that the library cannot restore": len(copied.failed),
+                "changed while they were compared": len(unsure),
+            },
+            unsure=unsure,
+            nothing="" if wanted.digests or copied.digests else "the library lists no entry on either side",
+            **_sorted_faults(faults),
+        )
+
+    def fires(self) -> PartResult:
+        """Hold the next fires of each entry in the scratch copy against those in MongoDB."""
+        wanted, copied = self.listed()
+        windows = self._windows(copied.zones | wanted.zones)
+        most = FIRES // max(len(windows) * len(copied.digests), 1)
+        limit = min(max(most, LEAST_FIRES), MOST_FIRES)
+        sides = []
+        total = 0
+        for store in (self.source, self.copy.store):
+            fires: dict[str, bytes] = {}
+            endless: set[str] = set()
+            total = 0
+            for line in self._ask(store, do="fires", windows=windows, limit=limit):
+                if line["kind"] not in ("fires", "failed"):
+                    continue
+                key = self.rules.key(line["id"]) if isinstance(store, MongoStore) else str(line["id"])
+                if line["kind"] == "failed" and line["error"] in self.rules.unbounded:
+                    endless.add(key)
+                listed = line.get("fires", ())
+                total += len(listed)
+                fires[key] = _digest([fires.get(key, b"").hex(), line.get("window"), listed, line.get("error")])
+            sides.append((fires, endless))
+        (left, endless), (right, endless_too) = sides
+        unknown = endless | endless_too
+        # an entry that one side lacks, or that differs, is told by the part `entries`
+        common = {key for key in left.keys() & right.keys() if wanted.digests.get(key) == copied.digests.get(key)}
+        faults = [
+            LibraryFault(key, "library-fires", "its next fires in PostgreSQL are not those in MongoDB")
+            for key in sorted(common - unknown)
+            if left[key] != right[key]
+        ]
+        return PartResult(
+            counts={
+                "entries": len(common - unknown),
+                "windows": len(windows),
+                "fires at most in a window": limit,
+                "fires compared": total,
+                "computed without end": len(unknown),
+            },
+            unsure=_without_end(unknown),
+            nothing="" if total or unknown else "no entry has a next fire",
+            **_sorted_faults(faults),
+        )
+
+    def _windows(self, zones: Iterable[str]) -> list[tuple[datetime, datetime]]:
+        """Return the year, and the days around each change of the clock in it."""
+        begin = datetime.combine(self.since.date(), time(), UTC)
+        end = begin + HORIZON
+        changes: set[int] = set()
+        for zone in sorted(zones):
+            try:
+                stretches = [*timeline.forward(zone, int(begin.timestamp()), end.year)]
+            except (CronError, ValueError, OSError):
+                continue  # an offset, or a zone that only the library knows: the year is compared all the same
+            changes |= {one.start for one in stretches if one.before != one.offset}
+        days = [datetime.fromtimestamp(at, UTC) for at in sorted(changes) if begin.timestamp() < at < end.timestamp()]
+        around = [(at - AROUND_A_CHANGE, at + AROUND_A_CHANGE) for at in days]
+        return [(begin, end), *around[:MOST_WINDOWS]]
+
+    def work(self) -> PartResult:
+        """Let the library execute what is due in the scratch copy, with two workers; it executes each entry once."""
+        _, copied = self.listed()
+        instants = self.rules.instants(copied.entries, self.since.timestamp())
+        if not instants:
+            return PartResult(nothing="no entry is ever due")
+        self.copy.refresh()
+        lines = self._execute(instants)
+        last = max((line["at"] for line in lines if line["kind"] == "tick"), default=instants[-1])
+        endless = {
+            str(line["id"]) for line in lines if line["kind"] == "failed" and line["error"] in self.rules.unbounded
+        }
+        entries = [entry for entry in copied.entries if entry.key not in endless]
+        faults = _work_faults(entries, [line for line in lines if line.get("id") not in endless], last)
+        events = Counter(line["kind"] for line in lines)
+        due = [entry for entry in entries if _is_due(entry, last)]
+        again = self._execute([last])
+        faults += [
+            LibraryFault(str(line["id"]), "library-twice", "it was executed again when nothing was due")
+            for line in again
+            if line["kind"] == "execution"
+        ]
+        return PartResult(
+            counts={
+                "entries that were due": len(due),
+                "entries that were not": len(entries) - len(due),
+                "executions": events["execution"],
+                "given up as too late": events["missed"],
+                "computed without end": len(endless),
+            },
+            unsure=_without_end(endless),
+            **_sorted_faults(faults),
+        )
+
+    def _execute(self, instants: Sequence[float]) -> list[Line]:
+        options = {"most": MOST_LINES, **self.rules.work_options(instants)}
+        now = datetime.fromtimestamp(instants[0], UTC)
+        return [*self._ask(self.copy.store, do="work", now=now, options=options, scratch=True)]
+
+    def locks(self) -> PartResult:
+        """Let another process hold entries that are due, in the scratch copy: the library leaves them alone."""
+        _, copied = self.listed()
+        instants = self.rules.instants(copied.entries, self.since.timestamp())
+        due = sorted(entry.key for entry in copied.entries if instants and _is_due(entry, instants[-1]))
+        if not due:
+            return PartResult(nothing="no entry is ever due")
+        held = set(due[::2])
+        self.copy.refresh()
+        until = (datetime.fromtimestamp(instants[-1], UTC) + HELD).timestamp()
+        with self.copy.writable() as connection:
+            for key in sorted(held):
+                self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
+        executed = {str(line["id"]) for line in self._execute(instants) if line["kind"] == "execution"}
+        faults = [
+            LibraryFault(key, "library-lock", "it was executed while another process held it")
+            for key in sorted(held & executed)
+        ]
+        locked = {entry.key for entry in copied.entries if entry.locked}
+        faults += [
+            LibraryFault(key, "library-lock", "it was not executed though nobody held it")
+            for key in sorted(set(due) - held - executed - locked)
+        ]
+        return PartResult(
+            counts={"held by another process": len(held), "executed beside them": len(executed - held)},
+            **_sorted_faults(faults),
+        )
+
+
+def _without_end(keys: set[str]) -> list[str]:
+    return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
+
+
+def _is_due(entry: DueEntry, last: float) -> bool:
+    return entry.due is not None and entry.due <= last and not entry.locked
+
+
+def _work_faults(entries: Sequence[DueEntry], lines: Sequence[Line], last: float) -> list[LibraryFault]:
+    """Return the faults: what the library did not do, did twice, or should not have done. Pure."""
+    told: dict[str, list[Line]] = {}
+    for line in lines:
+        if line["kind"] in ("execution", "missed", "raised", "too many"):
+            told.setdefault(str(line["id"]), []).append(line)
+    faults = []
+    for entry in entries:
+        events = told.pop(entry.key, [])
+        if not _is_due(entry, last):
+            if events:
+                faults.append(LibraryFault(entry.key, "library-unasked", "it was executed, and it is not due"))
+            continue
+        instants = Counter((line["kind"], line.get("at")) for line in events)
+        if not events:
+            faults.append(LibraryFault(entry.key, "library-idle", "it was due, and the library did not execute it"))
+        elif any(line["kind"] in ("raised", "too many") for line in events):
+            faults.append(LibraryFault(entry.key, "library-raised", "the library could not execute it"))
+        elif max(instants.values()) > 1 or any(line.get("again") for line in events):
+            faults.append(LibraryFault(entry.key, "library-twice", "one of its fires was executed twice"))
+    faults += [
+        LibraryFault(key, "library-unasked", "it was executed, and the library does not list it") for key in told
+    ]
+    return faults
+
+
+def _entry_fault(key: str, wanted: Listing, copied: Listing) -> LibraryFault:
+    if key not in copied.digests:
+        return LibraryFault(key, "library-missing", "the library does not list it in PostgreSQL")
+    if key not in wanted.digests:
+        return LibraryFault(key, "library-extra", "the library lists it in PostgreSQL alone")
+    left, right = wanted.kept.get(key), copied.kept.get(key)
+    if left is None or right is None:
+        return LibraryFault(key, "library-differs", "the library says something else of it in PostgreSQL")
+    names = [name for name in sorted({*left, *right}) if left.get(name, _ABSENT) != right.get(name, _ABSENT)]
+    return LibraryFault(key, "library-differs", f"the library says something else of {', '.join(names)} in PostgreSQL")
+
+
+_ABSENT: Final = object()
+
+
+def _different(wanted: Digests, copied: Digests, quarantined: set[str]) -> set[str]:
+    """Return the keys of which the two sides do not say the same; those in quarantine have no row."""
+    keys = {key for key in wanted.keys() | copied.keys() if wanted.get(key) != copied.get(key)}
+    return {key for key in keys if not (key in quarantined and key not in copied)}
+
+
+def _digest(value: object) -> bytes:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _sorted_faults(faults: list[LibraryFault]) -> dict[str, Any]:
+    return {"faults": sorted(faults), "causes": dict(sorted(Counter(fault.cause for fault in faults).items()))}
+
+
+def _zones(value: Any) -> set[str]:  # noqa: ANN401 - JSON
+    """Return the names of zones in what a probe printed: ``{"zone": …}``, or a field that is called so."""
+    if isinstance(value, dict):
+        own = {inner for name, inner in value.items() if name in _ZONES and isinstance(inner, str)}
+        return own.union(*map(_zones, value.values()))
+    return set().union(*map(_zones, value)) if isinstance(value, list) else set()
+
+
+_ZONES: Final = frozenset({"zone", "repeatTimezone", "timezone"})
+
+
+class ScratchCopy:
+    """The tables of a library in a database of their own, with the rows of the target."""
+
+    def __init__(self, settings: Settings, scratch: Settings) -> None:
+        """Let the library make its tables; raises ``RefusedError`` if it makes others than the target has."""
+        self.settings, self._scratch = settings, scratch
+        self.target: Target = load_target(profile_of(settings.source, settings.target).target)
+        self.rules: LibraryRules = RULES[self.target.name]
+        self.interpreter: Interpreter = interpreter_of(settings.target)
+        schema = settings.target.schema or self.target.schema
+        self.store = PostgresStore(postgres_dsn(scratch), schema, settings.target.tables)
+        with self.writable() as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+        make_tables(self.target.name, self.store, self.interpreter)
+        with self.live() as live, self.writable() as connection:
+            self._require_same_tables(live, connection)
+        self.refresh()
+
+    def live(self) -> Any:  # noqa: ANN401 - a context with a connection
+        """Lend a connection to the target, which is only read here."""
+        return _opened(self.settings, read_only=True)
+
+    def writable(self) -> Any:  # noqa: ANN401 - as above
+        """Lend a connection to the scratch copy."""
+        return _opened(self._scratch, read_only=False)
+
+    def _catalogue(self, connection: Connection) -> catalogue.Catalogue:
+        return catalogue.read_known(connection, self.target.name, self.store.schema, self.settings.target.tables)
+
+    def _require_same_tables(self, live: Connection, scratch: Connection) -> None:
+        expected, made = self._catalogue(live), self._catalogue(scratch)
+        differences = catalogue.differences(expected, made)
+        if differences:
+            raise RefusedError(
+                f"the library of {self.interpreter.command(self.target.name)[0]} makes other tables than the target has"
+                f" ({differences[0]}): name the interpreter of the application, as target.interpreter"
+            )
+        self._columns = {
+            name: [column.name for column in table.columns if not column.generated]
+            for name, table in expected.tables.items()
+        }
+        self._sequences = [*expected.sequences]
+
+    def refresh(self) -> None:
+        """Put the rows of the target as they are now in the place of those of the scratch copy."""
+        with self.live() as live, self.writable() as scratch, live.transaction(), scratch.transaction():
+            live.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            names = self._in_order()
+            tables = [sql.Identifier(self.store.schema, self.settings.target.tables.get(name, name)) for name in names]
+            scratch.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
+            for name, table in zip(names, tables, strict=True):
+                scratch.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
+                columns = sql.SQL(", ").join(map(sql.Identifier, self._columns[name]))
+                _copy_rows(live, scratch, table, columns)
+                scratch.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))
+            for sequence in self._sequences:
+                place = sql.Identifier(self.store.schema, sequence)
+                row = live.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(place)).fetchone()
+                named = sql.Literal(place.as_string(scratch))
+                scratch.execute(sql.SQL("SELECT setval({}::regclass, %s, %s)").format(named), row)
+
+    def _in_order(self) -> list[str]:
+        """Return the tables, those that a mapping fills first, in its order: parents before children."""
+        filled = [table.name for table in self.target.tables if table.name in self._columns]
+        return [*(name for name in self._columns if name not in filled), *filled]
+
+
+def _copy_rows(live: Connection, scratch: Connection, table: sql.Identifier, columns: sql.Composed) -> None:
+    read = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT binary)").format(columns, table)
+    write = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, columns)
+    with live.cursor().copy(read) as rows, scratch.cursor().copy(write) as copy:
+        for block in rows:
+            copy.write(block)
+
+
+@contextmanager
+def _opened(settings: Settings, *, read_only: bool) -> Iterator[Connection]:
+    with translate_errors("the target"), open_login(settings) as connection:
+        if read_only:
+            connection.execute("SET default_transaction_read_only = on")
+        yield connection
+
+
+def _source_store(settings: Settings, rules: LibraryRules) -> MongoStore:
+    if settings.source.in_postgres:
+        raise RefusedError("the source is tables of PostgreSQL, where the library is not asked")
+    source = open_source(settings)
+    try:
+        return MongoStore(mongo_uri(settings), source.name, rules.collections(settings.source.collections))
+    finally:
+        source.client.close()
+
+
+def examine(context: CheckContext, parts: Sequence[Part]) -> dict[Part, PartResult | MigratorError]:
+    """Return the result of each part, or why it could not be told.
+
+    Raises ``RefusedError`` where no scratch database can be made, and ``LibraryError`` where the library is missing or
+    cannot make its tables.
+    """
+    settings = context.settings
+    name = load_target(profile_of(settings.source, settings.target).target).name
+    source = _source_store(settings, RULES[name])
+    with context.target() as target:
+        native_target.require_tables(target, load_target(name), settings.target)
+        plan = ledger.latest_plan(target)
+    since = datetime.now(UTC) if plan is None else plan.as_of
+    results: dict[Part, PartResult | MigratorError] = {}
+    with scratch_target(settings) as scratch:
+        examination = Examination(settings, source, ScratchCopy(settings, scratch), since=since)
+        steps: Mapping[Part, Callable[[], PartResult]] = {
+            "entries": examination.entries,
+            "fires": examination.fires,
+            "work": examination.work,
+            "locks": examination.locks,
+        }
+        for part in parts:
+            if part in examination.rules.inapplicable:
+                continue
+            try:
+                with context.timed(f"library: {part}"):
+                    results[part] = steps[part]()
+            except MigratorError as error:
+                results[part] = error
+    return results

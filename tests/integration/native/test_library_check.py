@@ -1,0 +1,176 @@
+"""The area ``library`` of ``verify``: the library itself reads, computes and executes a scratch copy of its table."""
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.date import DateTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+from bson import Binary
+from pymongo.database import Database
+
+from migrator.config import Settings, TargetSettings
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.result import Check
+from migrator.schema import native_target, revisions
+from migrator.targets import library_rules, load_target
+from migrator.targets.library import Interpreter, PostgresStore, make_tables
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
+from tests.copying import settings_for
+
+Document = dict[str, Any]
+SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+VIENNA = "Europe/Vienna"
+
+
+def document(key: str, trigger: Any, due: datetime | None, **members: Any) -> Document:  # noqa: ANN401 - the library's
+    """Return the document that ``MongoDBJobStore`` writes for a job."""
+    given = {"name": key, "executor": "default", "misfire_grace_time": 30, "coalesce": True, "max_instances": 1}
+    state = {
+        "version": 1,
+        "id": key,
+        "func": "app.jobs:run",
+        "trigger": trigger,
+        "args": (1, {"a": "b"}),
+        "kwargs": {"c": 2.5},
+        "next_run_time": due,
+        **given,
+        **members,
+    }
+    due_seconds = None if due is None else due.timestamp()
+    return {"_id": key, "next_run_time": due_seconds, "job_state": Binary(pickle.dumps(state, 4))}
+
+
+def documents() -> list[Document]:
+    nightly = CronTrigger(hour=2, minute=30, timezone=VIENNA)
+    return [
+        document("nightly", nightly, nightly.get_next_fire_time(None, SOON)),
+        document("soon", IntervalTrigger(seconds=45, start_date=SOON, timezone="UTC"), SOON),
+        document("each", IntervalTrigger(seconds=45, start_date=SOON, timezone="UTC"), SOON, coalesce=False),
+        document("once", DateTrigger(SOON + timedelta(days=3), "UTC"), SOON + timedelta(days=3)),
+        document("paused", CronTrigger(minute=0, timezone="UTC"), None),
+        document(
+            "overdue", IntervalTrigger(hours=1, timezone="UTC"), SOON - timedelta(hours=5), misfire_grace_time=None
+        ),
+        document("too late", DateTrigger(SOON - timedelta(days=9), "UTC"), SOON - timedelta(days=9)),
+    ]
+
+
+@pytest.fixture
+def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
+    """A copy of jobs of every kind, in the table that the library has made."""
+    mongo_database["jobs"].insert_many(documents())
+    make_tables("apscheduler", PostgresStore(postgres_dsn), Interpreter())
+    made = settings_for(mongo_database, postgres_dsn, profile="apscheduler", target=TargetSettings(name="apscheduler"))
+    revisions.upgrade(postgres_dsn, branches=("migration",))
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        native_target.prepare(connection, load_target("apscheduler"), made.target)
+    assert backfill(made, Scope()).complete
+    return made
+
+
+def checked(settings: Settings, *parts: str) -> dict[str, Check]:
+    result = verify(settings, Request(only=tuple(f"library.{part}" for part in parts) or ("library",)))
+    return {check.id.partition(".")[2]: check for check in result.evidence.checks if check.area == "library"}
+
+
+def execute(settings: Settings, statement: str, *parameters: object) -> None:
+    with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
+        assert connection.execute(statement.encode(), parameters).rowcount != 0
+
+
+def everything(settings: Settings, database: Database[Any]) -> tuple[Any, ...]:
+    """Return what the examination must leave as it is."""
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        rows = connection.execute("SELECT * FROM apscheduler_jobs ORDER BY id").fetchall()
+        databases = connection.execute("SELECT datname FROM pg_database ORDER BY 1").fetchall()
+    names = [row for row in databases if "migrator_" in row[0]]
+    return rows, names, [*database["jobs"].find().sort("_id")], database["jobs"].index_information()
+
+
+@pytest.mark.proves("6-T2")
+def test_the_library_says_of_a_copy_what_it_says_of_the_source(
+    settings: Settings, mongo_database: Database[Any]
+) -> None:
+    before = everything(settings, mongo_database)
+    checks = checked(settings)
+    assert {name: (check.outcome.status, check.findings) for name, check in checks.items()} == {
+        "entries": ("passed", ()),
+        "fires": ("passed", ()),
+        "work": ("passed", ()),
+        "locks": ("not-applicable", ()),
+    }
+    assert checks["entries"].counts["listed in the copy"] == 7
+    assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
+    work = checks["work"].counts
+    assert (work["entries that were due"], work["entries that were not"]) == (6, 1)
+    assert (work["executions"], work["given up as too late"]) == (5, 1)
+    assert everything(settings, mongo_database) == before
+
+
+STATE = "UPDATE apscheduler_jobs SET job_state = %s WHERE id = %s"
+
+
+def changed(key: str, **members: Any) -> bytes:  # noqa: ANN401 - of a job
+    (found,) = [one for one in documents() if one["_id"] == key]
+    return pickle.dumps(pickle.loads(found["job_state"]) | members, 4)
+
+
+ENTRIES: dict[str, tuple[str, tuple[object, ...], str, str]] = {
+    "a row that was deleted": (
+        "DELETE FROM apscheduler_jobs WHERE id = %s",
+        ("soon",),
+        "library-missing",
+        "the library does not list it in PostgreSQL",
+    ),
+    "a row that nobody copied": (
+        "INSERT INTO apscheduler_jobs SELECT 'more', next_run_time, %s FROM apscheduler_jobs LIMIT 1",
+        (changed("soon", id="more"),),
+        "library-extra",
+        "the library lists it in PostgreSQL alone",
+    ),
+    "another time in the column": (
+        "UPDATE apscheduler_jobs SET next_run_time = next_run_time + 1 WHERE id = %s",
+        ("soon",),
+        "library-differs",
+        "the library says something else of due in PostgreSQL",
+    ),
+    "another field": (
+        STATE,
+        (changed("soon", max_instances=2, kwargs={}), "soon"),
+        "library-differs",
+        "the library says something else of kwargs, max_instances in PostgreSQL",
+    ),
+    "a pickle that is cut": (
+        STATE,
+        (changed("soon")[:-40], "soon"),
+        "library-differs",
+        "the library says something else of",
+    ),
+}
+
+
+@pytest.mark.proves("6-T2")
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_row_that_differs_is_found_in_the_list_of_the_library(name: str, settings: Settings) -> None:
+    statement, parameters, cause, words = ENTRIES[name]
+    execute(settings, statement, *parameters)
+    check = checked(settings, "entries")["entries"]
+    assert check.outcome.status == "failed"
+    assert [(tally.cause, tally.count) for tally in check.tallies] == [(cause, 1)]
+    assert [words in finding.details[0] for finding in check.findings] == [True], check.findings
+
+
+def test_another_rule_is_found_in_the_fires(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries are told to be the same, as of a library that lists a rule and computes another."""
+    monkeypatch.setattr(library_rules.ApschedulerRules, "fields", lambda _self, line, **_: {"due": line["due"]})
+    rule = CronTrigger(hour=2, minute=31, timezone=VIENNA)
+    execute(settings, STATE, changed("nightly", trigger=rule), "nightly")
+    checks = checked(settings, "entries", "fires")
+    assert [checks[part].outcome.status for part in ("entries", "fires")] == ["passed", "failed"]
+    assert [(one.key, one.cause) for one in checks["fires"].findings] == [("nightly", "library-fires")]
