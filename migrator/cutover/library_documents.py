@@ -18,6 +18,7 @@ from uuid import UUID
 import bson
 import msgspec
 from bson.objectid import ObjectId
+from pymongo.collection import Collection as MongoCollection
 
 from migrator.cutover.library_tables import LibraryTables, NotedRow
 from migrator.cutover.outbox import ChangedRow
@@ -44,6 +45,9 @@ from migrator.values.copy_format import codec
 _BEFORE_OBJECT_ID: Final = "00000000"
 """The first digits of a UUID that holds an ObjectId."""
 _UUID_DIGITS: Final = 32
+_UUID_BYTES: Final = 16
+_OTHER_ID: Final = "0123456789abcdef01234567"
+"""Any ``_id``, to find out which columns follow from one."""
 
 
 def faults(profile: Profile) -> list[str]:
@@ -147,20 +151,31 @@ class _Encoder:
         read = write_back.decoded(collection, self._context, document)
         if not read:
             return None, (ALL_COLUMNS,)
-        return document, self._differing(row, read[0])
+        return document, self._differing(collection, row, read[0], document)
 
-    def _differing(self, row: Record, read: Record) -> tuple[str, ...]:
-        """Return the columns that a document does not give back; its key may be another one, which a new copy has."""
+    def _differing(self, collection: Collection, row: Record, read: Record, document: Document) -> tuple[str, ...]:
+        """Return the columns that a document does not give back.
+
+        What follows from its ``_id`` is none of them, such as the key and the time of creation: a new document has a new
+        ``_id``, and after a rollback the row of the copy has what follows from that.
+        """
+        differing = self._unlike(row, read)
+        if differing and collection.object_ids:
+            other = write_back.decoded(collection, self._context, document | {"_id": ObjectId(_OTHER_ID)})
+            differing -= self._unlike(read, other[0]) if other else set()
+        return tuple(sorted(differing))
+
+    def _unlike(self, row: Record, other: Record) -> set[str]:
+        """Return the columns in which two rows differ, besides key and origin."""
         kind = codec(self._record)
         head, tail = kind.serialize(row)
-        (again,) = serialize_rows((read,))
-        differing = kind.differing((again.head, again.tail), head + tail)
-        return tuple(sorted(set(differing) - PROVENANCE - self._key_members - {"id"}))
+        (again,) = serialize_rows((other,))
+        return set(kind.differing((again.head, again.tail), head + tail)) - PROVENANCE - self._key_members - {"id"}
 
     def _adopt(self, keys: Sequence[str]) -> None:
         """Record, for rows that the library made, the documents that they become."""
         target = self._sessions.target
-        collection = self._collections[0]
+        collection = self._home()
         provisional = self._tables.adopt(target, self._table, keys)
         records = stored_rows(target, self._record, [(str(row_id), NO_TENANT) for row_id in provisional.values()])
         origins: dict[str, tuple[UUID, str, str]] = {}
@@ -178,14 +193,21 @@ class _Encoder:
             lost = LostRow(self._record.table, key, NO_TENANT, (ALL_COLUMNS,))
             self._writes.append(DocumentWrite(collection.name, key, None, (lost,), kept=True, tenant=NO_TENANT))
 
+    def _home(self) -> Collection:
+        """Return the collection for new documents: the first that has documents, else the first."""
+        source, name_of = self._sessions.source, self._sessions.name_of
+        used = (one for one in self._collections[1:] and self._collections if _is_used(source[name_of(one.name)]))
+        return next(used, self._collections[0])
+
     def _origin(self, collection: Collection, row: SourcedRecord, key: str) -> tuple[UUID, str, str] | None:
         """Return row id, source and source id of the document that a row becomes; None if it becomes none."""
         source = self._sessions.profile.source_of(collection.name)
-        for _id in [*_same_ids(collection, key), _new_id(collection, self._record, key)]:
+        new = _new_id(collection, row, key)
+        for _id in [*_same_ids(collection, key), new]:
             sourced = msgspec.structs.replace(row, source=source, source_id=identity.source_id(_id))
             document = write_back.encoded(collection, (sourced,))
             read: Any = () if document is None else write_back.decoded(collection, self._context, document)
-            if read and (_id == _new_id(collection, self._record, key) or self._has_key_of(row, read[0])):
+            if read and (_id == new or self._has_key_of(row, read[0])):
                 return read[0].id, source, identity.source_id(_id)
         return None
 
@@ -214,10 +236,16 @@ def _same_ids(collection: Collection, key: str) -> list[Any]:
     return [key, *([int(key)] if key.isdecimal() else [])]
 
 
-def _new_id(collection: Collection, record: type[Record], key: str) -> Any:  # noqa: ANN401 - any BSON
-    """Return the ``_id`` of a new document: it follows from the key of the row."""
-    digest = sha1(f"{record.table}\0{key}".encode(), usedforsecurity=False).digest()
-    return ObjectId(digest[:12]) if collection.object_ids else digest.hex()
+def _new_id(collection: Collection, row: Record, key: str) -> Any:  # noqa: ANN401 - any BSON
+    """Return the ``_id`` of a new document: it follows from the key of the row, and from when the row was made."""
+    digest = sha1(f"{row.table}\0{key}".encode(), usedforsecurity=False).digest()
+    if not collection.object_ids:
+        return digest.hex()
+    return identity.object_id(UUID(bytes=digest[:_UUID_BYTES]), getattr(row, "created_at", None))
+
+
+def _is_used(place: MongoCollection[Any]) -> bool:
+    return place.find_one({}, {"_id": 1}) is not None
 
 
 def _ids(found: Iterable[Mapping[str, Any]]) -> Iterable[Any]:
