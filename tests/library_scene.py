@@ -1,10 +1,10 @@
 """What tests of a cutover to a library's tables share: a copied job store, and the real library on both servers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -35,7 +35,7 @@ from migrator.targets.library import Line, MongoStore, PostgresStore
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
 from tests.copying import settings_for, write_config
-from tests.native_tables import BY_NAME, ask, prepare
+from tests.native_tables import BY_NAME, ask, prepare, program
 
 Document = dict[str, Any]
 APPLICATION = "application"
@@ -47,9 +47,13 @@ NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 class LibraryScene:
     """APScheduler's jobs in MongoDB, and its table in PostgreSQL."""
 
+    made = MADE
+
     def __init__(self, server: MongoServer, database: Database[Document], dsn: str, folder: Path) -> None:
         self.server, self.database, self.dsn, self.folder = server, database, dsn, folder
-        base = settings_for(database, dsn, profile="apscheduler", target=TargetSettings(name="apscheduler"))
+        packages = program(self.made).packages
+        target = TargetSettings(name=self.made.target, packages=None if packages is None else str(packages))
+        base = settings_for(database, dsn, profile=self.made.target, target=target)
         self.settings: Settings = msgspec.structs.replace(
             base, mongo=type(base.mongo)(uri=server.uri, database=database.name)
         )
@@ -57,10 +61,10 @@ class LibraryScene:
 
     def prepare(self) -> None:
         """Let the library make its table, and the tool its schemas."""
-        prepare(MADE, self.dsn)
+        prepare(self.made, self.dsn)
         revisions.upgrade(self.dsn, branches=("migration",))
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            native_target.prepare(connection, load_target("apscheduler"), self.settings.target)
+            native_target.prepare(connection, load_target(self.made.target), self.settings.target)
 
     def ready(self) -> None:
         """Copy, follow, compare."""
@@ -91,7 +95,7 @@ class LibraryScene:
 
     def work(self, store: PostgresStore | MongoStore, now: datetime) -> list[Line]:
         """Let the real library execute what is due; return the lines of what it did."""
-        return [line for line in ask(MADE, store, "work", now=now, scratch=True) if line["kind"] != "done"]
+        return [line for line in ask(self.made, store, "work", now=now, scratch=True) if line["kind"] != "done"]
 
     def rows(self) -> dict[str, tuple[float | None, bytes]]:
         with psycopg.connect(self.dsn) as connection:
@@ -163,15 +167,24 @@ def on_mongo(scene: LibraryScene) -> AbstractContextManager[BackgroundScheduler]
     return scheduler_on(store)
 
 
+Scene = TypeVar("Scene", bound=LibraryScene)
+
+
 @contextmanager
-def library_scene(server: MongoServer, name: str, dsn: str, folder: Path) -> Iterator[LibraryScene]:
-    """Yield a scene that is copied, followed and compared; everything of it in MongoDB is removed afterwards."""
+def library_scene(
+    kind: type[Scene], add: Callable[[Database[Document], str], None], server: MongoServer, dsn: str, folder: Path
+) -> Iterator[Scene]:
+    """Yield a scene that is copied, followed and compared; everything of it in MongoDB is removed afterwards.
+
+    ``add``: what adds the library's documents, to the database at an address.
+    """
+    name = fresh_name()
     with MongoClient[Document](server.uri) as client:
         database = client[name]
-        add_jobs(database, server.uri)
+        add(database, server.uri)
         client.admin.command("createUser", APPLICATION, pwd="secret", roles=[{"role": "readWrite", "db": name}])
         try:
-            made = LibraryScene(server, database, dsn, folder)
+            made = kind(server, database, dsn, folder)
             made.prepare()
             made.ready()
             yield made
@@ -185,5 +198,5 @@ def library_scene(server: MongoServer, name: str, dsn: str, folder: Path) -> Ite
 @pytest.fixture
 def library(auth_server: MongoServer, postgres_dsn: str, tmp_path: Path) -> Iterator[LibraryScene]:
     """A job store that is ready for a cutover."""
-    with library_scene(auth_server, fresh_name(), postgres_dsn, tmp_path) as made:
+    with library_scene(LibraryScene, add_jobs, auth_server, postgres_dsn, tmp_path) as made:
         yield made

@@ -156,8 +156,8 @@ class _Encoder:
     def _differing(self, collection: Collection, row: Record, read: Record, document: Document) -> tuple[str, ...]:
         """Return the columns that a document does not give back.
 
-        What follows from its ``_id`` is none of them, such as the key and the time of creation: a new document has a new
-        ``_id``, and after a rollback the row of the copy has what follows from that.
+        What follows from its ``_id`` is none of them, such as the key and the time of creation: a new document has a
+        new ``_id``, and after a rollback the row of the copy has what follows from that.
         """
         differing = self._unlike(row, read)
         if differing and collection.object_ids:
