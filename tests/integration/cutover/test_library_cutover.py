@@ -178,6 +178,29 @@ def test_deleted_documents_are_in_the_export_before_they_are_removed(library: Li
     assert "ours" not in library.documents()["future"]
 
 
+def test_the_files_of_a_call_that_failed_after_it_removed_documents_are_kept(
+    library: LibraryScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    library.execute("DELETE FROM apscheduler_jobs WHERE id = 'once-past'")
+    remove = library_rollback._remove
+
+    def interrupted(*arguments: Any) -> int:  # noqa: ANN401 - as the function takes them
+        remove(*arguments)
+        raise RefusedError("interrupted")
+
+    monkeypatch.setattr(library_rollback, "_remove", interrupted)
+    with pytest.raises(RefusedError, match="interrupted"):
+        library_rollback.run(library.settings)
+    monkeypatch.undo()
+    library.execute("DELETE FROM apscheduler_jobs WHERE id = 'future'")  # the application works on
+    done = library_rollback.run(library.settings)
+    folders = sorted(Path(done.folder).parent.glob("*.rollback-1*"))
+    lines = [json.loads((folder / "removed.jobs.jsonl").read_text()) for folder in folders]
+    assert [line["_id"] for line in lines] == ["once-past", "future"]
+    assert library.pairs() == library.rows()
+
+
 def test_a_row_that_makes_no_document_is_exported_and_is_in_no_copy(library: LibraryScene) -> None:
     library.database["jobs"].insert_one({"_id": "odd", "next_run_time": "soon", "job_state": b"x"})
     library.follow()

@@ -1,4 +1,4 @@
-"""Agenda's jobs there and back three times: the real library works on PostgreSQL, and after each rollback on MongoDB."""
+"""Agenda's jobs there and back three times, with the real library at work on PostgreSQL and then on MongoDB."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
