@@ -57,6 +57,7 @@ def next_command(scene: LibraryScene) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.proves("6-T10")
 def test_killed_at_its_steps_there_and_back(library: LibraryScene) -> None:
     for step in CUTOVER:
         for moment in MOMENTS:

@@ -48,6 +48,7 @@ def is_equal(scene: LibraryScene) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.proves("6-T10")
 def test_three_times_there_and_back_and_there_for_good(library: LibraryScene) -> None:
     now, seen = NOW, list[str]()
     for turn in range(3):
