@@ -52,11 +52,13 @@ class InstalledLibrary(msgspec.Struct, frozen=True, kw_only=True):
     probe: str
     """The module in ``probes``."""
     requirements: tuple[str, ...]
-    """What pip or npm installs for it, with its drivers."""
+    """What pip, npm or apt installs for it, with its drivers."""
     makes: str
     """How the library makes its tables without the tool, in words."""
-    program: Literal["python", "node"] = "python"
+    program: Literal["python", "node", "java"] = "python"
     """What executes the probe."""
+    jars: tuple[str, ...] = ()
+    """Of a library in Java: its jars, as Debian names them."""
 
 
 class PostgresStore(msgspec.Struct, frozen=True, tag_field="kind", tag="postgresql"):
@@ -94,7 +96,17 @@ class LibraryRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 _POSTGRES: Final = "psycopg[binary]>=3.2"
 _ALCHEMY: Final = "sqlalchemy>=2,<2.2"
+_JARS: Final = "/usr/share/java"
+_READ_BY_JAVA: Final = "java.base/*;org.quartz.**;!*"
+"""Classes of objects that Java may read from what is stored: none of others is loaded."""
 LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
+    "quartz": InstalledLibrary(
+        probe="Quartz",
+        program="java",
+        requirements=("libquartz2-java", "libpostgresql-jdbc-java", "default-jdk-headless"),
+        jars=("quartz2", "postgresql", "c3p0", "slf4j-api", "slf4j-nop"),
+        makes="its script tables_postgres.sql makes them, and drops those that exist: for an empty database alone",
+    ),
     "apscheduler": InstalledLibrary(
         probe="apscheduler3",
         requirements=("apscheduler>=3.11,<4", _ALCHEMY, _POSTGRES, "pymongo"),
@@ -133,6 +145,10 @@ class Interpreter(msgspec.Struct, frozen=True):
         library = LIBRARIES[target]
         if library.program == "node":
             return [str(self.program or "node"), str(PROBES / f"{library.probe}.mjs")]
+        if library.program == "java":
+            jars = [str(self.packages / "*")] if self.packages else [f"{_JARS}/{name}.jar" for name in library.jars]
+            java = [str(self.program or "java"), f"-Djdk.serialFilter={_READ_BY_JAVA}", "-cp", ":".join(jars)]
+            return [*java, str(PROBES / f"{library.probe}.java")]
         return [str(self.program or sys.executable), "-I", str(PROBES / "__main__.py")]
 
     def install_command(self, target: str) -> str:
@@ -141,6 +157,8 @@ class Interpreter(msgspec.Struct, frozen=True):
         wanted = " ".join(f"'{requirement}'" for requirement in library.requirements)
         if library.program == "node":
             return f"npm install --prefix {self.packages or Path.cwd()} {wanted}"
+        if library.program == "java":
+            return f"apt install {' '.join(library.requirements)}"
         return f"{self.program or sys.executable} -m pip install {wanted}"
 
 
