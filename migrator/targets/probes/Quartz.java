@@ -312,6 +312,7 @@ public class Quartz {
     static void end(int status) { out.flush(); Runtime.getRuntime().halt(status); }
 
     public static void main(String[] arguments) throws Exception {
+        Thread.currentThread().setContextClassLoader(Quartz.class.getClassLoader()); // of a program that Java has compiled itself
         var request = map(new Json(new String(System.in.readAllBytes(), StandardCharsets.UTF_8)).value());
         var alarm = new Thread(() -> { try { Thread.sleep(1000 * ((Number) request.getOrDefault("seconds", 600L)).longValue()); } catch (InterruptedException none) { return; } Runtime.getRuntime().halt(1); });
         alarm.setDaemon(true);
