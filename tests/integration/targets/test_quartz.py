@@ -124,7 +124,7 @@ def test_the_library_lists_every_job_trigger_calendar_and_paused_group(copied: S
 def test_the_library_computes_the_fires_that_the_rules_say(copied: Settings, postgres_dsn: str) -> None:
     """The window is a year with both changes of the clock in Vienna."""
     del copied
-    lines = ask(postgres_dsn, "fires", windows=[WINDOW], limit=1_000)
+    lines = ask(postgres_dsn, "fires", windows=[WINDOW], limit=2_000)
     found = {
         line["id"]: [datetime.fromisoformat(fire) for fire in line["fires"]]
         for line in lines
