@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "server-commands.md"
 LEFT_OUT = {"testing", "probes", "values", "cli", "report", "targets", "javascript.py"}
-"""What sends nothing to a source: servers of tests, libraries, BSON that is a remainder, JSON as JavaScript writes it."""
+"""What sends nothing to a source: servers of tests, libraries, BSON that is a remainder, JSON of JavaScript."""
 OF_THE_DRIVER = {
     "abort_transaction": "abortTransaction",
     "aggregate": "aggregate",
