@@ -33,6 +33,7 @@ MADE = (
     Made("celery-results", "5.7", "celery-5.7", sequences=_SEQUENCES),
     Made("celery-results-5-6", "5.6", "celery-5.6", sequences=_SEQUENCES),
     Made("agenda", "3.0", "agenda-6"),
+    Made("apscheduler4", "4.0.0a6", "apscheduler-4", schema="apscheduler"),
 )
 BY_NAME = {made.name: made for made in MADE}
 every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])

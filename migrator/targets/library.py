@@ -128,6 +128,11 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         makes="PostgresBackend makes its tables when the application is started with it",
         program="node",
     ),
+    "apscheduler4": InstalledLibrary(
+        probe="apscheduler4",
+        requirements=("apscheduler==4.0.0a6", "sniffio", "sqlalchemy[asyncio]>=2,<2.2", _POSTGRES, "pymongo"),
+        makes="SQLAlchemyDataStore makes its tables when the application's scheduler is started with it",
+    ),
 }
 """Target → its library."""
 
