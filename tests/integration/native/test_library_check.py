@@ -1,7 +1,10 @@
 """The area ``library`` of ``verify``: the library itself reads, computes and executes a scratch copy of its table."""
 
+import math
 import pickle
+import venv
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,6 +13,7 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from bson import Binary
+from msgspec.structs import replace
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
@@ -19,6 +23,7 @@ from migrator.result import Check
 from migrator.schema import native_target, revisions
 from migrator.targets import library_rules, load_target
 from migrator.targets.library import Interpreter, PostgresStore, make_tables
+from migrator.verify import library_examination
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.copying import settings_for
@@ -174,3 +179,43 @@ def test_another_rule_is_found_in_the_fires(settings: Settings, monkeypatch: pyt
     checks = checked(settings, "entries", "fires")
     assert [checks[part].outcome.status for part in ("entries", "fires")] == ["passed", "failed"]
     assert [(one.key, one.cause) for one in checks["fires"].findings] == [("nightly", "library-fires")]
+
+
+def told(kind: str, key: str, at: str = "2027-01-01T00:00:00+00:00", **members: Any) -> dict[str, Any]:  # noqa: ANN401 - of a line
+    return {"kind": kind, "id": key, "at": at, **members}
+
+
+SOUND = [told("execution", "a"), told("missed", "late"), told("tick", "")]
+WORK: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
+    "sound": (SOUND, []),
+    "none": (SOUND[1:], [("a", "library-idle")]),
+    "twice": ([*SOUND, told("execution", "a")], [("a", "library-twice")]),
+    "again": ([*SOUND, told("execution", "a", "2027-01-02", again=True)], [("a", "library-twice")]),
+    "paused": ([*SOUND, told("execution", "paused")], [("paused", "library-unasked")]),
+    "locked": ([*SOUND, told("execution", "locked")], [("locked", "library-unasked")]),
+    "later": ([*SOUND, told("missed", "later")], [("later", "library-unasked")]),
+    "unlisted": ([*SOUND, told("execution", "other")], [("other", "library-unasked")]),
+    "raised": ([told("raised", "a"), *SOUND[1:]], [("a", "library-raised")]),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_what_the_library_executes_wrongly_is_found(name: str) -> None:
+    entries = [
+        library_rules.DueEntry("a", 1.0),
+        library_rules.DueEntry("late", -math.inf),
+        library_rules.DueEntry("paused", None),
+        library_rules.DueEntry("locked", 1.0, locked=True),
+        library_rules.DueEntry("later", 9.0),
+    ]
+    lines, expected = WORK[name]
+    assert [(one.key, one.cause) for one in library_examination._work_faults(entries, lines, 5.0)] == expected
+
+
+def test_a_python_without_the_library_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    bare = tmp_path / "bare" / "bin" / "python"
+    checks = checked(replace(settings, target=replace(settings.target, interpreter=str(bare))), "entries")
+    assert checks["entries"].outcome.status == "unverified"
+    assert f"call {bare} -m pip install 'apscheduler>=3.11,<4'" in checks["entries"].outcome.reason
+    assert not checks["entries"].errored
