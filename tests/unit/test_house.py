@@ -136,7 +136,7 @@ MAY_SKIP = {
     "tests/integration/targets/test_quartz.py",
 }
 """A full disk takes a disk of its own size, which root alone can mount, the report's page a browser, a pooler the
-pooler, Agenda Node and a registry, Quartz Java, the native codec a C compiler; the last line says that it was not run."""
+pooler, Agenda Node and a registry, Quartz Java, the native codec a C compiler; the last line says what was not run."""
 
 
 def test_tests_neither_sleep_nor_skip() -> None:
