@@ -23,7 +23,22 @@ PAGES = [
 CODE = sorted((ROOT / "migrator").rglob("*.py")) + sorted((ROOT / "migrator" / "report" / "templates").glob("*.j2"))
 TEXTS = [*PAGES, *CODE, ROOT / "config.example.toml"]
 
-PROSE = {"is", "was", "has", "import", "evidence", "finds", "itself", "and", "or", "of", "from", "dispatcher", "lock"}
+PROSE = {
+    "is",
+    "was",
+    "has",
+    "import",
+    "evidence",
+    "finds",
+    "itself",
+    "and",
+    "or",
+    "of",
+    "from",
+    "dispatcher",
+    "lock",
+    "wake-ups",
+}
 """Words after the name of the tool that are no command: of a sentence, and of the names of sessions."""
 SECTIONS = {one.name: one.type for one in msgspec.structs.fields(Settings)}
 FILES = {"py", "md", "toml", "html", "json", "sql", "tsv", "xml", "jsonl", "lock", "svg"}
