@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from migrator.config import TargetSettings
-from migrator.connections.postgres import Connection
 from migrator.targets.library import Line
 
-Part: TypeAlias = Literal["entries", "fires", "work", "locks"]
-"""The checks: what the library lists, when it fires, what it executes, what it leaves to another process."""
+Part: TypeAlias = Literal["entries", "fires", "work"]
+"""The checks: what the library lists, when it fires, what it executes."""
 
 LAST: Final = 253_402_300_799
 """Seconds since 1970: the end of the year 9999, after which Python has no instants."""
@@ -32,15 +31,11 @@ class DueEntry(msgspec.Struct, frozen=True):
     """Seconds since 1970; None: never, because it is paused, disabled or ended."""
     once: bool = True
     """Whether it is executed once at an instant, however many of its fires have passed."""
-    locked: bool = False
-    """Whether another process holds it at the instants at which the library works."""
 
 
 class LibraryRules:
     """What the checks take from a library; a class of a library has what differs."""
 
-    inapplicable: ClassVar[Mapping[Part, str]] = {}
-    """Part → why the library cannot show it."""
     unbounded: ClassVar[frozenset[str]] = frozenset({"TooLongError"})
     """Errors of an entry that depend on the time that computing takes: they are no difference of the two sides."""
 
@@ -80,13 +75,6 @@ class LibraryRules:
         """Return the options of ``work``; the first of the instants is its ``now``."""
         return {"workers": 2}
 
-    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
-        """Let another process hold an entry of the scratch copy, as the library itself notes it.
-
-        ``names``: as ``target.tables``. Only called if the part ``locks`` is applicable.
-        """
-        raise NotImplementedError
-
 
 def seconds(due: Any) -> float | None:  # noqa: ANN401 - as the probe printed it
     """Return a due time as seconds since 1970; None for one that never comes."""
@@ -98,10 +86,6 @@ def seconds(due: Any) -> float | None:  # noqa: ANN401 - as the probe printed it
 
 class ApschedulerRules(LibraryRules):
     """APScheduler 3: one scheduler may serve a store, and ``next_run_time`` is all that makes a job due."""
-
-    inapplicable: ClassVar[Mapping[Part, str]] = {
-        "locks": "APScheduler 3 has no lock between schedulers: one scheduler may serve a store"
-    }
 
     def entry(self, line: Line) -> DueEntry:
         """Return a job by its line; one without ``coalesce`` makes up for each fire that it missed."""

@@ -54,7 +54,6 @@ MOST_LINES: Final = 20_000
 """Lines of what was executed, after which no other instant is begun."""
 KEPT: Final = 200
 """Differences of which the fields are named; the others are counted."""
-HELD: Final = timedelta(minutes=5)
 ENTRY_SECONDS: Final = 2.0
 """Processor time that the fires of an entry may take."""
 
@@ -284,41 +283,13 @@ class Examination:
         now = datetime.fromtimestamp(instants[0], UTC)
         return [*self._ask(self.copy.store, do="work", now=now, options=options, scratch=True)]
 
-    def locks(self) -> PartResult:
-        """Let another process hold entries that are due, in the scratch copy: the library leaves them alone."""
-        _, copied = self.listed()
-        instants = self.rules.instants(copied.entries, self.since.timestamp())
-        due = sorted(entry.key for entry in copied.entries if instants and _is_due(entry, instants[-1]))
-        if not due:
-            return PartResult(nothing="no entry is ever due")
-        held = set(due[::2])
-        self.copy.refresh()
-        until = (datetime.fromtimestamp(instants[-1], UTC) + HELD).timestamp()
-        with self.copy.writable() as connection:
-            for key in sorted(held):
-                self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
-        executed = {str(line["id"]) for line in self._execute(instants) if line["kind"] == "execution"}
-        faults = [
-            LibraryFault(key, "library-lock", "it was executed while another process held it")
-            for key in sorted(held & executed)
-        ]
-        locked = {entry.key for entry in copied.entries if entry.locked}
-        faults += [
-            LibraryFault(key, "library-lock", "it was not executed though nobody held it")
-            for key in sorted(set(due) - held - executed - locked)
-        ]
-        return PartResult(
-            counts={"held by another process": len(held), "executed beside them": len(executed - held)},
-            **_sorted_faults(faults),
-        )
-
 
 def _without_end(keys: set[str]) -> list[str]:
     return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
 
 
 def _is_due(entry: DueEntry, last: float) -> bool:
-    return entry.due is not None and entry.due <= last and not entry.locked
+    return entry.due is not None and entry.due <= last
 
 
 def _work_faults(entries: Sequence[DueEntry], lines: Sequence[Line], last: float) -> list[LibraryFault]:
@@ -500,11 +471,8 @@ def examine(context: CheckContext, parts: Sequence[Part]) -> dict[Part, PartResu
             "entries": examination.entries,
             "fires": examination.fires,
             "work": examination.work,
-            "locks": examination.locks,
         }
         for part in parts:
-            if part in examination.rules.inapplicable:
-                continue
             try:
                 with context.timed(f"library: {part}"):
                     results[part] = steps[part]()

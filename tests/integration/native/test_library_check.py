@@ -108,7 +108,6 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
         "entries": ("passed", ()),
         "fires": ("passed", ()),
         "work": ("passed", ()),
-        "locks": ("not-applicable", ()),
     }
     assert checks["entries"].counts["listed in the copy"] == 7
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
@@ -192,7 +191,6 @@ WORK: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
     "twice": ([*SOUND, told("execution", "a")], [("a", "library-twice")]),
     "again": ([*SOUND, told("execution", "a", "2027-01-02", again=True)], [("a", "library-twice")]),
     "paused": ([*SOUND, told("execution", "paused")], [("paused", "library-unasked")]),
-    "locked": ([*SOUND, told("execution", "locked")], [("locked", "library-unasked")]),
     "later": ([*SOUND, told("missed", "later")], [("later", "library-unasked")]),
     "unlisted": ([*SOUND, told("execution", "other")], [("other", "library-unasked")]),
     "raised": ([told("raised", "a"), *SOUND[1:]], [("a", "library-raised")]),
@@ -205,7 +203,6 @@ def test_what_the_library_executes_wrongly_is_found(name: str) -> None:
         library_rules.DueEntry("a", 1.0),
         library_rules.DueEntry("late", -math.inf),
         library_rules.DueEntry("paused", None),
-        library_rules.DueEntry("locked", 1.0, locked=True),
         library_rules.DueEntry("later", 9.0),
     ]
     lines, expected = WORK[name]
