@@ -16,14 +16,16 @@ from bson import Binary
 from msgspec.structs import replace
 from pymongo.database import Database
 
-from migrator.config import Settings, TargetSettings
+from migrator.config import MongoSettings, Settings, SourceSettings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.result import Check
+from migrator.result import Check, unverified
 from migrator.schema import native_target, revisions
 from migrator.targets import library_rules, load_target
 from migrator.targets.library import Interpreter, PostgresStore, make_tables
 from migrator.verify import library_examination
+from migrator.verify.check import CheckContext
+from migrator.verify.checks import library
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.copying import settings_for
@@ -216,3 +218,14 @@ def test_a_python_without_the_library_leaves_the_area_unverified(settings: Setti
     assert checks["entries"].outcome.status == "unverified"
     assert f"call {bare} -m pip install 'apscheduler>=3.11,<4'" in checks["entries"].outcome.reason
     assert not checks["entries"].errored
+
+
+def test_a_library_that_is_not_asked_leaves_the_area_unverified() -> None:
+    settings = Settings(
+        source=SourceSettings(profile="shedlock"),
+        target=TargetSettings(name="shedlock"),
+        mongo=MongoSettings(uri="mongodb://x"),
+    )
+    for check in library.CHECKS:
+        outcome = check.run(CheckContext(settings)).outcome
+        assert outcome == unverified("the library of the target shedlock is not asked by this version of the tool")
