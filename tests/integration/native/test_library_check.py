@@ -228,4 +228,4 @@ def test_a_library_that_is_not_asked_leaves_the_area_unverified() -> None:
     )
     for check in library.CHECKS:
         outcome = check.run(CheckContext(settings)).outcome
-        assert outcome == unverified("the library of the target shedlock is not asked by this version of the tool")
+        assert outcome == unverified("the library of the target shedlock is not asked by this version")
