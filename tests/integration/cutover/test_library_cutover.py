@@ -1,4 +1,4 @@
-"""The cutover to a library's own tables, the way back, and the end, with the real library at work on both sides."""
+"""The cutover to a library's own tables, the rollback and the finish, with the real library at work on both sides."""
 
 import json
 from contextlib import suppress

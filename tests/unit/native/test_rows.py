@@ -430,7 +430,7 @@ TRIGGERS: Final[dict[str, tuple[Document, bool]]] = {
     "none": ({}, True),
     "a cron line": ({"cron": "0 2 * * *", "zone": "Europe/Berlin", "next": DAY}, True),
     "a cron line without a zone": ({"cron": "*/5 * * * *"}, True),
-    "a cron line that is none": ({"cron": "soon"}, False),
+    "a text that is no cron line": ({"cron": "soon"}, False),
     "an unknown zone": ({"cron": "0 2 * * *", "zone": "Europe/Nowhere"}, False),
     "an interval": ({"every": 60_000}, True),
     "a time": ({"at": DAY}, True),
