@@ -1,10 +1,12 @@
 """APScheduler's jobs, moved into the table of its own job store for PostgreSQL."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from bson import Binary, ObjectId
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
@@ -70,3 +72,49 @@ def test_a_row_of_others_is_an_extra_row_and_is_not_removed(settings: Settings, 
         backfill(settings, Scope())
     apply_repair(settings, Scope())
     assert stored(postgres_dsn).keys() == {*before, "of others"}
+
+
+ODD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "too long": ({"_id": "x" * 192}, "too-long", "_id"),
+    "a number": ({"_id": 7}, "wrong-type", "_id"),
+    "an object id": ({"_id": ObjectId("6b04cdfebcc0d2a1f0a1b2c3")}, "wrong-type", "_id"),
+    "a text as time": ({"_id": "soon", "next_run_time": "soon"}, "wrong-type", "next_run_time"),
+    "a date as time": (
+        {"_id": "a date", "next_run_time": datetime(2027, 1, 1, tzinfo=UTC)},
+        "wrong-type",
+        "next_run_time",
+    ),
+    "no pickle": ({"_id": "no pickle"}, "missing-field", "job_state"),
+    "a text as pickle": ({"_id": "text pickle", "job_state": "x"}, "wrong-type", "job_state"),
+}
+UNREADABLE = b"\x80\x04\x8c\x04nope\x94\x8c\x05Class\x94\x93\x94."
+"""A pickle of a class that does not exist."""
+
+
+@pytest.mark.proves("6-T2")
+def test_what_the_table_cannot_hold_is_quarantined_alone(
+    settings: Settings, mongo_database: Database[Any], postgres_dsn: str
+) -> None:
+    sound = {job["_id"] for job in mongo_database["jobs"].find()}
+    whole = {"next_run_time": 1.5, "job_state": Binary(b"x", 0)}
+    mongo_database["jobs"].insert_many([whole | document for document, _, _ in ODD.values()])
+    mongo_database["jobs"].update_one({"_id": "no pickle"}, {"$unset": {"job_state": 1}})
+    mongo_database["jobs"].insert_many(
+        [
+            {"_id": "x" * 191, "next_run_time": float("inf"), "job_state": Binary(UNREADABLE, 0)},
+            {"_id": "7", "next_run_time": None, "job_state": Binary(b"", 128), "more": [1, None]},
+        ]
+    )
+    result = backfill(settings, Scope())
+    assert (result.complete, result.quarantined) == (True, len(ODD))
+    rows = stored(postgres_dsn)
+    assert rows.keys() == sound | {"x" * 191, "7"}
+    assert rows["x" * 191] == (float("inf"), UNREADABLE)
+    assert rows["7"] == (None, b"")
+    with psycopg.connect(postgres_dsn) as connection:
+        found = connection.execute("SELECT source_id, reason, path FROM migration.quarantine").fetchall()
+    assert {row[1:] for row in found} == {(reason, path) for _, reason, path in ODD.values()}
+    assert len(found) == len(ODD)
+    compared = check_parity(settings, Scope())
+    assert (compared.differs, compared.unproven) == (False, "")
+    assert backfill(settings, Scope()).written == 0
