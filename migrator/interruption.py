@@ -14,8 +14,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from types import FrameType
 from typing import Final
@@ -28,6 +28,8 @@ LIMIT_S: Final = 5.0
 
 _NUDGE_S: Final = 0.1
 """How often the main thread is woken after the first signal, so that it executes the handler."""
+_DEFERRED_S: Final = 1.0
+"""How long the end at once waits for a block of ``deferred``."""
 _AT_ONCE = "ended at once; what was committed is kept, and a transaction that was open is undone"
 
 
@@ -36,6 +38,9 @@ Handler = Callable[[int, FrameType | None], None]
 _installed = threading.Event()
 _slow_end = threading.Event()
 _handled = threading.Event()
+_postponed = threading.Event()
+_not_deferred = threading.Event()
+_not_deferred.set()
 _counted: set[object] = set()
 _threads: list[threading.Thread] = []
 
@@ -69,6 +74,26 @@ def counted(handler: Handler) -> Handler:
     """Count the signals that a command's own handler takes; those of any other handler are left to the command."""
     _counted.add(handler)
     return handler
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let the first signal interrupt the main thread after the block, and not in it: it starts processes.
+
+    A child whose parent is interrupted before it was told what to do ends with a traceback. To block the signal is not
+    enough: another thread takes it, and its handler runs in the main thread all the same.
+    """
+    if threading.current_thread() is not threading.main_thread() or not _not_deferred.is_set():
+        yield
+        return
+    _not_deferred.clear()
+    try:
+        yield
+    finally:
+        _not_deferred.set()
+    if _postponed.is_set() and not _handled.is_set():
+        _handled.set()
+        raise KeyboardInterrupt
 
 
 def _forget() -> None:
@@ -120,13 +145,17 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 @counted
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+    if not _not_deferred.is_set():
+        _postponed.set()
+        return
     if not _handled.is_set():  # at the second signal the thread ends this process, and the command does nothing more
         _handled.set()
         raise KeyboardInterrupt
 
 
 def _end_at_once(why: str) -> None:
-    """End this process without anything that could wait; worker processes and servers end with it."""
+    """End this process without anything that could wait for long; worker processes and servers end with it."""
+    _not_deferred.wait(_DEFERRED_S)
     with suppress(Exception):
         loaded = sys.modules.get("multiprocessing")  # without it there are no children
         for child in loaded.active_children() if loaded else ():

@@ -169,12 +169,13 @@ def jobs_at_a_time(pool: Executor, settings: CopySettings) -> int:
 
 @contextmanager
 def interruption_blocked() -> Iterator[None]:
-    """Keep Ctrl-C from this thread, and from the processes that are started in the block."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """Keep Ctrl-C from this thread until the end of the block, and from the processes that are started in it."""
+    with interruption.deferred():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Channel:
