@@ -173,7 +173,10 @@ def _counted(settings: Settings) -> None:
 
 
 class AreaLines:
-    """Says of each area, when its checks have ended, how many passed; a check that did not is a line of its own."""
+    """Says of each area, when its checks have ended, how many passed; one that failed or is unsure has its own line.
+
+    The report's summary lists those that are not applicable, or that nobody asked for.
+    """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -187,7 +190,7 @@ class AreaLines:
         if area != self._area:
             self.end()
             self._area = area
-        if outcome.startswith(wording.STATUS_WORDS["not-asked-for"]):
+        if outcome.startswith((wording.STATUS_WORDS["not-applicable"], wording.STATUS_WORDS["not-asked-for"])):
             return
         self._ended += 1
         self._passed += (passed := outcome.startswith(wording.STATUS_WORDS["passed"]))

@@ -41,8 +41,10 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     ended = {check["id"]: check["outcome"]["status"] for check in evidence["checks"]}
     for asked_for in ("crud.lockstep", "performance.load"):  # random calls on both backends, and the load test
         assert ended.pop(asked_for) == "not-asked-for"
+    of_a_library = {name for name in ended if name.startswith("library.")}
+    assert {ended.pop(name) for name in of_a_library} == {"not-applicable"}
     assert set(ended.values()) == {"passed"}
-    assert {name.partition(".")[0] for name in ended} == {*AREAS} - {"sensitivity"}
+    assert {name.partition(".")[0] for name in ended} == {*AREAS} - {"library", "sensitivity"}
     listed = (folder / "planted.md").read_text().count("\n| ") - 1
     assert listed == len(faulty_documents())
 
@@ -68,14 +70,15 @@ def test_a_check_that_did_not_pass_is_a_line_of_its_own() -> None:
             ("crud.one", "passed (3 ms; 3 ms in total)"),
             ("crud.two", "not asked for (0 ms; 3 ms in total)"),
             ("crud.three", "failed (3 ms; 6 ms in total)"),
+            ("library.one", "not applicable (0 ms; 6 ms in total)"),
             ("locking.one", "passed (3 ms; 9 ms in total)"),
         ),
         1,
     ):
-        areas(f"verify: {number}/4 {name}: {words}")
+        areas(f"verify: {number}/5 {name}: {words}")
     areas.end()
     assert said == [
-        "demo: verify: 3/4 crud.three: failed (3 ms; 6 ms in total)",
+        "demo: verify: 3/5 crud.three: failed (3 ms; 6 ms in total)",
         "demo: verify: crud: 1 of 2 checks passed",
         "demo: verify: locking: 1 of 1 checks passed",
     ]
