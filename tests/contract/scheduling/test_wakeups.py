@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 import pytest
 
@@ -44,15 +44,18 @@ class Sleeper:
         self.process = SchedulerProcess(store, settings, InProcessExecutor(registry), tenants=(tenant,))
         self._rung, self._waits = Event(), Event()
         claim, awaken, process = self.process.worker.claim, self.process._awaken, self.process
+        both = Lock()  # else a poll between the two lines of noted would wait for another one, an hour later
 
         def noted() -> None:
-            awaken()
-            self._rung.set()
+            with both:
+                awaken()
+                self._rung.set()
 
         def claimed() -> int:
             count = claim()
-            if self._rung.is_set() and not process._woken:
-                self._waits.set()
+            with both:
+                if self._rung.is_set() and not process._woken:
+                    self._waits.set()
             return count
 
         process._awaken = noted  # type: ignore[method-assign] # watched
