@@ -294,10 +294,15 @@ class LibraryTables:
             row_id = provisional
         names = native_target.origins(table, self.target)
         # the origin of a row that the library has deleted, and made again under another key
-        connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s AND id <> %s").format(names), (row_id, provisional))
         connection.execute(
-            sql.SQL("UPDATE {} SET id = %s, source = %s, source_id = %s WHERE id = %s").format(names),
-            (row_id, source, source_id, provisional),
+            sql.SQL("DELETE FROM {} WHERE id = %s AND id <> %s AND tenant_id = %s").format(names),
+            (row_id, provisional, NO_TENANT),
+        )
+        connection.execute(
+            sql.SQL("UPDATE {} SET id = %s, source = %s, source_id = %s WHERE id = %s AND tenant_id = %s").format(
+                names
+            ),
+            (row_id, source, source_id, provisional, NO_TENANT),
         )
         connection.execute(
             sql.SQL(
@@ -315,7 +320,10 @@ class LibraryTables:
     def reject(self, connection: Connection, table: Table, provisional: UUID) -> None:
         """Remove a provisional origin: its row becomes no document."""
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE id = %s").format(native_target.origins(table, self.target)), (provisional,)
+            sql.SQL("DELETE FROM {} WHERE id = %s AND tenant_id = %s").format(
+                native_target.origins(table, self.target)
+            ),
+            (provisional, NO_TENANT),
         )
 
     def deleted(self, connection: Connection, table: Table) -> dict[str, list[str]]:
