@@ -306,14 +306,14 @@ class LibraryTables:
         )
         connection.execute(
             sql.SQL(
-                "INSERT INTO {} SELECT %s, {}, true FROM {} AS origin WHERE origin.id = %s"
+                "INSERT INTO {} SELECT %s, {}, true FROM {} AS origin WHERE origin.id = %s AND origin.tenant_id = %s"
                 " ON CONFLICT (table_name, row_id) DO UPDATE SET made = true"
             ).format(
                 native_target.changes(self.target),
                 native_target.key_text("origin", [name for _, name in native_target.key_columns(table)]),
                 names,
             ),
-            (table.full_name, row_id),
+            (table.full_name, row_id, NO_TENANT),
         )
         return row_id
 
