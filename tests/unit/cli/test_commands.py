@@ -15,7 +15,7 @@ from migrator.cli import cli
     ("word", "said"),
     [
         ("backfil", "no command backfil; did you mean backfill?"),
-        ("xyzzy", "no command xyzzy; known: backfill, config, control, cutover, demo, doctor, inspect, "),
+        ("xyzzy", "no command xyzzy; known: assess, backfill, config, control, cutover, demo, doctor, "),
         ("--nope", "No such option"),
     ],
 )
