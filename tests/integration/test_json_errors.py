@@ -67,7 +67,8 @@ UNREACHABLE = {
     "MIGRATOR_POSTGRES__DSN": "postgresql://127.0.0.1:9/none",
     "MIGRATOR_COPY__PATIENCE": "1ms",
 }
-NATIVE = {"target prepare": {"MIGRATOR_TARGET__NAME": "apscheduler", "MIGRATOR_SOURCE__PROFILE": "apscheduler"}}
+ON_APSCHEDULER = {"MIGRATOR_TARGET__NAME": "apscheduler", "MIGRATOR_SOURCE__PROFILE": "apscheduler"}
+NATIVE = {"cutover confirm": ON_APSCHEDULER, "target prepare": ON_APSCHEDULER}
 """Settings of commands that are about a native target."""
 
 

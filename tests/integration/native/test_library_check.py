@@ -31,7 +31,9 @@ from migrator.verify.runner import verify
 from tests.copying import settings_for
 
 Document = dict[str, Any]
-SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=5)
+NOW = datetime.now(UTC).replace(microsecond=0)
+SOON = NOW + timedelta(days=1)
+"""When the first job is due: later than the last test of a session that began an hour ago."""
 VIENNA = "Europe/Vienna"
 
 
@@ -62,9 +64,9 @@ def documents() -> list[Document]:
         document("once", DateTrigger(SOON + timedelta(days=3), "UTC"), SOON + timedelta(days=3)),
         document("paused", CronTrigger(minute=0, timezone="UTC"), None),
         document(
-            "overdue", IntervalTrigger(hours=1, timezone="UTC"), SOON - timedelta(hours=5), misfire_grace_time=None
+            "overdue", IntervalTrigger(hours=1, timezone="UTC"), NOW - timedelta(hours=5), misfire_grace_time=None
         ),
-        document("too late", DateTrigger(SOON - timedelta(days=9), "UTC"), SOON - timedelta(days=9)),
+        document("too late", DateTrigger(NOW - timedelta(days=9), "UTC"), NOW - timedelta(days=9)),
     ]
 
 
