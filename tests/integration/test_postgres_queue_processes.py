@@ -76,6 +76,24 @@ def test_never_more_runs_than_a_schedule_may_have(any_scheduler_dsn: str) -> Non
     assert len({identity for identity, _ in ended}) == len(ended) == 60
 
 
+LOGGED = """
+INSERT INTO scheduler.execution_logs (id, tenant_id, run_id, logged_at, level)
+VALUES (gen_random_uuid(), 'a', %s, %s, 'info')
+"""
+FIRED = """
+INSERT INTO scheduler.runs (id, tenant_id, schedule_id, trigger_id, state, created_at)
+VALUES (gen_random_uuid(), 'a', %s, %s, 'queued', %s)
+"""
+
+
+def test_a_run_is_claimed_while_a_line_of_its_log_is_written(any_scheduler_dsn: str) -> None:
+    waiting(any_scheduler_dsn, schedule(), 1)
+    with opened(any_scheduler_dsn) as store, connect(any_scheduler_dsn) as connection, connection.transaction():
+        ((identity,),) = connection.execute("SELECT id FROM scheduler.runs").fetchall()
+        connection.execute(LOGGED, (identity, NOW))
+        assert [claim.run.id for claim in store.queue.claim("worker", 1, LEASE)] == [identity]
+
+
 GATE = """
 CREATE FUNCTION public.pass_gate() RETURNS boolean LANGUAGE sql VOLATILE AS
     'SELECT pg_advisory_xact_lock_shared(99) IS NOT NULL';
@@ -122,6 +140,17 @@ def fire_all(store: PostgresStore, _pipe: Pipe, _number: int) -> list[UUID]:
         while connection.execute(due).fetchone() is not None:
             fired += [made.trigger_id for made in store.queue.fire_due(plan, 10) if made.trigger_id is not None]
     return fired
+
+
+def test_a_trigger_fires_while_a_run_of_it_is_written(any_scheduler_dsn: str) -> None:
+    of = schedule()
+    with opened(any_scheduler_dsn) as store, connect(any_scheduler_dsn) as connection:
+        with store.session("a", now=NOW) as session:
+            session.schedules.upsert(of)
+            due = session.triggers.upsert(trigger(of))
+        with connection.transaction():
+            connection.execute(FIRED, (of.id, due.id, NOW))
+            assert [made.trigger_id for made in store.queue.fire_due(plan, 10)] == [due.id]
 
 
 @pytest.mark.proves("4-J4", "2-X6", "3-P5")

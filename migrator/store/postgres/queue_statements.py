@@ -84,8 +84,9 @@ def _ordered(table: str, alias: str, waiting: str, columns: str, condition: str,
     One ordered scan of the index on (priority, since, id) of what is ``waiting``: in each priority it reads from the
     first row to the first one whose time has not come, and continues with the next priority. A plain ORDER BY over all
     priorities would also read the rows of higher priorities whose time has not come. ``condition`` is evaluated for
-    each row in turn; a locked row is skipped. It looks up no more priorities, and locks no more rows, than ``limit``
-    rows (a parameter) need.
+    each row in turn; a locked row is skipped. Not one that only a foreign key locks (FOR KEY SHARE): FOR UPDATE would
+    skip a run while a line of its log is written, and no wake-up would come for it. It looks up no more priorities, and
+    locks no more rows, than ``limit`` rows (a parameter) need.
     """
     highest = f"SELECT {alias}.priority FROM {table} AS {alias} WHERE {waiting}"
     first = f"ORDER BY {alias}.priority DESC LIMIT 1"
@@ -99,7 +100,7 @@ RECURSIVE levels AS (
         SELECT {columns} FROM {table} AS {alias}
         {_schedule(f"{alias}.schedule_id", f"{alias}.{_OWNER[alias]}")}
         WHERE {waiting} AND {alias}.priority = l.priority AND {since} <= {NOW} AND {condition}
-        ORDER BY {since}, {alias}.id LIMIT {limit} FOR UPDATE OF {alias} SKIP LOCKED
+        ORDER BY {since}, {alias}.id LIMIT {limit} FOR NO KEY UPDATE OF {alias} SKIP LOCKED
     ) AS found LIMIT {limit}
 )"""
 
