@@ -317,15 +317,20 @@ def finish(*, only_expired: bool, of_schedules: bool) -> str:
     FROM {_ENDS} WHERE {_HELD} {over} RETURNING r.id, r.tenant_id"""
     if not of_schedules:
         return ended
-    # The schedules are locked in the order of their ids, as they come from ``first``.
+    # The schedules are locked in the order of their ids, as they come from ``first``. LATERAL with a LIMIT: each is
+    # looked up by its id, also while the statistics say that there are no schedules.
     return f"""
 WITH ended AS ({ended}, r.schedule_id, r.schedule_tenant_id, g.position, g.status), first AS MATERIALIZED (
     SELECT DISTINCT ON (schedule_id, schedule_tenant_id) schedule_id, schedule_tenant_id, status FROM ended
     WHERE status IS NOT NULL AND schedule_id IS NOT NULL ORDER BY schedule_id, schedule_tenant_id, position
 ), held AS MATERIALIZED (
-    SELECT s.id AS held_id, s.tenant_id AS held_tenant, f.status AS following FROM first AS f
-    JOIN scheduler.schedules AS s ON s.id = f.schedule_id AND s.tenant_id = f.schedule_tenant_id
-    WHERE (s.status = 'running' AND s.deleted_at IS NULL) IS TRUE FOR NO KEY UPDATE OF s
+    SELECT locked.id AS held_id, locked.tenant_id AS held_tenant, f.status AS following
+    FROM first AS f CROSS JOIN LATERAL (
+        SELECT s.id, s.tenant_id FROM scheduler.schedules AS s
+        WHERE s.id = f.schedule_id AND s.tenant_id = f.schedule_tenant_id
+            AND (s.status = 'running' AND s.deleted_at IS NULL) IS TRUE
+        LIMIT 1 FOR NO KEY UPDATE OF s
+    ) AS locked
 ), moved AS (
     UPDATE scheduler.schedules SET status = following, updated_at = {NOW},
         completed_at = CASE WHEN following = 'completed' THEN {NOW} ELSE completed_at END
