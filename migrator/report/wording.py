@@ -72,14 +72,13 @@ _ALL_DOCUMENTS_OF: Final = {"4-Z1": "schedules", "4-Z3": "runs"}
 """Requirements that all documents are in a table of the target."""
 _LISTED_CHECKS: Final = 4
 _LONGEST_KEY: Final = 96
-_SPACES: Final = "\u202f\u00a0"
 _SECOND: Final = 1_000
 _MINUTE: Final = 60_000
 
 
 def number(value: int) -> str:
-    """Write a count with its thousands apart (narrow no-break space)."""
-    return f"{value:,}".replace(",", "\u202f")
+    """Write a count as the commands do: ``20,272``."""
+    return f"{value:,}"
 
 
 def counted(value: int, one: str, many: str | None = None) -> str:
@@ -134,7 +133,7 @@ def moment(text: str) -> str:
 
 def visible_text(text: str) -> str:
     """Return a sentence that may quote a name: whole, and with everything visible."""
-    return "".join(one if one.isprintable() or one in _SPACES else f"\\u{{{ord(one):x}}}" for one in text)
+    return "".join(one if one.isprintable() else f"\\u{{{ord(one):x}}}" for one in text)
 
 
 def request(policy: Policy) -> str:

@@ -24,8 +24,8 @@ def cover(result: Result) -> str:
 
 def shown(result: Result) -> dict[str, int]:
     """Return the figures of the first page, as a reader sees them."""
-    pairs = re.findall(r"<div[^>]*><dt>(?:<a[^>]*>)?([^<]*)(?:</a>)?</dt><dd>([\d\u202f]+)</dd>", cover(result))
-    return {name: int(figure.replace("\u202f", "")) for name, figure in pairs}
+    pairs = re.findall(r"<div[^>]*><dt>(?:<a[^>]*>)?([^<]*)(?:</a>)?</dt><dd>([\d,]+)</dd>", cover(result))
+    return {name: int(figure.replace(",", "")) for name, figure in pairs}
 
 
 @pytest.mark.parametrize("result", [troubled(), read_result(SAMPLE)], ids=["troubled", "sample"])

@@ -173,7 +173,7 @@ def test_a_hundred_thousand_differences_make_a_small_page() -> None:
     assert len(html) < 100_000
     assert len(renderer.markdown(result)) < 50_000
     assert html.count(b"run_0000") == LISTED_FINDINGS
-    assert "and 99\u202f975 more" in page(result).text
+    assert "and 99,975 more" in page(result).text
 
 
 def test_whatever_grows_the_page_stays_small() -> None:
@@ -219,7 +219,7 @@ def test_whatever_grows_the_page_stays_small() -> None:
     html = renderer.html(result).decode()
     assert len(html) < 1_500_000
     assert len(renderer.markdown(result)) < 800_000
-    for cut in ("and 19\u202f800 more", "and 19\u202f975 more", "19\u202f980 shorter steps"):
+    for cut in ("and 19,800 more", "and 19,975 more", "19,980 shorter steps"):
         assert cut in html, cut
 
 

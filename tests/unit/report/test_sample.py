@@ -1,5 +1,6 @@
 """The sample in the repository: of today's format, areas and templates, and nobody's machine."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,12 @@ def test_the_sample_is_of_todays_areas() -> None:
 
 def test_the_sample_names_no_machine() -> None:
     assert "host" not in integrity.read_result(SAMPLE / "result.json").run.environment
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_numbers_are_spelled_one_way(name: str) -> None:
+    """``20,272``: neither spaces of any kind nor nothing stand between the thousands of a count."""
+    text = (SAMPLE / name).read_text(encoding="utf-8")
+    assert re.search(r"\d,\d{3} documents", text)
+    assert not re.search(r"\d[\u202f\u00a0\u2009' ]\d{3} (documents|rows|findings|runs)", text)
+    assert not re.search(r"\b\d{4,} (documents|rows|findings|runs)", text)

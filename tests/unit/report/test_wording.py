@@ -107,7 +107,7 @@ def test_what_the_verdict_rests_on_adds_the_documents_up() -> None:
     )
     evidence = Evidence(checks=result(("parity", PASSED)).evidence.checks, collections=(counts,))
     assert wording.basis(build(evidence, Run(name="r")))[0] == (
-        "1\u202f234 documents of 1 collection were read, and 1\u202f200 of them can be rebuilt from PostgreSQL, typed "
+        "1,234 documents of 1 collection were read, and 1,200 of them can be rebuilt from PostgreSQL, typed "
         "and complete; 1 is in quarantine; 33 were not copied, by rule (a 3, expired 30)."
     )
 
