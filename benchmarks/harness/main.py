@@ -85,24 +85,25 @@ class _Bench:
         self._postgres = postgres
         self._database = database
         self._scratch = scratch
-        self._dataset = DATASETS[collection]
+        self._dataset = dataset = DATASETS[collection]
         self._chosen = [tool for tool in chosen if tool.any_source or self._dataset.profile == "stellaops"]
         scratch.mkdir()
-        mean = source.fill(database, collection, documents)
+        mean = source.fill(database, dataset.collection, documents)
         lines = [Line(name=tool.name, title=tool.title) for tool in self._chosen]
         self.part = Part(collection=collection, documents=documents, mean_bytes=mean, lines=lines)
-        self._templates = {
-            "schema": target.TEMPLATE,
-            "nothing": target.EMPTY,
-            "schedules": target.make_prepared(postgres, database),
-        }
+        if dataset.is_native:
+            template = target.make_native(postgres, mongo.uri, database, dataset)
+            self._templates = {"schema": template, "schedules": template}
+        else:
+            prepared = target.make_prepared(postgres, database)
+            self._templates = {"schema": target.TEMPLATE, "nothing": target.EMPTY, "schedules": prepared}
         if any(tool.name == "floor" for tool in self._chosen):
-            prepared = self._templates["schedules"]
-            target.prepare_floor(postgres, mongo.uri, database, self._dataset, prepared, scratch / "floor")
+            start = self._templates["schedules" if dataset.profile == "stellaops" else "schema"]
+            target.prepare_floor(postgres, mongo.uri, database, dataset, start, scratch / "floor")
 
     def measure(self, number: int) -> None:
         """Run every tool once; one unmeasured read warms MongoDB's cache first."""
-        for _ in self._database[self.part.collection].find_raw_batches():
+        for _ in self._database[self._dataset.collection].find_raw_batches():
             pass
         lines = {line.name: line for line in self.part.lines}
         self._round(lines, number)
@@ -116,14 +117,14 @@ class _Bench:
                     target.drop(self._postgres, dsn)
                 dsn = target.fresh(self._postgres, self._templates[tool.starts])
             if tool.name == "changed":
-                source.change(self._database, self.part.collection, 1)
+                source.change(self._database, self._dataset, 1)
                 changed = True
             self._one(tool, lines[tool.name], dsn, number)
             if changed and tool.name != "changed":
-                source.change(self._database, self.part.collection, -1)
+                source.change(self._database, self._dataset, -1)
                 changed = False
         if changed:
-            source.change(self._database, self.part.collection, -1)
+            source.change(self._database, self._dataset, -1)
         if dsn is not None:
             target.drop(self._postgres, dsn)
 
@@ -131,8 +132,9 @@ class _Bench:
         job = Job(
             uri=self._mongo.uri,
             database=self._database.name,
-            collection=self.part.collection,
+            collection=self._dataset.collection,
             profile=self._dataset.profile,
+            target=self._dataset.target,
             dsn=dsn,
             work=self._options.work,
             floor=self._scratch / "floor",
@@ -145,7 +147,7 @@ class _Bench:
             subprocess.run(call.before, env=os.environ | call.environment, check=True, stdout=subprocess.DEVNULL)
         taken = measure(call.argv, environment=call.environment, servers=servers, log=log)
         line.runs.append(taken)
-        counted = tool.counted.format(collection=self.part.collection, table=self._dataset.counted)
+        counted = tool.counted.format(collection=self._dataset.collection, table=self._dataset.counted)
         trouble = self._trouble(counted, taken, call.accepted, dsn)
         said = trouble or f"{self.part.documents / taken.wall:,.0f} documents/s"
         print(f"round {number + 1}: {self.part.title}: {tool.name}: {said}", flush=True)

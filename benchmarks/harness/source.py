@@ -30,15 +30,31 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which rows can be written."""
     changed: str
     """A number that `change` counts up."""
+    target: str = "scheduler"
+    """The target; that of a library has its own tables (``programs/<target>.sql``), with ``id`` as their key."""
+
+    @property
+    def name(self) -> str:
+        """What the command line calls it."""
+        return f"{self.collection}-native" if self.is_native else self.collection
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its tables are those of a library."""
+        return self.target != "scheduler"
 
     @property
     def counted(self) -> str:
-        """The table that has one row for each document."""
-        return self.tables[0]
+        """The table, with its schema, that has one row for each document."""
+        return self.qualified(self.tables[0])
+
+    def qualified(self, table: str) -> str:
+        """Return the name of one of its tables with the schema."""
+        return f"public.{table}" if self.is_native else f"scheduler.{table}"
 
 
 DATASETS: Final[Mapping[str, Dataset]] = {
-    one.collection: one
+    one.name: one
     for one in (
         Dataset(collection="runs", profile="stellaops", tables=("runs",), changed="stats.completed"),
         Dataset(collection="impact_snapshots", profile="stellaops", tables=("impact_snapshots",), changed="total"),
@@ -46,6 +62,16 @@ DATASETS: Final[Mapping[str, Dataset]] = {
             collection="agendaJobs", profile="agenda", tables=("schedules", "triggers", "runs"), changed="priority"
         ),
         Dataset(collection="jobs", profile="apscheduler", tables=("schedules", "triggers"), changed="next_run_time"),
+        Dataset(
+            collection="agendaJobs", profile="agenda", tables=("agenda_jobs",), changed="priority", target="agenda"
+        ),
+        Dataset(
+            collection="jobs",
+            profile="apscheduler",
+            tables=("apscheduler_jobs",),
+            changed="next_run_time",
+            target="apscheduler",
+        ),
     )
 }
 
@@ -148,9 +174,9 @@ def _counts(runs: int = 0) -> Counts:
     return Counts(SCHEDULES, runs, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def change(database: Database[Any], collection: str, step: int) -> int:
+def change(database: Database[Any], dataset: Dataset, step: int) -> int:
     """Change one document in a hundred, without moving any field; ``step`` -1 takes a step of 1 back."""
-    field = DATASETS[collection].changed
+    collection, field = dataset.collection, dataset.changed
     identifiers = [row["_id"] for row in database[collection].find({}, {"_id": 1}).sort("_id").hint("_id_")][::100]
     changed = 0
     for start in range(0, len(identifiers), _BATCH):

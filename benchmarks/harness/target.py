@@ -30,6 +30,21 @@ def make_templates(server: PostgresServer) -> None:
     server.create_database(EMPTY)
 
 
+def make_native(server: PostgresServer, uri: str, source: Database[Any], dataset: Dataset) -> str:
+    """Make a template with the tables of a library, prepared; return its name.
+
+    The statements are the library's own. ``target prepare`` compares what they made with the known catalogue.
+    """
+    name = f"benchmark_{dataset.target}_{next(_numbers)}"
+    dsn = server.create_database(name)
+    with psycopg.connect(dsn) as connection:
+        connection.execute((PROGRAMS / f"{dataset.target}.sql").read_bytes())
+    environment = os.environ | settings_of(uri, source.name, dsn, dataset.profile, dataset.target)
+    program = [sys.executable, "-m", "migrator", "target", "prepare"]
+    subprocess.run(program, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return name
+
+
 def make_prepared(server: PostgresServer, source: Database[Any]) -> str:
     """Make a template with the schedules that runs refer to, if there are any; return its name."""
     name = f"benchmark_prepared_{next(_numbers)}"
@@ -70,49 +85,51 @@ def prepare_floor(
     """
     folder.mkdir(parents=True, exist_ok=True)
     by_script = dataset.profile == "stellaops"
-    dsn = fresh(server, prepared if by_script else TEMPLATE)
+    dsn = fresh(server, prepared)
     program = [sys.executable, str(PROGRAMS / "script.py"), uri, source.name, dataset.collection, dsn]
     if not by_script:
         program = [sys.executable, "-m", "migrator", "backfill"]
-    environment = os.environ | settings_of(uri, source.name, dsn, dataset.profile)
+    environment = os.environ | settings_of(uri, source.name, dsn, dataset.profile, dataset.target)
     subprocess.run(program, check=True, env=environment, stdout=subprocess.DEVNULL)
     bounds = _bounds(source, dataset.collection)
     ranges = list(zip(bounds, [*bounds[1:], None], strict=True))
     with psycopg.connect(dsn) as connection:
         columns = {
-            table: [row[0] for row in connection.execute(_COLUMNS, [table]) if row[0] != "retry_of"]
+            dataset.qualified(table): [
+                row[0] for row in connection.execute(_COLUMNS, [dataset.qualified(table)]) if row[0] != "retry_of"
+            ]
             for table in dataset.tables
         }
         plan = {"tables": columns, "ranges": ranges}
         (folder / "ranges.json").write_text(json_util.dumps(plan, json_options=json_util.CANONICAL_JSON_OPTIONS))
         for number, (low, high) in enumerate(ranges):
-            for table in dataset.tables:
-                _render(connection, table, columns[table], (low, high), folder / f"{table}-{number}.rows")
+            for table, names in columns.items():
+                file = folder / f"{table}-{number}.rows"
+                if dataset.is_native:
+                    _render(connection, table, names, "ORDER BY id OFFSET %s LIMIT %s", [number * RANGE, RANGE], file)
+                else:
+                    given = [None if bound is None else source_id(bound) for bound in (low, high, high)]
+                    _render(connection, table, names, _OF_SOURCE_IDS, given, file)
     drop(server, dsn)
 
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
-WHERE attrelid = ('scheduler.' || %s)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
 ORDER BY attnum
 """
 
 
+_OF_SOURCE_IDS = """
+WHERE source_id COLLATE "C" >= %s AND (%s::text IS NULL OR source_id COLLATE "C" < %s) ORDER BY source_id COLLATE "C"
+"""
+
+
 def _render(
-    connection: psycopg.Connection[Any], table: str, columns: list[str], bounds: tuple[Any, Any], file: Path
+    connection: psycopg.Connection[Any], table: str, columns: list[str], which: str, given: list[Any], file: Path
 ) -> None:
-    chosen = ", ".join(columns)
-    statement = (
-        f'COPY (SELECT {chosen} FROM scheduler.{table} WHERE source_id COLLATE "C" >= %s'
-        ' AND (%s::text IS NULL OR source_id COLLATE "C" < %s) ORDER BY source_id COLLATE "C")'
-        " TO STDOUT (FORMAT BINARY)"
-    )
-    low, high = (None if bound is None else source_id(bound) for bound in bounds)
-    with (
-        file.open("wb") as sink,
-        connection.cursor() as cursor,
-        cursor.copy(statement.encode(), [low, high, high]) as copy,
-    ):
+    statement = f"COPY (SELECT {', '.join(columns)} FROM {table} {which}) TO STDOUT (FORMAT BINARY)"
+    with file.open("wb") as sink, connection.cursor() as cursor, cursor.copy(statement.encode(), given) as copy:
         for piece in copy:
             sink.write(piece)
 

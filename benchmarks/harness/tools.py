@@ -24,6 +24,7 @@ class Job(msgspec.Struct, frozen=True):
     database: str
     collection: str
     profile: str
+    target: str
     dsn: str
     work: Path
     """A folder for what the tools leave behind."""
@@ -49,7 +50,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     call: Callable[[Job], Call]
-    counted: str = "scheduler.{table}"
+    counted: str = "{table}"
     """The table whose rows are counted afterwards."""
     follows: str | None = None
     """The tool whose result this one starts from; otherwise it starts from an empty table."""
@@ -70,7 +71,7 @@ def _program(name: str, *more: Callable[[Job], str]) -> Callable[[Job], Call]:
     return call
 
 
-def settings_of(uri: str, database: str, dsn: str, profile: str) -> dict[str, str]:
+def settings_of(uri: str, database: str, dsn: str, profile: str, target: str = "scheduler") -> dict[str, str]:
     """Return the settings of the tool as variables of the environment."""
     return {
         "MIGRATOR_MONGO__URI": uri,
@@ -79,12 +80,13 @@ def settings_of(uri: str, database: str, dsn: str, profile: str) -> dict[str, st
         "MIGRATOR_SOURCE__PROFILE": profile,
         "MIGRATOR_SOURCE__DEFAULT_TENANT": "benchmark",
         "MIGRATOR_SOURCE__ZONE": "UTC",
+        "MIGRATOR_TARGET__NAME": target,
     }
 
 
 def _migrator(*words: str, **environment: str) -> Callable[[Job], Call]:
     def call(job: Job) -> Call:
-        settings = settings_of(job.uri, job.database, job.dsn, job.profile)
+        settings = settings_of(job.uri, job.database, job.dsn, job.profile, job.target)
         return Call([sys.executable, "-m", "migrator", *words], settings | environment)
 
     return call
@@ -95,7 +97,7 @@ def _before(job: Job) -> Call:
     if job.before is None:
         raise ValueError("--before names no checkout")
     program = str(job.before / ".venv" / "bin" / "migrator")
-    settings = settings_of(job.uri, job.database, job.dsn, job.profile)
+    settings = settings_of(job.uri, job.database, job.dsn, job.profile, job.target)
     return Call([program, "backfill"], settings, before=(program, "schema", "upgrade"))
 
 

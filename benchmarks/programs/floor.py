@@ -33,7 +33,7 @@ def load(uri: str, database: str, name: str, dsn: str, folder: str, numbers: lis
             for _ in cursor:
                 pass
             for table, columns in plan["tables"].items():
-                statement = f"COPY scheduler.{table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+                statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
                 with (
                     (Path(folder) / f"{table}-{number}.rows").open("rb") as file,
                     connection.cursor() as rows,

@@ -11,7 +11,7 @@ from tests.cron_lines import DEEP
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ["floor", "backfill", "rerun", "changed", "parity", "python", "script"]
-BESIDE = {"runs": {"agendaJobs": 40, "jobs": 40}, "impact_snapshots": {}}
+BESIDE = {"runs": {"agendaJobs": 40, "jobs": 40, "agendaJobs-native": 40, "jobs-native": 40}, "impact_snapshots": {}}
 
 
 @pytest.mark.slow
