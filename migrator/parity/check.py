@@ -115,6 +115,7 @@ class _Check:
 
     def __init__(self, sessions: Sessions, scope: Scope) -> None:
         plans.check_scope(sessions.profile, scope)
+        sessions.target_tables.require_comparable(sessions.target)
         plan = ledger.latest_plan(sessions.target)
         if plan is None:
             raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")

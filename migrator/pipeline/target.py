@@ -49,6 +49,14 @@ WHERE c.state IN ('running', 'cut-over', 'finished') AND c.id =
     (SELECT id FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1)
 """
 
+_LIBRARY_FINISHED: Final = """
+SELECT state = 'finished' FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1
+"""
+FINISHED: Final = (
+    "the cutover to the library's tables is finished, and what the library writes is not noted any more: a change"
+    " of the library cannot be told from a difference"
+)
+
 
 class TargetTables(ABC):
     """The tables of a target, for the pipeline."""
@@ -60,6 +68,10 @@ class TargetTables(ABC):
     @abstractmethod
     def require_forward(self, connection: Connection) -> None:
         """Raise ``RefusedError`` once the target holds the data: documents would overwrite newer rows."""
+
+    @abstractmethod
+    def require_comparable(self, connection: Connection) -> None:
+        """Raise ``RefusedError`` if nothing tells any more what was changed since the target is active."""
 
     @abstractmethod
     def active_since(self, connection: Connection) -> datetime | None:
@@ -114,6 +126,9 @@ class SchedulerTables(TargetTables):
 
     def require_forward(self, connection: Connection) -> None:
         require_forward(connection)
+
+    def require_comparable(self, connection: Connection) -> None:
+        """Do nothing: rows say when they were changed."""
 
     def active_since(self, connection: Connection) -> datetime | None:
         found = read(connection)
@@ -191,6 +206,10 @@ class NativeTables(TargetTables):
             raise BackendMovedError(
                 "the application works on the library's tables since the cutover: MongoDB is not current"
             )
+
+    def require_comparable(self, connection: Connection) -> None:
+        if fetch_value(connection, _LIBRARY_FINISHED):
+            raise RefusedError(FINISHED)
 
     def active_since(self, connection: Connection) -> datetime | None:
         opened: datetime | None = fetch_value(connection, _LIBRARY_OPENED)

@@ -101,6 +101,8 @@ def for_good(scene: LibraryScene, now: datetime) -> None:
     succeeds(scene, *finish, told="call migrator cutover confirm", ends=USAGE)
     succeeds(scene, "cutover", "confirm")
     succeeds(scene, *finish, told="finished")
+    succeeds(scene, "parity", told="cannot be told from a difference", ends=USAGE)
+    succeeds(scene, "verify", "--only", "parity", told="cannot be told from a difference", ends=UNVERIFIED)
     assert executed(scene.work(scene.postgres, now + SECONDS)) == ["hourly", "interval", "overdue"]
     succeeds(scene, "rollback", "run", "--yes", told="the window was closed", ends=USAGE)
     assert triggers(scene) == []
