@@ -6,16 +6,22 @@ that says the same of both stores; a class of a library says where it does not.
 """
 
 import math
+import re
+import struct
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
+from psycopg import sql
 
 from migrator.config import TargetSettings
+from migrator.connections.postgres import Connection
 from migrator.targets.library import Line
+from migrator.values.identity import parse_source_id
 
-Part: TypeAlias = Literal["entries", "fires", "work"]
-"""The checks: what the library lists, when it fires, what it executes."""
+Part: TypeAlias = Literal["entries", "fires", "work", "locks"]
+"""The checks: what the library lists, when it fires, what it executes, what it leaves to another process."""
 
 LAST: Final = 253_402_300_799
 """Seconds since 1970: the end of the year 9999, after which Python has no instants."""
@@ -36,16 +42,23 @@ class DueEntry(msgspec.Struct, frozen=True):
 class LibraryRules:
     """What the checks take from a library; a class of a library has what differs."""
 
-    unbounded: ClassVar[frozenset[str]] = frozenset({"TooLongError"})
-    """Errors of an entry that depend on the time that computing takes: they are no difference of the two sides."""
+    inapplicable: ClassVar[Mapping[Part, str]] = {}
+    """Part → why the library cannot show it."""
+    unbounded: ClassVar[frozenset[str]] = frozenset({"TooLongError", "EndlessError"})
+    """Errors of an entry that the library computes or executes for ever: they are no difference of the two sides."""
+    clock_moves: ClassVar[bool] = False
+    """Whether the clock runs on while the library works, so that more becomes due meanwhile."""
 
     def options(self, settings: TargetSettings) -> dict[str, Any]:  # noqa: ARG002 - of libraries that have some
         """Return the options of the library."""
         return {}
 
-    def collections(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the library's own name of each collection → its name in the source, of ``source.collections``."""
-        return dict(names)
+    def collections(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return the library's own name of each collection → its name in the source, of ``source.collections``.
+
+        Several, where the library is asked more than once to read all collections.
+        """
+        return [dict(names)]
 
     def key(self, entry: str) -> str:
         """Return the id by which the library lists an entry in PostgreSQL, of the id that it has in MongoDB."""
@@ -53,7 +66,7 @@ class LibraryRules:
 
     def key_of_document(self, source_id: str) -> str:
         """Return the id by which the library lists the entry of a document in PostgreSQL."""
-        return self.key(source_id)
+        return self.key(str(parse_source_id(source_id)))
 
     def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
         """Return the fields of an entry that are compared, by names that are the same on both sides, as JSON."""
@@ -63,44 +76,153 @@ class LibraryRules:
         """Return an entry of PostgreSQL by its line."""
         return DueEntry(line["id"], seconds(line["due"]))
 
-    def instants(self, entries: Sequence[DueEntry], since: float) -> list[float]:
-        """Return the instants at which the library works, ascending: by the last of them something is due.
+    def slot(self, line: Line) -> float | None:
+        """Return the time for which an entry was executed, by the line of that; None: not of a library that says it."""
+        return seconds(line.get("at"))
 
-        One instant: at ``since`` if an entry is due by then, else when the first ones are.
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:  # noqa: ARG002 - of libraries that give up what is late
+        """Return the instants at which the library works, ascending, of each process that is started for that.
+
+        When half of the first entries are due, and when all of these are: so those that are not due are there too.
         """
-        due = sorted(entry.due for entry in entries if entry.due is not None)
-        return [max(since, due[min(len(due), TICKS) - 1])] if due else []
+        due = sorted(entry.due for entry in entries if entry.due is not None)[:TICKS]
+        return [[at] for at in sorted({due[(len(due) - 1) // 2], due[-1]})] if due else []
 
     def work_options(self, instants: Sequence[float]) -> dict[str, Any]:  # noqa: ARG002 - of libraries with several
         """Return the options of ``work``; the first of the instants is its ``now``."""
         return {"workers": 2}
 
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another process hold an entry of the scratch copy up to an instant, as the library itself notes it.
+
+        ``names``: as ``target.tables``. Only called if the part ``locks`` is applicable.
+        """
+        raise NotImplementedError
+
 
 def seconds(due: Any) -> float | None:  # noqa: ANN401 - as the probe printed it
-    """Return a due time as seconds since 1970; None for one that never comes."""
+    """Return a due time as seconds since 1970; None for one that never comes. It is a number, or ISO text."""
     if due is None:
         return None
-    value = float(due)
+    try:
+        value = float(due)
+    except ValueError:
+        value = datetime.fromisoformat(due).timestamp() if due[0] not in "+-" else math.inf  # a year of six digits
     return None if math.isnan(value) or value > LAST else value
 
 
 class ApschedulerRules(LibraryRules):
     """APScheduler 3: one scheduler may serve a store, and ``next_run_time`` is all that makes a job due."""
 
+    inapplicable: ClassVar[Mapping[Part, str]] = {
+        "locks": "APScheduler 3 has no lock between schedulers: one scheduler may serve a store"
+    }
+
     def entry(self, line: Line) -> DueEntry:
         """Return a job by its line; one without ``coalesce`` makes up for each fire that it missed."""
         return DueEntry(line["id"], seconds(line["due"]), once=line["fields"]["coalesce"] is True)
 
-    def instants(self, entries: Sequence[DueEntry], since: float) -> list[float]:
+    def slot(self, line: Line) -> None:
+        """Return None: the time of a tick is not that of the entry."""
+
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
         """Return ``since``, and then when each entry is due: most jobs are given up a second after they were due."""
         due = {entry.due for entry in entries if entry.due is not None}
         later = sorted(at for at in due if at > since)
-        return ([since] if len(later) < len(due) else []) + later[:TICKS]
+        ticks = ([since] if len(later) < len(due) else []) + later[:TICKS]
+        return [ticks] if ticks else []
 
     def work_options(self, instants: Sequence[float]) -> dict[str, Any]:
         """Return the threads of the executor, and the instants."""
         return {"workers": 2, "ticks": list(instants)}
 
 
-RULES: Final[Mapping[str, LibraryRules]] = {"apscheduler": ApschedulerRules()}
+class AgendaRules(LibraryRules):
+    """Agenda 6: the same library on MongoDB, with other ids, and some fields in another form."""
+
+    clock_moves = True
+    LIFETIME: ClassVar[float] = 600.0
+    """Seconds for which a lock holds, if the application does not say otherwise."""
+    TIMES: ClassVar[frozenset[str]] = frozenset(
+        [
+            "nextRunAt",
+            "lockedAt",
+            "lastRunAt",
+            "lastFinishedAt",
+            "failedAt",
+            "debounceStartedAt",
+            "startDate",
+            "endDate",
+        ]
+    )
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"disabled": False, "fork": False, "priority": 0, "type": "normal"}
+
+    def options(self, settings: TargetSettings) -> dict[str, Any]:  # noqa: ARG002 - as above
+        """Return the options of the library: data is listed as the library itself writes it into PostgreSQL."""
+        return {"json": True}
+
+    def collections(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return the names of Agenda's collection, and of Pulse's, which the library reads as its own."""
+        jobs = (names.get(name, name) for name in ("agendaJobs", "pulseJobs"))
+        return [{**names, "agendaJobs": name} for name in jobs]
+
+    def key(self, entry: str) -> str:
+        """Return the UUID that holds an ObjectId."""
+        if not _object_id(entry):
+            return entry
+        digits = "0" * 8 + entry
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:
+        """Return the fields of a job as the columns hold them (docs/targets-agenda.md); null is as absent."""
+        fields = {name: value for name, value in line["fields"].items() if value is not None}
+        fields |= {name: _in_utc(fields[name]) for name in self.TIMES & fields.keys()}
+        if "progress" in fields:
+            fields["progress"] = _as_real(fields["progress"])
+        if not in_source:
+            return fields
+        fields = {**self.DEFAULTS, **fields}
+        fields |= {"type": "normal"} if fields["type"] == "once" else {}
+        if (interval := fields.get("repeatInterval")) is not None:
+            fields["repeatInterval"] = str(interval["$Long"] if isinstance(interval, dict) else interval)
+        for name in ("failReason", "lastModifiedBy"):
+            if isinstance(fields.get(name), str):
+                fields[name] = fields[name].replace("\0", "\ufffd")
+        return fields
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a job by its line: one that is locked is due when the lifetime of its lock is over."""
+        fields = line["fields"]
+        due, locked = seconds(line["due"]), seconds(fields.get("lockedAt"))
+        if locked is not None:
+            due = max(locked + self.LIFETIME, -math.inf if due is None else due)
+        return DueEntry(line["id"], None if fields.get("disabled") is not False else due)
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Lock a job so that the lifetime of its lock is over at an instant."""
+        table = sql.Identifier(schema, names.get("agenda_jobs", "agenda_jobs"))
+        locked = datetime.fromtimestamp(until - self.LIFETIME, UTC)
+        connection.execute(sql.SQL("UPDATE {} SET locked_at = %s WHERE id = %s").format(table), (locked, key))
+
+
+_object_id = re.compile("[0-9a-f]{24}").fullmatch
+
+
+def _in_utc(time: Any) -> Any:  # noqa: ANN401 - as the probe printed it
+    """Return a time in one spelling; a text that is no time as it is."""
+    try:
+        return datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="milliseconds")
+    except (ValueError, TypeError, OverflowError):
+        return time
+
+
+def _as_real(number: Any) -> Any:  # noqa: ANN401 - as above
+    """Return a number as the type ``real`` holds it; one beyond that type as it is."""
+    try:
+        return struct.unpack("f", struct.pack("f", number))[0]
+    except (struct.error, OverflowError):
+        return number
+
+
+RULES: Final[Mapping[str, LibraryRules]] = {"apscheduler": ApschedulerRules(), "agenda": AgendaRules()}
 """Target → the rules of its library."""

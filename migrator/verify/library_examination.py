@@ -9,6 +9,7 @@ both readings.
 
 import hashlib
 import json
+import time as time_module
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from migrator.schema import native_target
 from migrator.sources import profile_of
 from migrator.targets import catalogue, load_target
 from migrator.targets.library import (
+    LIMIT,
     Interpreter,
     LibraryRequest,
     Line,
@@ -52,6 +54,8 @@ FIRES: Final = 2_000_000
 LEAST_FIRES, MOST_FIRES = 5, 200
 MOST_LINES: Final = 20_000
 """Lines of what was executed, after which no other instant is begun."""
+HELD: Final = LIMIT
+"""For so long another process holds entries: longer than the library is given time."""
 KEPT: Final = 200
 """Differences of which the fields are named; the others are counted."""
 ENTRY_SECONDS: Final = 2.0
@@ -96,7 +100,9 @@ class Listing(msgspec.Struct, kw_only=True):
 class Examination:
     """The library of the configured target, asked about both sides; its scratch copy exists while it does."""
 
-    def __init__(self, settings: Settings, source: MongoStore, copy: "ScratchCopy", *, since: datetime) -> None:
+    def __init__(
+        self, settings: Settings, source: Sequence[MongoStore], copy: "ScratchCopy", *, since: datetime
+    ) -> None:
         """``since``: from when on fires are computed and entries executed, so that two examinations say the same."""
         self.settings, self.source, self.copy, self.since = settings, source, copy, since
         self.target, self.rules = copy.target, copy.rules
@@ -110,10 +116,14 @@ class Examination:
         with ask(self.target.name, request, interpreter=self.copy.interpreter) as lines:
             yield from lines
 
-    def _list(self, store: MongoStore | PostgresStore, keep: frozenset[str] = frozenset()) -> Listing:
-        in_source = isinstance(store, MongoStore)
+    def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
+        for store in self.source:
+            yield from self._ask(store, **members)
+
+    def _list(self, keep: frozenset[str] = frozenset(), *, in_source: bool) -> Listing:
         listing = Listing(digests={}, kept={}, entries=[], zones=set(), failed=set())
-        for line in self._ask(store, do="entries"):
+        lines = self._ask_source(do="entries") if in_source else self._ask(self.copy.store, do="entries")
+        for line in lines:
             if line["kind"] not in ("entry", "failed"):
                 continue
             key = self.rules.key(line["id"]) if in_source else str(line["id"])
@@ -133,8 +143,8 @@ class Examination:
     def listed(self) -> tuple[Listing, Listing]:
         """Return the listing of MongoDB, and that of the scratch copy."""
         if self._listed is None:
-            copied = self._list(self.copy.store)
-            self._listed = self._list(self.source), copied
+            copied = self._list(in_source=False)
+            self._listed = self._list(in_source=True), copied
         return self._listed
 
     def _quarantined(self) -> set[str]:
@@ -159,7 +169,7 @@ class Examination:
         if different:
             self.copy.refresh()
             keep = frozenset(sorted(different)[:KEPT])
-            again = self._list(self.copy.store, keep), self._list(self.source, keep)
+            again = self._list(keep, in_source=False), self._list(keep, in_source=True)
             copied_again, wanted_again = again
             second = _different(wanted_again.digests, copied_again.digests, self._quarantined())
             for key in different & second:
@@ -193,14 +203,15 @@ class Examination:
         limit = min(max(most, LEAST_FIRES), MOST_FIRES)
         sides = []
         total = 0
-        for store in (self.source, self.copy.store):
+        asked = {"do": "fires", "windows": windows, "limit": limit}
+        for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask(self.copy.store, **asked), str)):
             fires: dict[str, bytes] = {}
             endless: set[str] = set()
             total = 0
-            for line in self._ask(store, do="fires", windows=windows, limit=limit):
+            for line in lines:
                 if line["kind"] not in ("fires", "failed"):
                     continue
-                key = self.rules.key(line["id"]) if isinstance(store, MongoStore) else str(line["id"])
+                key = key_of(line["id"])
                 if line["kind"] == "failed" and line["error"] in self.rules.unbounded:
                     endless.add(key)
                 listed = line.get("fires", ())
@@ -247,41 +258,93 @@ class Examination:
     def work(self) -> PartResult:
         """Let the library execute what is due in the scratch copy, with two workers; it executes each entry once."""
         _, copied = self.listed()
-        instants = self.rules.instants(copied.entries, self.since.timestamp())
-        if not instants:
+        entries = copied.entries
+        sittings = self.rules.sittings(entries, self.since.timestamp())
+        if not sittings:
             return PartResult(nothing="no entry is ever due")
         self.copy.refresh()
-        lines = self._execute(instants)
-        last = max((line["at"] for line in lines if line["kind"] == "tick"), default=instants[-1])
-        endless = {
-            str(line["id"]) for line in lines if line["kind"] == "failed" and line["error"] in self.rules.unbounded
-        }
-        entries = [entry for entry in copied.entries if entry.key not in endless]
-        faults = _work_faults(entries, [line for line in lines if line.get("id") not in endless], last)
-        events = Counter(line["kind"] for line in lines)
-        due = [entry for entry in entries if _is_due(entry, last)]
-        again = self._execute([last])
+        faults: list[LibraryFault] = []
+        events: Counter[str] = Counter()
+        due: set[str] = set()
+        endless: set[str] = set()
+        last = sittings[-1][-1]
+        for number, instants in enumerate(sittings):
+            if number:  # what was executed is due at another time now
+                entries = self._list(in_source=False).entries
+            lines, passed = self._execute(instants)
+            last = max((line["at"] for line in lines if line["kind"] == "tick"), default=instants[-1])
+            endless |= self._endless(lines)
+            bounded = [entry for entry in entries if entry.key not in endless]
+            told = [line for line in lines if line.get("id") not in endless]
+            faults += _work_faults(bounded, told, last, last + passed)
+            due |= {entry.key for entry in bounded if _is_due(entry, last)}
+            events.update(line["kind"] for line in told)
+        again, _ = self._execute([last])
+        endless |= self._endless(again)
         faults += [
             LibraryFault(str(line["id"]), "library-twice", "it was executed again when nothing was due")
             for line in again
-            if line["kind"] == "execution"
+            if line["kind"] == "execution" and not self._is_of_later(line, last)
         ]
+        known = {entry.key for entry in copied.entries} - endless
         return PartResult(
             counts={
-                "entries that were due": len(due),
-                "entries that were not": len(entries) - len(due),
+                "entries that were due": len(due - endless),
+                "entries that were not": len(known - due),
                 "executions": events["execution"],
                 "given up as too late": events["missed"],
                 "computed without end": len(endless),
             },
             unsure=_without_end(endless),
+            **_sorted_faults([fault for fault in faults if fault.key not in endless]),
+        )
+
+    def locks(self) -> PartResult:
+        """Let another process hold entries that are due, in the scratch copy: the library leaves them alone."""
+        _, copied = self.listed()
+        sittings = self.rules.sittings(copied.entries, self.since.timestamp())
+        instants = sittings[0] if sittings else []
+        due = sorted(entry.key for entry in copied.entries if instants and _is_due(entry, instants[-1]))
+        if not due:
+            return PartResult(nothing="no entry is ever due")
+        held = set(due[::2])
+        self.copy.refresh()
+        until = (datetime.fromtimestamp(instants[-1], UTC) + HELD).timestamp()
+        with self.copy.writable() as connection:
+            for key in sorted(held):
+                self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
+        lines, _ = self._execute(instants)
+        endless = self._endless(lines)
+        executed = {str(line["id"]) for line in lines if line["kind"] == "execution"}
+        faults = [
+            LibraryFault(key, "library-lock", "it was executed while another process held it")
+            for key in sorted(held & executed)
+        ]
+        faults += [
+            LibraryFault(key, "library-lock", "it was not executed though nobody held it")
+            for key in sorted(set(due) - held - executed - endless)
+        ]
+        return PartResult(
+            counts={"held by another process": len(held), "executed beside them": len(executed - held)},
+            unsure=_without_end(endless),
             **_sorted_faults(faults),
         )
 
-    def _execute(self, instants: Sequence[float]) -> list[Line]:
+    def _endless(self, lines: Sequence[Line]) -> set[str]:
+        return {str(line["id"]) for line in lines if line["kind"] == "failed" and line["error"] in self.rules.unbounded}
+
+    def _is_of_later(self, line: Line, last: float) -> bool:
+        """Tell whether an entry was executed because it has become due while the clock ran on."""
+        slot = self.rules.slot(line)
+        return self.rules.clock_moves and slot is not None and slot > last
+
+    def _execute(self, instants: Sequence[float]) -> tuple[list[Line], float]:
+        """Return the lines of what the library did, and by how many seconds its clock may have run on."""
         options = {"most": MOST_LINES, **self.rules.work_options(instants)}
         now = datetime.fromtimestamp(instants[0], UTC)
-        return [*self._ask(self.copy.store, do="work", now=now, options=options, scratch=True)]
+        began = time_module.monotonic()
+        lines = [*self._ask(self.copy.store, do="work", now=now, options=options, scratch=True)]
+        return lines, time_module.monotonic() - began if self.rules.clock_moves else 0.0
 
 
 def _without_end(keys: set[str]) -> list[str]:
@@ -292,8 +355,13 @@ def _is_due(entry: DueEntry, last: float) -> bool:
     return entry.due is not None and entry.due <= last
 
 
-def _work_faults(entries: Sequence[DueEntry], lines: Sequence[Line], last: float) -> list[LibraryFault]:
-    """Return the faults: what the library did not do, did twice, or should not have done. Pure."""
+def _work_faults(
+    entries: Sequence[DueEntry], lines: Sequence[Line], last: float, end: float | None = None
+) -> list[LibraryFault]:
+    """Return the faults: what the library did not do, did twice, or should not have done. Pure.
+
+    What becomes due from ``last`` to ``end``, while the clock runs on, may be executed and may be left.
+    """
     told: dict[str, list[Line]] = {}
     for line in lines:
         if line["kind"] in ("execution", "missed", "raised", "too many"):
@@ -301,13 +369,13 @@ def _work_faults(entries: Sequence[DueEntry], lines: Sequence[Line], last: float
     faults = []
     for entry in entries:
         events = told.pop(entry.key, [])
-        if not _is_due(entry, last):
-            if events:
-                faults.append(LibraryFault(entry.key, "library-unasked", "it was executed, and it is not due"))
+        if events and not _is_due(entry, last if end is None else end):
+            faults.append(LibraryFault(entry.key, "library-unasked", "it was executed, and it is not due"))
             continue
         instants = Counter((line["kind"], line.get("at")) for line in events)
         if not events:
-            faults.append(LibraryFault(entry.key, "library-idle", "it was due, and the library did not execute it"))
+            if _is_due(entry, last):
+                faults.append(LibraryFault(entry.key, "library-idle", "it was due, and the library did not execute it"))
         elif any(line["kind"] in ("raised", "too many") for line in events):
             faults.append(LibraryFault(entry.key, "library-raised", "the library could not execute it"))
         elif max(instants.values()) > 1 or any(line.get("again") for line in events):
@@ -441,12 +509,13 @@ def _opened(settings: Settings, *, read_only: bool) -> Iterator[Connection]:
         yield connection
 
 
-def _source_store(settings: Settings, rules: LibraryRules) -> MongoStore:
+def _source_stores(settings: Settings, rules: LibraryRules) -> list[MongoStore]:
     if settings.source.in_postgres:
         raise RefusedError("the source is tables of PostgreSQL, where the library is not asked")
     source = open_source(settings)
     try:
-        return MongoStore(mongo_uri(settings), source.name, rules.collections(settings.source.collections))
+        uri = mongo_uri(settings)
+        return [MongoStore(uri, source.name, names) for names in rules.collections(settings.source.collections)]
     finally:
         source.client.close()
 
@@ -459,7 +528,7 @@ def examine(context: CheckContext, parts: Sequence[Part]) -> dict[Part, PartResu
     """
     settings = context.settings
     name = load_target(profile_of(settings.source, settings.target).target).name
-    source = _source_store(settings, RULES[name])
+    source = _source_stores(settings, RULES[name])
     with context.target() as target:
         native_target.require_tables(target, load_target(name), settings.target)
         plan = ledger.latest_plan(target)
@@ -471,8 +540,11 @@ def examine(context: CheckContext, parts: Sequence[Part]) -> dict[Part, PartResu
             "entries": examination.entries,
             "fires": examination.fires,
             "work": examination.work,
+            "locks": examination.locks,
         }
         for part in parts:
+            if part in examination.rules.inapplicable:
+                continue
             try:
                 with context.timed(f"library: {part}"):
                     results[part] = steps[part]()

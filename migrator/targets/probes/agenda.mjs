@@ -7,6 +7,10 @@
 // anew, which locks the table. `entries` and `fires` therefore connect the repository alone, without its schema: in
 // PostgreSQL in read-only transactions, in MongoDB without making an index. `work` starts the library as an application
 // does, in `options.workers` processes (2 if omitted). `options.logs`: `entries` prints the lines of the log too.
+// `options.json`: `data` is printed as `JSON.stringify` writes it, which is how the backend for PostgreSQL stores it.
+//
+// The clock of `work` runs on from `now`: what becomes due meanwhile is executed too. A job that the library executes for
+// ever, because the next run that it computes has passed, is told as failed (EndlessError).
 
 import { fork } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
@@ -18,6 +22,7 @@ const MISSING = 3, REFUSED = 2, FAILED = 1
 const WRITES = new Set(['prepare', 'work'])
 const BACKENDS = { postgresql: '@agendajs/postgres-backend', mongodb: '@agendajs/mongo-backend' }
 const SECONDS = 600 // after which the process ends itself, if `seconds` is omitted
+const ENDLESS = 3 // executions by one worker for times that have passed, after which a job is executed for ever
 const PROCESS_EVERY = 200 // milliseconds between two searches for due jobs, if `options.processEvery` is omitted
 
 class Refused extends Error {}
@@ -145,6 +150,9 @@ function plain(value) {
   return Object.fromEntries(Object.keys(value).sort().map((name) => [name, plain(value[name])]))
 }
 
+/** Return `data` as what PostgreSQL's backend stores is read again. */
+const asJson = (value) => (value === undefined ? undefined : JSON.parse(JSON.stringify(value) ?? 'null'))
+
 /** Return the fields of a job or of a log line; those that the library leaves out are absent. */
 function fieldsOf(entry) {
   const stated = Object.entries(entry).filter(([name, value]) => value !== undefined && name !== '_id' && name !== 'state')
@@ -183,7 +191,10 @@ async function withRepository(library, request, action) {
 async function entries(library, request) {
   await withRepository(library, request, async (backend) => {
     const jobs = await jobsOf(backend.repository)
-    for (const job of jobs.sort((a, b) => (a._id < b._id ? -1 : 1))) put('entry', { id: job._id, due: iso(job.nextRunAt), fields: fieldsOf(job) })
+    for (const job of jobs.sort((a, b) => (a._id < b._id ? -1 : 1))) {
+      const listed = request.options?.json ? { ...job, data: asJson(job.data) } : job
+      put('entry', { id: job._id, due: iso(job.nextRunAt), fields: fieldsOf(listed) })
+    }
     if (!request.options?.logs) return
     const { logger, repository } = backend
     if (repository.pool) logger.pool = repository.pool // its setPool, and its setDb, would make the table or the indexes
@@ -261,6 +272,7 @@ async function work(_library, request) {
   const begin = request.now ? instant(request.now) : new RealDate()
   const offset = begin.getTime() - RealDate.now()
   const children = Array.from({ length: number }, (_, index) => ({ name: `worker-${index + 1}`, ready: false, quiet: false, ended: false }))
+  let pause = null
   const answer = new Promise((resolve, reject) => {
     const tell = (message) => children.forEach((child) => child.process.send(message))
     for (const child of children) {
@@ -273,13 +285,16 @@ async function work(_library, request) {
       })
       child.process.on('message', (message) => {
         if (message.execution) put('execution', { ...message.execution, worker: child.name })
+        else if (message.endless) put('failed', { id: message.endless, error: 'EndlessError' })
         else if (message.error) reject(new Error(`${child.name}: ${message.error}`))
         else if (message.ready) {
           child.ready = true
           if (children.every((other) => other.ready)) tell({ start: true })
         } else if ('quiet' in message) {
           child.quiet = message.quiet
-          if (children.every((other) => other.quiet)) tell({ stop: true })
+          clearTimeout(pause)
+          // a job that is due again may be claimed before that is told
+          if (children.every((other) => other.quiet)) pause = setTimeout(() => tell({ stop: true }), 2 * PROCESS_EVERY)
         }
       })
       child.process.send({ request, offset, begin: begin.getTime(), name: child.name })
@@ -288,6 +303,7 @@ async function work(_library, request) {
   try {
     await answer
   } finally {
+    clearTimeout(pause)
     for (const child of children) if (!child.ended) child.process.kill('SIGKILL')
   }
 }
@@ -304,7 +320,8 @@ function worker() {
     clock.offset = offset
     replaceClock()
     const library = await load(request)
-    const { backend } = await open(library, request.store, { makes: true })
+    const makes = name === 'worker-1' // two that make the trigger anew at the same moment may fail
+    const { backend } = await open(library, request.store, { makes })
     const options = request.options ?? {}
     agenda = new library.Agenda({
       backend,
@@ -317,18 +334,20 @@ function worker() {
     await agenda.ready
     const repository = agenda.db
     const names = await repository.getDistinctJobNames()
-    const slots = new Map(), unfinished = new Set(), empty = new Set()
+    const slots = new Map(), unfinished = new Set(), empty = new Set(), executed = new Map()
+    const isEndless = (id) => (executed.get(id) ?? 0) >= ENDLESS
+    const isPast = (time) => !time || time.getTime() <= begin
     const claim = repository.getNextJobToRun.bind(repository)
     repository.getNextJobToRun = async (jobName, ...others) => {
       const job = await claim(jobName, ...others)
-      if (!job || (job.nextRunAt && job.nextRunAt.getTime() > begin)) empty.add(jobName)
+      if (job) {
+        slots.set(job._id, job.nextRunAt)
+        job.fork = false // its handler would be a file of the application
+      }
+      if (!job || isEndless(job._id) || !isPast(job.nextRunAt)) empty.add(jobName)
       else {
         empty.delete(jobName)
         unfinished.add(job._id)
-      }
-      if (job) {
-        slots.set(job._id, iso(job.nextRunAt))
-        job.fork = false // its handler would be a file of the application
       }
       quiet(names.length === empty.size && unfinished.size === 0)
       return job
@@ -336,12 +355,16 @@ function worker() {
     for (const jobName of names) {
       agenda.define(jobName, async (job) => {
         const { _id: id, name: handler } = job.attrs
-        tell({ execution: { id, at: slots.get(id) ?? null, handler } })
+        if (isEndless(id)) return
+        if (isPast(slots.get(id))) executed.set(id, (executed.get(id) ?? 0) + 1)
+        tell(isEndless(id) ? { endless: id } : { execution: { id, at: iso(slots.get(id)), handler } })
       })
     }
     agenda.on('complete', (job, isRemote) => {
       if (isRemote === true) return // of the other worker
-      unfinished.delete(job.attrs._id)
+      const { _id: id, name: jobName, nextRunAt } = job.attrs
+      unfinished.delete(id)
+      if (nextRunAt && isPast(nextRunAt) && !isEndless(id)) empty.delete(jobName) // it is due again
       quiet(names.length === empty.size && unfinished.size === 0)
     })
     agenda.jobNames = names

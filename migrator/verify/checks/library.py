@@ -15,7 +15,7 @@ from migrator.verify import library_examination
 from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.library_examination import PartResult
 
-PARTS: Final[tuple[Part, ...]] = ("entries", "fires", "work")
+PARTS: Final[tuple[Part, ...]] = ("entries", "fires", "work", "locks")
 _CAUSES: Final = {
     "library-missing": ("the library does not list an entry of the source", "call migrator parity"),
     "library-extra": ("the library lists an entry that the source does not have", "call migrator parity"),
@@ -25,6 +25,7 @@ _CAUSES: Final = {
     "library-twice": ("the library executes one fire twice", "start the library on a copy, and look"),
     "library-unasked": ("the library executes an entry that is not due", "start the library on a copy, and look"),
     "library-raised": ("the library fails to execute an entry", "start the library on a copy, and look"),
+    "library-lock": ("the library does not heed who holds an entry", "start the library on a copy, and look"),
 }
 """Cause → in words, and what most often corrects it."""
 
@@ -38,6 +39,8 @@ def check_part(context: CheckContext, *, part: Part) -> CheckResult:
                 outcome=unverified(f"the library of the target {target.name} is not asked by this version")
             )
         return CheckResult(outcome=not_applicable(f"no library is known that reads the tables of {target.name}"))
+    if reason := RULES[target.name].inapplicable.get(part):
+        return CheckResult(outcome=not_applicable(reason))
     wanted = [one for one in PARTS if context.request.wants(f"library.{one}")]
     try:
         results = context.shared("library", partial(library_examination.examine, context, wanted))
@@ -119,5 +122,12 @@ CHECKS = (
             "Entries are executed at the first instants at which some are due, not all of them.",
         ),
         run=partial(check_part, part="work"),
+    ),
+    CheckSpec(
+        id="library.locks",
+        title="The library leaves alone what another process holds",
+        fails_if="the library executes an entry that another process holds, or leaves one that nobody holds",
+        limits=(_COPY, _STAND_INS, "Half of the entries that are due are held, in the scratch copy."),
+        run=partial(check_part, part="locks"),
     ),
 )

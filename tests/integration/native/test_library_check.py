@@ -19,16 +19,15 @@ from pymongo.database import Database
 from migrator.config import MongoSettings, Settings, SourceSettings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.result import Check, unverified
+from migrator.result import unverified
 from migrator.schema import native_target, revisions
 from migrator.targets import library_rules, load_target
 from migrator.targets.library import Interpreter, PostgresStore, make_tables
 from migrator.verify import library_examination
 from migrator.verify.check import CheckContext
 from migrator.verify.checks import library
-from migrator.verify.request import Request
-from migrator.verify.runner import verify
 from tests.copying import settings_for
+from tests.library_checks import checked, execute
 
 Document = dict[str, Any]
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -83,16 +82,6 @@ def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
     return made
 
 
-def checked(settings: Settings, *parts: str) -> dict[str, Check]:
-    result = verify(settings, Request(only=tuple(f"library.{part}" for part in parts) or ("library",)))
-    return {check.id.partition(".")[2]: check for check in result.evidence.checks if check.area == "library"}
-
-
-def execute(settings: Settings, statement: str, *parameters: object) -> None:
-    with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
-        assert connection.execute(statement.encode(), parameters).rowcount != 0
-
-
 def everything(settings: Settings, database: Database[Any]) -> tuple[Any, ...]:
     """Return what the examination must leave as it is."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
@@ -112,6 +101,7 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
         "entries": ("passed", ()),
         "fires": ("passed", ()),
         "work": ("passed", ()),
+        "locks": ("not-applicable", ()),
     }
     assert checks["entries"].counts["listed in the copy"] == 7
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
@@ -196,6 +186,7 @@ WORK: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
     "again": ([*SOUND, told("execution", "a", "2027-01-02", again=True)], [("a", "library-twice")]),
     "paused": ([*SOUND, told("execution", "paused")], [("paused", "library-unasked")]),
     "later": ([*SOUND, told("missed", "later")], [("later", "library-unasked")]),
+    "none of what became due meanwhile": (SOUND, []),
     "unlisted": ([*SOUND, told("execution", "other")], [("other", "library-unasked")]),
     "raised": ([told("raised", "a"), *SOUND[1:]], [("a", "library-raised")]),
 }
