@@ -30,10 +30,12 @@ from migrator.cutover import smoke
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
 from migrator.testing.servers import binaries
+from migrator.testing.servers import foreign as foreign_servers
+from migrator.testing.servers.databases import SchedulerDatabases
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour import scratch_processes
-from tests import foreign_servers, preloaded
+from tests import preloaded
 from tests.cron_lines import DEEP
 from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
@@ -322,27 +324,12 @@ _made: list[str] = []
 """The names of this process."""
 
 
-class Cluster:
-    """A PostgreSQL server with its template, made when first asked for."""
+class Cluster(SchedulerDatabases):
+    """A PostgreSQL server, whose databases have names of this session."""
 
     def __init__(self, server: PostgresServer) -> None:
-        self.server = server
-        self._has_template = False
-        self._template = fresh_name() if isinstance(server, foreign_servers.ForeignPostgres) else TEMPLATE
-
-    def empty(self) -> str:
-        return self.server.create_database(fresh_name())
-
-    def scheduler(self) -> str:
-        if not self._has_template:
-            from migrator.schema.revisions import upgrade  # noqa: PLC0415 - heavy, and few tests need it
-
-            upgrade(self.server.create_database(self._template))
-            self._has_template = True
-        return self.server.create_database(fresh_name(), template=self._template)
-
-    def drop(self, dsn: str) -> None:
-        self.server.drop_database(dsn.rpartition("/")[2])
+        foreign = isinstance(server, foreign_servers.ForeignPostgres)
+        super().__init__(server, fresh_name, template=fresh_name() if foreign else TEMPLATE)
 
 
 class Clusters:

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from pymongo import MongoClient
 
+from migrator.testing.servers.foreign import MONGO, POSTGRES
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
-from tests.foreign_servers import MONGO, POSTGRES
 
 ROOT = Path(__file__).resolve().parents[2]
 SOME = "tests/integration/test_two_databases.py::test_nothing_of_a_second_database_is_written[plan]"

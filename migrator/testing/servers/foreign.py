@@ -1,7 +1,8 @@
 """Servers that somebody started, in place of those that the tests start.
 
-``MIGRATOR_TEST_MONGO_URI`` and ``MIGRATOR_TEST_PG_DSN`` name them. What the tests make there has names of its own, and
-is removed at the end.
+``MIGRATOR_TEST_MONGO_URI`` and ``MIGRATOR_TEST_PG_DSN`` name them, for the tests of this project and for those of an
+application (``migrator.testing.pytest_plugin``). What the tests make there has names of its own, and is removed at the
+end.
 """
 
 import os
@@ -62,6 +63,7 @@ class ForeignPostgres(PostgresServer):
             self.drop_database(name)
 
     def dsn(self, dbname: str = "postgres", *, user: str | None = None, password: str | None = None) -> str:
+        """Return the connection string of a database, for the superuser unless another user is given."""
         if user is None:
             return f"{self._dsn}/{dbname}"
         made = psycopg.conninfo.make_conninfo(f"{self._dsn}/{dbname}", user=user, password=password or self.password)
@@ -69,6 +71,7 @@ class ForeignPostgres(PostgresServer):
         return f"postgresql://{user}:{parts['password']}@{parts['host']}:{parts['port']}/{dbname}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database and return its connection string; it is dropped with the others of the tests."""
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
