@@ -404,10 +404,9 @@ const behaviours = {
     agenda.define('a', async () => {})
     const created = await agenda.now('a')
     await agenda.start()
-    const { entries } = await until(async () => {
-      const found = await agenda.getLogs({ sort: 'asc' })
-      return found.total === 4 && found
-    })
+    // the library reads the lines and counts them in two queries at a time: what is counted may not be among those that were read
+    await until(async () => (await agenda.getLogs()).total >= 4)
+    const { entries } = await agenda.getLogs({ sort: 'asc' })
     return { events: entries.map(({ event, level }) => `${level} ${event}`).sort(), ofJob: entries.every(({ jobId, jobName }) => jobId === String(created.attrs._id) && jobName === 'a') }
   },
   'logger: logs are chosen by level, event, name and time, and cleared': async () => {
