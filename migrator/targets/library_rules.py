@@ -72,6 +72,10 @@ class LibraryRules:
         """Return the fields of an entry that are compared, by names that are the same on both sides, as JSON."""
         return {"due": line["due"], **line["fields"]}
 
+    def failure(self, error: str) -> Mapping[str, Any]:
+        """Return the fields that are compared of an entry that the library cannot restore."""
+        return {"the error of the library": error}
+
     def entry(self, line: Line) -> DueEntry:
         """Return an entry of PostgreSQL by its line."""
         return DueEntry(line["id"], seconds(line["due"]))
@@ -224,5 +228,49 @@ def _as_real(number: Any) -> Any:  # noqa: ANN401 - as above
         return number
 
 
-RULES: Final[Mapping[str, LibraryRules]] = {"apscheduler": ApschedulerRules(), "agenda": AgendaRules()}
+class CeleryRules(LibraryRules):
+    """Celery's results, which are read and nothing else."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {
+        "fires": "results do not fire",
+        "work": "results are not executed",
+        "locks": "results are not locked",
+    }
+
+    def __init__(self, *, without: frozenset[str] = frozenset()) -> None:
+        """``without``: fields for which the tables have no column."""
+        self._without = without
+
+    def options(self, settings: TargetSettings) -> dict[str, Any]:  # noqa: ARG002 - as above
+        """Return the serializers with which the library is asked: no document and no column says which one it was."""
+        return {"serializers": ["json", "pickle"]}
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:
+        """Return the fields of a task, or the tasks of a group."""
+        if "group" in line:
+            return {"group": line["group"]}
+        fields = {name: value for name, value in line["fields"].items() if name not in self._without}
+        if in_source and isinstance(fields["traceback"], str):
+            fields["traceback"] = fields["traceback"].replace("\0", "\ufffd")
+        time, zone = (fields["date_done"] or {}).get("datetime", (None, None))
+        if in_source and zone is not None:  # a text with an offset; the column has the digits in UTC
+            naive = datetime.fromisoformat(time).astimezone(UTC).replace(tzinfo=None)
+            fields["date_done"] = {"datetime": [naive.isoformat(), None]}
+        return fields
+
+    def failure(self, error: str) -> Mapping[str, Any]:  # noqa: ARG002 - the backends have errors of their own for it
+        """Return that an entry cannot be restored."""
+        return {"the error of the library": True}
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return an entry that is never due."""
+        return DueEntry(line["id"], None)
+
+
+RULES: Final[Mapping[str, LibraryRules]] = {
+    "apscheduler": ApschedulerRules(),
+    "agenda": AgendaRules(),
+    "celery-results": CeleryRules(),
+    "celery-results-5-6": CeleryRules(without=frozenset({"children"})),
+}
 """Target → the rules of its library."""

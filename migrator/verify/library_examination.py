@@ -129,13 +129,14 @@ class Examination:
             key = self.rules.key(line["id"]) if in_source else str(line["id"])
             if line["kind"] == "failed":
                 listing.failed.add(key)
-                fields: Mapping[str, Any] = {"the error of the library": line["error"]}
+                fields: Mapping[str, Any] = self.rules.failure(line["error"])
             else:
                 fields = self.rules.fields(line, in_source=in_source)
-                listing.zones |= _zones(line["fields"])
+                listing.zones |= _zones(line.get("fields"))
                 if not in_source:
                     listing.entries.append(self.rules.entry(line))
-            listing.digests[key] = _digest(fields)
+            same_key = listing.digests.get(key, b"")  # a task and a group, say
+            listing.digests[key] = _digest([same_key.hex(), fields])
             if key in keep:
                 listing.kept[key] = fields
         return listing

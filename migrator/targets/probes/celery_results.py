@@ -1,15 +1,16 @@
 """Celery's result backends, 5.6 and 5.7: the database and MongoDB.
 
 ``entries`` asks ``AsyncResult`` for every task, and ``GroupResult.restore`` for every saved group. The sessions are
-read only, and the library gets no chance to make its indexes in MongoDB. ``options.serializer`` is the application's
-``result_serializer`` (json if omitted). Pickles are read without code of the application.
+read only, and the library gets no chance to make its indexes in MongoDB. ``options.serializers``: values of
+``result_serializer`` of the application, of which the first that reads an entry is taken; ``options.serializer``: the
+only one (json if omitted). Pickles are read without code of the application.
 """
 
 from __future__ import annotations
 
 import builtins
 import importlib
-from typing import Any
+from typing import Any, Callable
 
 from . import stand_ins, stores
 from .dialogue import Lines, Refused
@@ -22,9 +23,14 @@ LIBRARY = frozenset({"celery.app.base._unpickle_appattr", "celery.backends.base.
 FIELDS = ("name", "args", "kwargs", "worker", "retries", "queue", "date_done")
 
 
-def _application(request: dict[str, Any], *, read_only: bool) -> Any:
+def _serializers(request: dict[str, Any]) -> list[str]:
+    options = request.get("options", {})
+    return list(options.get("serializers") or [options.get("serializer", "json")])
+
+
+def _application(request: dict[str, Any], serializer: str, *, read_only: bool) -> Any:
     """Return an application of the library whose backend is the store, and which has nothing else."""
-    place, serializer = request["store"], request.get("options", {}).get("serializer", "json")
+    place = request["store"]
     stores.expect(place, "postgresql", "mongodb")
     app = importlib.import_module("celery").Celery("probe", set_as_current=True, fixups=[])
     app.conf.update(result_serializer=serializer, accept_content=[serializer], result_extended=True)
@@ -74,6 +80,7 @@ def _use_tables(app: Any, place: dict[str, Any], *, read_only: bool) -> None:
     if read_only:
         session = importlib.import_module("celery.backends.database.session").SessionManager
         session.prepare_models = lambda *_: None  # it would make the tables
+        app.backend.session_manager.forked = True  # as in a worker: a pool, not a connection for each result
 
 
 def _use_collections(app: Any, place: dict[str, Any]) -> None:
@@ -90,20 +97,35 @@ def _use_collections(app: Any, place: dict[str, Any]) -> None:
 
 def entries(request: dict[str, Any], lines: Lines) -> None:
     """Print each task, then each group, as the library finds it."""
-    app = _application(request, read_only=True)
+    apps = [_application(request, name, read_only=True) for name in _serializers(request)]
     extended = _extended(request["store"])
-    for key in _ids(request["store"], TASKS, "task_id", MONGO_TASKS):
+
+    def task(app: Any, key: str) -> dict[str, Any]:
         app.conf.result_extended = extended is None or key in extended
-        try:
-            lines.put("entry", id=key, fields=_fields(app.AsyncResult(key)))
-        except Exception as error:  # noqa: BLE001 - of one task
-            lines.fail(key, error)
+        return {"fields": _fields(app.AsyncResult(key))}
+
+    def group(app: Any, key: str) -> dict[str, Any]:
+        restored = app.GroupResult.restore(key)
+        return {"group": [child.id for child in getattr(restored, "results", restored)]}
+
+    for key in _ids(request["store"], TASKS, "task_id", MONGO_TASKS):
+        _put(lines, key, apps, task)
     for key in _ids(request["store"], GROUPS, "taskset_id", MONGO_GROUPS):
+        _put(lines, key, apps, group)
+
+
+def _put(lines: Lines, key: str, apps: list[Any], read: Callable[[Any, str], dict[str, Any]]) -> None:
+    """Print what the first application says that can read an entry, else the error of the first."""
+    errors: list[Exception] = []
+    for app in apps:
         try:
-            restored = app.GroupResult.restore(key)
-            lines.put("entry", id=key, group=[child.id for child in getattr(restored, "results", restored)])
-        except Exception as error:  # noqa: BLE001 - of one group
-            lines.fail(key, error)
+            members = read(app, key)
+        except Exception as error:  # noqa: BLE001 - of one entry
+            errors.append(error)
+        else:
+            lines.put("entry", id=key, **members)
+            return
+    lines.fail(key, errors[0])
 
 
 def _extended(place: dict[str, Any]) -> set[str] | None:
@@ -159,5 +181,5 @@ def work(_request: dict[str, Any], _lines: Lines) -> None:
 def prepare(request: dict[str, Any], lines: Lines) -> None:
     """Let the library make its tables."""
     stores.expect(request["store"], "postgresql")
-    _application(request, read_only=False).backend.ResultSession().close()
+    _application(request, _serializers(request)[0], read_only=False).backend.ResultSession().close()
     lines.put("prepared", tables=[TASKS, GROUPS])
