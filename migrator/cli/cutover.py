@@ -252,7 +252,7 @@ def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     settings = load(config)
     if dry_run:
         if settings.target.is_native:
-            steps = library_cutover.steps_to_undo(settings)
+            steps = [one.step for one in library_cutover.steps_to_undo(settings)]
         else:
             steps = [one.step for one in cutover.steps_to_undo(settings)]
         lines = ["would lift the fence, and undo the steps:", *(f"  {one}" for one in steps), "nothing was written"]

@@ -9,7 +9,6 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
 from migrator.cutover import cleanup, epoch, fence, late_writes, outbox, reverse_sync
-from migrator.cutover.cutover import lift_source_fence
 from migrator.cutover.journal import (
     CONFIRM_STEP,
     FINISH_STEP,
@@ -24,6 +23,7 @@ from migrator.cutover.journal import (
     window_end,
 )
 from migrator.cutover.library_tables import library_tables
+from migrator.cutover.procedure import lift_source_fence
 from migrator.cutover.server_gates import Gate
 from migrator.durations import format_duration
 from migrator.errors import LockedError, RefusedError, UnreachableError

@@ -14,7 +14,6 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import backup, config_file, losses, metrics, outbox, overdue, processes
-from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import GATE_NAMES
 from migrator.cutover.journal import (
     EXPORT_KEY,
@@ -31,6 +30,7 @@ from migrator.cutover.journal import (
 from migrator.cutover.journal import FAILED as STEP_FAILED
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.parallel import standing_waivers
+from migrator.cutover.procedure import backup_folder
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.sessions import open_sessions

@@ -1,4 +1,4 @@
-"""The steps of a cutover to a library's own tables: gates, fence, last changes, parity check, and what follows.
+"""The cutover to a library's own tables, and its confirmation.
 
 The library knows neither a persistence epoch nor the configuration file of the tool: the journal alone says where the
 application works. Up to the point of no return the steps are those of any cutover, and are undone together. After it
@@ -7,42 +7,37 @@ configuration, starts it, and confirms that (``confirm``). Until then, and after
 rollback leads back.
 """
 
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.identity import environment_name
-from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.cutover import cutover as steps
-from migrator.cutover import fence, gates, late_writes
+from migrator.cutover import gates, late_writes, procedure
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import (
     CONFIRM_STEP,
     POINT_OF_NO_RETURN,
     Cutover,
     Journal,
-    database_time,
+    Step,
     exclusive_sessions,
     latest,
     unfinished_level,
 )
 from migrator.cutover.library_tables import LibraryTables
+from migrator.cutover.procedure import Act, CutoverTarget
 from migrator.cutover.server_gates import Gate
-from migrator.cutover.undo import UndoError, undo
-from migrator.cutover.write_pause import WritePause, expected_pause
+from migrator.cutover.write_pause import expected_pause
 from migrator.errors import RefusedError
 from migrator.pipeline import hooks
-from migrator.pipeline.sessions import Sessions, close_cached, open_sessions, retry_transient
-from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.loop import Tail
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.schema import decisions, native_target
 from migrator.schema.decisions import UNNAMED, Approval
 from migrator.targets import library, load_target
-from migrator.telemetry import say
 
 STEP_TEXTS: Final = {
     "preflight": "the tool evaluates every gate again; one that is not met ends the cutover",
@@ -105,56 +100,94 @@ class ConfirmResult(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that were written to the library's tables since the cutover."""
 
 
-def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> LibraryCutoverResult:
-    """Make the cutover, or finish one that was interrupted after the point of no return.
+class LibraryCutover(CutoverTarget[LibraryCutoverResult]):
+    """``CutoverTarget`` of a library's own tables."""
 
-    Raises ``RefusedError`` if a gate is not met, another cutover runs, or the write pause would be too long. Then
-    everything is as it was before. A failure after the point of no return is raised, and the next call continues.
-    """
-    hooks.require_programs(settings)
-    try:
-        with exclusive_sessions(settings) as sessions:
-            current = latest(sessions.target)
-            resumed = False
-            if current is not None and current.state == "running":
-                journal = Journal(sessions.target, current)
-                resumed = point_holds(sessions, journal)
-                if not resumed:
-                    say(f"cutover: {steps.INTERRUPTED}, and is undone first")
-                    _undo(sessions, journal)
-            if resumed:
-                decisions.record(sessions.target, decisions.CUTOVER_AGAIN, by, cutover=str(journal.cutover.id))
-            else:
-                journal = _pass_point(sessions, conditions, by)
-            try:
-                _run_steps_after(sessions, journal)
-            except BaseException as error:
-                steps.call_failed(settings, journal, error)
-                raise
-            detail = journal.cutover.detail
-            return LibraryCutoverResult(
-                cutover=journal.cutover,
-                pause_s=float(detail.get("pause_s") or 0.0),
-                compared=int(detail.get("compared") or 0),
-                resumed=resumed,
-                library=msgspec.convert(detail.get("library", {}), LibraryReading),
+    MADE: ClassVar[str] = "the cutover is made, and the application may work on PostgreSQL: call migrator rollback run"
+
+    def __init__(self, sessions: Sessions) -> None:
+        super().__init__(sessions)
+        self._tables = LibraryTables(sessions.profile, sessions.settings.target)
+
+    def begin(self, conditions: GateOptions) -> Journal:
+        return Journal.begin(
+            self.sessions.target,
+            environment=environment_name(self.sessions.settings),
+            config_path=str(conditions.config.absolute()),
+            backup_path="",
+        )
+
+    def is_open(self, journal: Journal) -> bool:
+        return journal.done("open-target")
+
+    def before_fence(self, journal: Journal) -> None:
+        """Let the library read its tables."""
+        with journal.step("library") as detail:
+            read = read_by_library(self.sessions.settings)
+            detail["words"] = read.words
+            journal.note(library=msgspec.to_builtins(read))
+
+    def require_stopped(self) -> None:
+        """Raise ``RefusedError`` while the application of a library that executes before it writes is connected."""
+        sessions = self.sessions
+        if not load_target(sessions.profile.target).runs_first:
+            return
+        users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers)
+        if users:
+            raise RefusedError(
+                f"connected to MongoDB: {', '.join(users)}; the library executes a job before it writes that down, so"
+                " the fence would not keep it from executing a job that PostgreSQL executes too: stop the application"
             )
-    finally:
-        close_cached()
+
+    def open_outbox(self) -> None:
+        self._tables.open_outbox(self.sessions.target)
+
+    def steps_after(self) -> Mapping[str, Act]:
+        return {
+            "open-target": self._open,
+            "backup": partial(procedure.back_up, self.sessions),
+            "reverse-sync": partial(procedure.carry_first, self.sessions),
+        }
+
+    def undo_parts(self, journal: Journal) -> Mapping[str, Callable[[], object]]:
+        return {
+            "the fence of MongoDB": self.lifted_fence(journal),
+            "the outbox of PostgreSQL": self.on_target(
+                journal, lambda: self._tables.close_outbox(self.sessions.target)
+            ),
+        }
+
+    def ended(self, journal: Journal, *, resumed: bool) -> LibraryCutoverResult:
+        detail = journal.cutover.detail
+        return LibraryCutoverResult(
+            cutover=journal.cutover,
+            pause_s=float(detail.get("pause_s") or 0.0),
+            compared=int(detail.get("compared") or 0),
+            resumed=resumed,
+            library=msgspec.convert(detail.get("library", {}), LibraryReading),
+        )
+
+    def _open(self, journal: Journal, detail: dict[str, Any]) -> None:
+        """Lift the fence that an earlier rollback closed, and record the write pause."""
+        target = self.sessions.target
+        detail["was_closed"] = self._tables.is_closed(target)
+        self._tables.lift(target)
+        procedure.record_opened(target, journal)
+
+
+def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> LibraryCutoverResult:
+    """Make the cutover as ``procedure.run`` does; raises as it does."""
+    return procedure.run(LibraryCutover, settings, conditions, by)
 
 
 def abort(settings: Settings) -> Cutover:
-    """Undo a cutover that was interrupted before the point of no return; raises ``RefusedError`` if there is none."""
-    with exclusive_sessions(settings) as sessions:
-        journal = _abortable(sessions)
-        _undo(sessions, journal)
-        return journal.cutover
+    """Undo an interrupted cutover as ``procedure.abort`` does; raises as it does."""
+    return procedure.abort(LibraryCutover, settings)
 
 
-def steps_to_undo(settings: Settings) -> list[str]:
+def steps_to_undo(settings: Settings) -> list[Step]:
     """Return the steps that ``abort`` would undo, the last first, and write nothing; raises as ``abort`` does."""
-    with exclusive_sessions(settings) as sessions:
-        return [one.step for one in reversed(_abortable(sessions).steps()) if one.state != "undone"]
+    return procedure.steps_to_undo(LibraryCutover, settings)
 
 
 def confirm(settings: Settings, by: Approval = UNNAMED, *, dry_run: bool = False) -> ConfirmResult:
@@ -175,7 +208,7 @@ def confirm(settings: Settings, by: Approval = UNNAMED, *, dry_run: bool = False
         with journal.step(CONFIRM_STEP) as detail:
             decisions.record(sessions.target, decisions.CONFIRMED, by, cutover=str(current.id))
             detail |= {"library": found_by_library.words, "written": written}
-        steps.call_hook(settings, hooks.CUTOVER_ENDED, journal)
+        procedure.call_hook(settings, hooks.CUTOVER_ENDED, journal)
         return ConfirmResult(cutover=journal.cutover, library=found_by_library, written=written)
 
 
@@ -203,186 +236,6 @@ def read_by_library(settings: Settings) -> LibraryReading:
     except library.LibraryMissingError as error:
         return LibraryReading(unverified=str(error))
     return LibraryReading(entries=entries, failed=tuple(failed))
-
-
-def point_holds(sessions: Sessions, journal: Journal) -> bool:
-    """Return whether the point of no return is passed, and nobody can have written to MongoDB since.
-
-    It does not hold if the target was unreachable when the point was recorded, so that the cutover was undone.
-    """
-    fenced = journal.cutover.fence
-    return journal.done(POINT_OF_NO_RETURN) and (
-        journal.done("open-target")
-        or (bool(fenced) and fence.is_source_fenced(sessions.source, fenced["kind"], fenced["revoked"]))
-    )
-
-
-def _abortable(sessions: Sessions) -> Journal:
-    current = latest(sessions.target)
-    if current is not None and current.state == "cut-over":
-        raise RefusedError(
-            "the cutover is made, and the application may work on PostgreSQL: call migrator rollback run"
-        )
-    if current is None or current.state != "running":
-        raise RefusedError("no cutover is under way: there is nothing to abort")
-    journal = Journal(sessions.target, current)
-    if point_holds(sessions, journal):
-        raise RefusedError(
-            "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
-            " migrator rollback run, which rolls back"
-        )
-    return journal
-
-
-def _pass_point(sessions: Sessions, conditions: GateOptions, by: Approval) -> Journal:
-    """Run the steps up to the point of no return, or undo all of them."""
-    met = steps.met_gates(sessions, conditions)
-    while steps.wait_while_postponed(sessions):
-        met = steps.met_gates(sessions, conditions)
-    journal = Journal.begin(
-        sessions.target,
-        environment=environment_name(sessions.settings),
-        config_path=str(conditions.config.absolute()),
-        backup_path="",
-    )
-    journal.note(who=by.who, reason=by.reason)
-    try:
-        _run_steps_before(sessions, journal, conditions, met)
-        with journal.step(POINT_OF_NO_RETURN) as detail:
-            detail["documents"] = journal.cutover.detail.get("compared")
-    except BaseException as error:
-        if steps.is_point_passed(journal):
-            steps.call_failed(sessions.settings, journal, error)
-            raise
-        _undo(sessions, journal, error)
-        say("cutover: undone: no fence is closed, and everything is as it was before", level="warning")
-        raise
-    return journal
-
-
-def _run_steps_before(sessions: Sessions, journal: Journal, conditions: GateOptions, met: list[Gate]) -> None:
-    target, settings = sessions.target, sessions.settings
-    limit = settings.cutover.max_pause
-    pause = WritePause(limit)
-    with journal.step("preflight") as detail:
-        detail["gates"] = {one.name: one.words for one in met}
-        detail["unknown"] = [one.name for one in met if one.passed is None]
-        planned, _ = expected_pause(sessions)
-        standing = positions.tail_state(target, sessions.profile.name)
-        journal.note(
-            pause_planned_s=planned,
-            pause_limit_s=limit.total_seconds(),
-            lag_s=None if standing is None else gates.lag_s(sessions, standing),
-        )
-    patient = msgspec.structs.replace(settings.copy, patience=limit)
-    with pause.bounded(), Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
-        with journal.step("catch-up") as detail:
-            detail["events"] = steps.keep_up(sessions, tail)
-            while steps.wait_while_postponed(sessions, lambda: steps.keep_up(sessions, tail)):
-                detail["events"] += steps.keep_up(sessions, tail)
-                steps.met_gates(sessions, conditions)
-        with journal.step("library") as detail:
-            read = read_by_library(settings)
-            detail["words"] = read.words
-            journal.note(library=msgspec.to_builtins(read))
-        steps.call_hook(settings, hooks.CUTOVER_BEFORE_FENCE, journal)
-        with journal.step("fence") as detail:
-            _require_stopped(sessions)
-            kind = fence.survey_source(sessions.source).kind
-            assert kind is not None  # noqa: S101 - a gate has seen to it
-            revoked = fence.revocable_roles(sessions.source) if kind == "roles" else []
-            journal.fenced(kind, revoked)
-            pause.begin()
-            fence.engage_source(sessions.source, kind, revoked, timedelta(seconds=max(0.0, pause.left())))
-            detail["kind"] = kind
-        position = committed_time(sessions.source)
-        journal.note(position={"t": position.time, "i": position.inc})
-        steps.call_hook(settings, hooks.CUTOVER_FENCED, journal, at_most_s=pause.left())
-        with journal.step("drain") as detail:
-            pause.check()
-            detail["events"] = steps.catch_up(sessions, tail, position, pause)
-        with journal.step("parity") as detail:
-            pause.check()
-            documents = steps.compare(sessions, position, pause)
-            detail["documents"] = documents
-            journal.note(compared=documents)
-        with journal.step("outbox"):
-            pause.check()
-            LibraryTables(sessions.profile, settings.target).open_outbox(target)
-        pause.check()
-
-
-def _require_stopped(sessions: Sessions) -> None:
-    """Raise ``RefusedError`` while the application of a library that executes before it writes is connected."""
-    if not load_target(sessions.profile.target).runs_first:
-        return
-    users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers)
-    if users:
-        raise RefusedError(
-            f"connected to MongoDB: {', '.join(users)}; the library executes a job before it writes that down, so the"
-            " fence would not keep it from executing a job that PostgreSQL executes too: stop the application"
-        )
-
-
-def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
-    """Run the steps after the point of no return that are not done."""
-    after: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
-        "open-target": _open_target,
-        "backup": steps.back_up,
-        "reverse-sync": steps.carry_first,
-    }
-    for name, act in after.items():
-        if not journal.done(name):
-            with journal.step(name) as detail:
-                act(sessions, journal, detail)
-            if name == "open-target":
-                steps.call_hook(sessions.settings, hooks.CUTOVER_OPENED, journal)
-    journal.end("cut-over")
-
-
-def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
-    """Lift the fence that an earlier rollback closed, and record the write pause."""
-    tables = LibraryTables(sessions.profile, sessions.settings.target)
-    detail["was_closed"] = tables.is_closed(sessions.target)
-    tables.lift(sessions.target)
-    if "pause_s" not in journal.cutover.detail:
-        began = next((one.began_at for one in journal.steps() if one.step == "fence"), None)
-        pause = None if began is None else (database_time(sessions.target) - began).total_seconds()
-        journal.note(pause_s=pause and round(pause, 3))
-    told = journal.cutover.detail
-    by = Approval(told.get("who", UNNAMED.who), told.get("reason", UNNAMED.reason))
-    decisions.record(sessions.target, decisions.CUTOVER, by, cutover=str(journal.cutover.id))
-
-
-def _undo(sessions: Sessions, journal: Journal, error: BaseException | None = None) -> None:
-    """Undo all steps, and call the hook of a failed cutover; the fence of MongoDB comes first.
-
-    The journal says "aborted" only if everything is undone. Otherwise raises ``UndoError``.
-    """
-    settings = sessions.settings
-
-    def on_target(act: Callable[[], object]) -> Callable[[], object]:
-        def connected() -> None:
-            steps.reconnect(sessions, journal)
-            act()
-
-        return connected
-
-    tables = LibraryTables(sessions.profile, settings.target)
-    parts = {
-        "the fence of MongoDB": lambda: retry_transient(
-            settings, lambda: steps.lift_source_fence(sessions, journal.cutover)
-        ),
-        "the outbox of PostgreSQL": on_target(lambda: tables.close_outbox(sessions.target)),
-    }
-    failed: dict[str, str] | None = None
-    try:
-        failed = undo(parts, ("the journal", on_target(journal.abort)))
-    finally:  # also if it was interrupted
-        not_undone = (*parts, "the journal") if failed is None else tuple(failed)
-        steps.call_failed(settings, journal, error or RefusedError(steps.INTERRUPTED), not_undone)
-    if failed:
-        raise UndoError(failed, steps.ABORT, error) from error
 
 
 class LibraryCutoverPlan(msgspec.Struct, frozen=True, kw_only=True):

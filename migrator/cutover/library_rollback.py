@@ -25,7 +25,6 @@ from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import target_connection
 from migrator.cutover import outbox, reverse_sync, rollback
 from migrator.cutover.backup import Export, ExportWriter
-from migrator.cutover.cutover import backup_folder, lift_source_fence, reconnect
 from migrator.cutover.journal import (
     EXPORT_KEY,
     LIBRARY_ROLLBACK_STEPS,
@@ -35,8 +34,9 @@ from migrator.cutover.journal import (
     exclusive_sessions,
     latest,
 )
-from migrator.cutover.library_cutover import point_holds
+from migrator.cutover.library_cutover import LibraryCutover
 from migrator.cutover.library_tables import LibraryTables, library_tables
+from migrator.cutover.procedure import backup_folder, lift_source_fence, point_holds, reconnect
 from migrator.cutover.reverse_encoding import DocumentWrite, LostRow, ReverseSyncError
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.undo import UndoError, undo
@@ -156,7 +156,7 @@ def run(settings: Settings, by: Approval = UNNAMED) -> LibraryRollbackResult:
             if current is None or why_not:
                 raise RefusedError(why_not)
             journal = Journal(sessions.target, current)
-            if current.state == "running" and not point_holds(sessions, journal):
+            if current.state == "running" and not point_holds(LibraryCutover(sessions), journal):
                 raise RefusedError(rollback.BEFORE_POINT)
             decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(current.id), level=1)
             done = _run(sessions, journal)

@@ -26,7 +26,7 @@ from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, fires, losses, outbox, reverse_sync
 from migrator.cutover.backup import Export, ExportWriter
-from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds, reconnect
+from migrator.cutover.cutover import SchedulerCutover
 from migrator.cutover.journal import (
     EXPORT_KEY,
     FIRES_STEP,
@@ -42,6 +42,7 @@ from migrator.cutover.journal import (
     latest,
 )
 from migrator.cutover.losses import Losses
+from migrator.cutover.procedure import backup_folder, lift_source_fence, point_holds, reconnect
 from migrator.cutover.reverse_encoding import LostRow, ReverseSyncError
 from migrator.cutover.rollback_gaps import Gap, gap_lines, some_of
 from migrator.cutover.server_gates import Answer, Gate, evaluate
@@ -150,9 +151,10 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
             why_not = "" if _is_end_unrecorded(sessions, current) else refusal(sessions.target, current, level)
             if current is None or why_not:
                 raise RefusedError(why_not)
-            if current.state == "running" and not point_holds(sessions, current):
+            journal = Journal(sessions.target, current)
+            if current.state == "running" and not point_holds(SchedulerCutover(sessions), journal):
                 raise RefusedError(BEFORE_POINT)
-            if other := _level_conflict(Journal(sessions.target, current), level):
+            if other := _level_conflict(journal, level):
                 raise RefusedError(other)
             config_file.require_changeable(config, os.environ)
             if current.config_path != str(config.absolute()):
@@ -160,7 +162,7 @@ def run(settings: Settings, config: Path, level: Level, by: Approval = UNNAMED) 
             if level == 3:  # noqa: PLR2004 - a level
                 backup.verified_manifest(backup_folder(settings, current))  # before anything is changed
             decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(current.id), level=level)
-            done = _run(sessions, Journal(sessions.target, current), level)
+            done = _run(sessions, journal, level)
             state = {"level": level, "documents": done.documents, "lost": done.lost}
             hooks.call(settings, hooks.ROLLBACK_ENDED, state, identity=current.id)
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, current))

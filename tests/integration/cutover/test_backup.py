@@ -11,8 +11,8 @@ from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import backup, outbox, reverse_sync, rollback
-from migrator.cutover.cutover import backup_folder
 from migrator.cutover.journal import Journal, latest
+from migrator.cutover.procedure import backup_folder
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.store import open_scheduler_store

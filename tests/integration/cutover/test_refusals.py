@@ -13,10 +13,20 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback, write_pause
-from migrator.cutover.cutover import backup_folder
+from migrator.cutover import (
+    backup,
+    completion,
+    config_file,
+    epoch,
+    fence,
+    outbox,
+    procedure,
+    rollback,
+    write_pause,
+)
 from migrator.cutover.gates import evaluate
 from migrator.cutover.plan import cutover_plan
+from migrator.cutover.procedure import backup_folder
 from migrator.cutover.status import cutover_status
 from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
 from migrator.parity.check import check_parity
@@ -86,13 +96,13 @@ def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatc
 
 def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
-    real = cutover.compare
+    real = procedure.compare
 
     def disturbed(sessions: Sessions, *rest: object) -> int:
         sessions.target.execute("UPDATE scheduler.runs SET error = 'something else'")
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "compare", disturbed)
+    monkeypatch.setattr(procedure, "compare", disturbed)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)
@@ -103,13 +113,13 @@ def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_pari
 ) -> None:
     """The rows are stored as decoded; only encoding them, with their remainder, shows that the document is lost."""
     ready.database.runs.update_one({}, {"$set": {"note": "a field that no column holds"}})
-    real = cutover.compare
+    real = procedure.compare
 
     def lossy(sessions: Sessions, *rest: object) -> int:
         monkeypatch.setattr(remainder, "apply", lambda rebuilt, _left: rebuilt)
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "compare", lossy)
+    monkeypatch.setattr(procedure, "compare", lossy)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     with ThreadPoolExecutor(1) as pool:
@@ -127,7 +137,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
     ready: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
-    real = cutover.compare
+    real = procedure.compare
 
     def doubled(sessions: Sessions, *rest: object) -> int:
         sessions.target.execute("CREATE TEMP TABLE one AS SELECT * FROM scheduler.runs LIMIT 1")
@@ -141,7 +151,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
         sessions.target.execute(f"INSERT INTO scheduler.runs ({names[0]}) SELECT * FROM one".encode())
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(cutover, "compare", doubled)
+    monkeypatch.setattr(procedure, "compare", doubled)
     with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)
