@@ -1,4 +1,4 @@
-"""README's support matrix: what ``migrator source list --json`` says of each source."""
+"""README's support matrices: what ``migrator source list --json`` and ``target list --json`` say."""
 
 import json
 import os
@@ -14,6 +14,8 @@ README = Path(__file__).resolve().parents[3] / "README.md"
 HEAD = ("| source | versions | documents | tail | cutover | rollback |", "|---|---|---|---|---|---|")
 OWN = "| [your own](docs/new-source.md), described in a mapping file |"
 MODELLED = re.compile(r":? ?modelled(?: on public documents)?:? ?")
+TARGETS_HEAD = ("| target | tables of | versions | takes |", "|---|---|---|---|")
+OWN_TABLES = "| [tables of your own](docs/targets.md#tables-of-your-own) | you | – | any collection, by a mapping file |"
 FIRST_LINES = 10
 
 
@@ -32,15 +34,28 @@ def row(one: dict[str, object]) -> str:
 
 def test_the_support_matrix_is_what_the_sources_say() -> None:
     rows = [row(one) for one in sources()]
-    text = README.read_text(encoding="utf-8")
-    [table] = re.findall(r"^\| source \|.*\n(?:\|.*\n)+", text, flags=re.MULTILINE)
-    own = [line for line in table.splitlines() if line.startswith(OWN)]
-    expected = "\n".join((*HEAD, *rows, *own)) + "\n"
+    own = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith(OWN)]
+    assert len(own) == 1
+    hold("source", (*HEAD, *rows, *own))
+
+
+def test_the_matrix_of_targets_is_what_the_targets_say() -> None:
+    called = CliRunner().invoke(cli, ["target", "list", "--json"], catch_exceptions=False)
+    rows = []
+    for target in json.loads(called.output):
+        sources_of = ", ".join(one if " " in one else f"`{one}`" for one in target["sources"])
+        rows.append(f"| `{target['name']}` | {target['title']} | {target['versions'] or '–'} | {sources_of} |")
+    hold("target", (*TARGETS_HEAD, *rows, OWN_TABLES))
+
+
+def hold(first: str, lines: tuple[str, ...]) -> None:
+    """Hold the table whose head begins with a word to its lines."""
+    text, expected = README.read_text(encoding="utf-8"), "\n".join(lines) + "\n"
+    [table] = re.findall(rf"^\| {first} \|.*\n(?:\|.*\n)+", text, flags=re.MULTILINE)
     if os.environ.get("UPDATE_GOLDEN"):
         README.write_text(text.replace(table, expected), encoding="utf-8")
         table = expected
     assert table == expected, "README.md is not current; UPDATE_GOLDEN=1 writes it anew"
-    assert len(own) == 1
 
 
 def test_every_source_can_be_shown_without_settings_of_its_own() -> None:
