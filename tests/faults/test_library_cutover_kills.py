@@ -12,18 +12,22 @@ from migrator.cutover import fence, library_cutover, library_rollback, status
 from migrator.cutover.journal import CONFIRM_STEP, POINT_OF_NO_RETURN, latest
 from migrator.cutover.library_tables import LibraryTables, library_tables
 from migrator.exit_status import UNVERIFIED
+from tests.agenda_scene import NOW as AGENDA_NOW
+from tests.agenda_scene import SECOND, AgendaScene, agenda
 from tests.copying import run
 from tests.cron_lines import DEEP
 from tests.killed_commands import killed_at
 from tests.library_scene import NOW, LibraryScene, library, on_mongo, on_postgres
 
-__all__ = ["library"]
+__all__ = ["agenda", "library"]
 
 MOMENTS = ("begun", "done") if DEEP else ("done",)
 _CUTOVER = [step for step in library_cutover.STEP_TEXTS if step != CONFIRM_STEP]
 CUTOVER = _CUTOVER if DEEP else ["fence", "outbox", POINT_OF_NO_RETURN, "open-target"]
 ROLLBACK = library_rollback.STEPS if DEEP else ("rollback-fence", "rollback-remove", *library_rollback.STEPS[-2:])
 """Of the deep profile: every step. The short one kills at those that change one of the two sides."""
+OF_AGENDA = (CUTOVER, ROLLBACK) if DEEP else (["outbox", "open-target"], ["rollback-remove"])
+"""The steps are the same for every library, so the daily run kills Agenda's at three."""
 CARRYING = (fault_points.BEFORE_REVERSE_WRITE, fault_points.AFTER_REVERSE_WRITE, fault_points.AFTER_REVERSE_DROP)
 
 
@@ -99,6 +103,33 @@ def test_killed_at_its_steps_there_and_back(library: LibraryScene) -> None:
     library.follow()
     assert library.pairs() == library.rows()
     assert call(library, "cutover", "plan")[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.proves("6-T10")
+def test_killed_at_its_steps_there_and_back_with_agenda(agenda: AgendaScene) -> None:
+    cutover, rollback = OF_AGENDA
+    for step in cutover:
+        for moment in MOMENTS:
+            assert killed_at(f"cutover.{step}.{moment}", agenda, "cutover", "run", "--yes"), (step, moment)
+    ended, said = call(agenda, "cutover", "run", "--yes")
+    assert ended == UNVERIFIED, said
+    assert sides(agenda) == ("cut-over", True, False, True)
+    executed = agenda.executed(agenda.postgres, AGENDA_NOW + SECOND)
+    assert executed == ["hourly", "once past", "overdue"]  # each once; the locked and the disabled one not
+
+    for step in rollback:
+        for moment in MOMENTS:
+            assert killed_at(f"cutover.{step}.{moment}", agenda, "rollback", "run", "--yes"), (step, moment)
+            assert next_command(agenda) == status.ROLLBACK
+            _, fenced, closed, _ = sides(agenda)
+            assert fenced or closed  # never both open
+    ended, said = call(agenda, "rollback", "run", "--yes")
+    assert ended == 0, said
+    assert sides(agenda) == ("rolled-back", False, True, False)
+    agenda.follow()
+    assert not agenda.differs()
+    assert agenda.executed(agenda.mongo, AGENDA_NOW + SECOND) == []  # what PostgreSQL executed is not due again
 
 
 def exported(scene: LibraryScene) -> set[str]:
