@@ -89,7 +89,7 @@ class CutoverTarget(ABC, Generic[Result]):
 
     @abstractmethod
     def undo_parts(self, journal: Journal) -> Mapping[str, Callable[[], object]]:
-        """Return what undoes the steps before the point of no return, by name, in order: first the fence's."""
+        """Return the parts of the undoing of the steps before the point of no return, by name, in order."""
 
     @abstractmethod
     def ended(self, journal: Journal, *, resumed: bool) -> Result:
@@ -99,7 +99,7 @@ class CutoverTarget(ABC, Generic[Result]):
         """Raise ``RefusedError`` if a call with these conditions cannot finish the cutover of the journal."""
 
     def noted_before(self) -> Mapping[str, Any]:
-        """Return what the journal keeps of the time before the cutover."""
+        """Return the measurements of the time before the cutover, for the journal."""
         return {}
 
     def before_fence(self, journal: Journal) -> None:

@@ -21,6 +21,7 @@ from migrator.cutover import (
     metrics,
     outbox,
     parallel,
+    procedure,
     processes,
     reverse_sync,
     rollback,
@@ -328,7 +329,7 @@ def test_dry_runs_around_a_cutover_change_nothing(ready: Scene, monkeypatch: pyt
         planted.setattr(parallel, "require_comparable", void)
         assert dry("cutover", "parallel", *by)[0].startswith("would be recorded: ")
     with monkeypatch.context() as planted:
-        planted.setattr(cutover, "compare", refuse)
+        planted.setattr(procedure, "compare", refuse)
         planted.setattr(cutover, "_undo", lambda *_: None)  # as if killed
         with pytest.raises(RefusedError, match="planted"):
             CliRunner().invoke(
@@ -374,7 +375,7 @@ def test_each_command_that_changes_the_journal_writes_the_report_at_its_end(
     refused, said = command("cutover", "finish", *where)
     assert (str(refused).startswith("there is no cutover"), "report" in said, told()) == (True, False, [])
     with monkeypatch.context() as planted:
-        planted.setattr(cutover, "compare", refuse)
+        planted.setattr(procedure, "compare", refuse)
         failed, said = command(*run)
     assert str(failed) == "planted"
     assert f"report: {reports}/cutover-" in said
