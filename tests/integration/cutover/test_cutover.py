@@ -330,7 +330,7 @@ def test_dry_runs_around_a_cutover_change_nothing(ready: Scene, monkeypatch: pyt
         assert dry("cutover", "parallel", *by)[0].startswith("would be recorded: ")
     with monkeypatch.context() as planted:
         planted.setattr(procedure, "compare", refuse)
-        planted.setattr(cutover, "_undo", lambda *_: None)  # as if killed
+        planted.setattr(procedure, "_undo", lambda *_: None)  # as if killed
         with pytest.raises(RefusedError, match="planted"):
             CliRunner().invoke(
                 cli, ["cutover", "run", "--yes", "--no-report", *allowed, *where], catch_exceptions=False
