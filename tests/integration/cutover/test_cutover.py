@@ -16,7 +16,6 @@ from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import (
     completion,
-    cutover,
     journal,
     metrics,
     outbox,
