@@ -59,6 +59,7 @@ def databases(mongo: MongoServer, postgres: PostgresServer) -> set[str]:
         return {*client.list_database_names(), *(name for (name,) in rows)}
 
 
+@pytest.mark.proves("6-U12")
 def test_the_tests_of_the_page_pass_on_every_backend_and_leave_nothing_on_the_servers(
     tmp_path: Path, servers: dict[str, str], mongo_server: MongoServer, postgres_server: PostgresServer
 ) -> None:
@@ -205,6 +206,7 @@ def test_the_transaction_of_the_application(scheduling):
 """
 
 
+@pytest.mark.proves("6-U12")
 def test_the_scene_does_what_the_page_says(tmp_path: Path, servers: dict[str, str]) -> None:
     (tmp_path / "test_scene.py").write_text(SCENE)
     done = session(tmp_path, "-v", "-o", "migrator_backends=memory mongo postgres", environment=servers)
