@@ -12,6 +12,7 @@ import msgspec
 from migrator.cli.text import count_words, table_lines
 from migrator.records import Run, Trigger
 from migrator.scheduler import firing
+from migrator.scheduler.models import Job
 from migrator.scheduler.operations import DATABASES, JobDetails, JobHistory, JobList, ListedJob
 from migrator.store.queue import handler_of
 
@@ -70,6 +71,30 @@ def details_view(details: JobDetails, *, payload: bool) -> View:
         "next_fires": details.next_fires,
         "payload": msgspec.Raw(schedule.payload) if payload and schedule.payload is not None else None,
     }
+
+
+def created_view(job: Job, backend: str, *, dry_run: bool) -> View:
+    """Return a job that was created as JSON; one that would be has no id."""
+    view = _job_view(ListedJob(job=job, last_run=None))
+    return {
+        "backend": backend,
+        "dry_run": dry_run,
+        "job": view
+        | {name: getattr(job.schedule, name) for name in _DETAILS}
+        | ({"id": None, "source_id": None} if dry_run else {})
+        | {"triggers": [_timing(trigger) for trigger in job.triggers]},
+    }
+
+
+def created_line(job: Job, backend: str, *, dry_run: bool) -> str:
+    """Return the line for a job that was created, or would be."""
+    schedule, (trigger,) = job.schedule, job.triggers
+    verb = "would create" if dry_run else "created"
+    fires = schedule.status if schedule.status != "scheduled" else f"next fire {time_text(job.next_fire_at)}"
+    identity = "" if dry_run else f" ({job.id})"
+    return (
+        f"{verb} in {DATABASES[backend]}: {schedule.tenant_id}/{schedule.name}{identity}, {_timing(trigger)}, {fires}"
+    )
 
 
 def history_view(found: JobHistory) -> View:

@@ -1,15 +1,18 @@
 """Commands on jobs by hand: list, show, history, and the operations that change them."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 import click
 import msgspec
 
-from migrator import states
+from migrator import cron, states
 from migrator.cli.confirmation import approval, approval_options, confirm, yes_option
 from migrator.cli.job_views import (
+    created_line,
+    created_view,
     details_lines,
     details_view,
     history_view,
@@ -18,10 +21,20 @@ from migrator.cli.job_views import (
     run_lines,
     time_text,
 )
-from migrator.cli.options import common_options, dry_run_option, finish, load_scheduler, print_lines, show
+from migrator.cli.options import (
+    DurationType,
+    common_options,
+    dry_run_option,
+    finish,
+    load_scheduler,
+    print_lines,
+    show,
+)
 from migrator.cli.text import count_words
 from migrator.config import LARGEST, Settings
+from migrator.errors import UsageError
 from migrator.pipeline.status import copied_until
+from migrator.scheduler.models import ScheduleRequest
 from migrator.scheduler.operations import (
     DATABASES,
     Action,
@@ -213,6 +226,104 @@ def history_command(
         found = jobs.history(job, tenant, limit=limit, since=since, run_states=state)
     lines = run_lines(found.runs) if found.runs else iter(["no run"])
     show(history_view(found), [*lines, *(["older runs follow: --limit"] if found.more else [])], as_json=as_json)
+
+
+class _JsonText(click.ParamType[Any]):
+    """A JSON value as text."""
+
+    name = "json"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the value."""
+        try:
+            return json.loads(str(value))
+        except ValueError as error:  # its text holds no value
+            self.fail(f"is no JSON: {error}", param, ctx)
+
+
+_TIMINGS: Final = ("cron", "interval", "once", "at")
+"""Options of which a new job has exactly one."""
+_CREATION: Final = (
+    click.option("--tenant", required=True, metavar="TENANT", help="Tenant of the job."),
+    click.option("--handler", "handler_name", required=True, metavar="NAME", help="Handler that executes its runs."),
+    click.option("--name", metavar="NAME", help="Name of the job; a job that fires once may do without."),
+    click.option("--cron", metavar="LINE", help="Fire by this cron line."),
+    click.option("--dialect", type=click.Choice([*cron.DIALECTS]), help="Dialect of the line (default: debian)."),
+    click.option("--timezone", metavar="ZONE", help="Time zone of the line (default: UTC)."),
+    click.option("--interval", type=DurationType(), metavar="DURATION", help="Fire each 90s, 15m, 2h, 1d …"),
+    click.option("--anchor", type=click.Choice([*states.TRIGGER_ANCHORS]), help="Count an interval from there."),
+    click.option("--once", is_flag=True, help="Fire once, now."),
+    click.option("--at", type=_Instant(), metavar="TIME", help="Fire once, at this time (ISO 8601; UTC)."),
+    click.option("--start", "start_at", type=_Instant(), metavar="TIME", help="Do not fire before this time."),
+    click.option("--end", "end_at", type=_Instant(), metavar="TIME", help="Do not fire after this time."),
+    click.option("--max-fires", type=int, metavar="N", help="Fire at most N times."),
+    click.option(
+        "--misfire-policy", type=click.Choice([*states.MISFIRE_POLICIES]), help="What becomes of slots that are late."
+    ),
+    click.option(
+        "--payload",
+        type=_JsonText(),
+        metavar="JSON",
+        help="JSON value; members of an object are the handler's arguments.",
+    ),
+    click.option("--queue", metavar="NAME", help="Queue of its runs."),
+    click.option("--priority", metavar="N", help="0 to 100, higher first, or a word such as high (default: 50)."),
+    click.option("--max-retries", type=int, metavar="N", help="Retries of a run that failed (default: 3)."),
+    click.option("--retry-delay", type=DurationType(), metavar="DURATION", help="Time before a retry (default: 1m)."),
+    click.option("--timeout", type=DurationType(), metavar="DURATION", help="Longest time of a run (default: 5m)."),
+    click.option("--max-concurrency", type=int, metavar="N", help="Runs at the same time (default: 1)."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag of the job; repeatable."),
+    click.option("--description", metavar="TEXT", help="Description of the job."),
+    click.option("--paused", is_flag=True, help="Create it paused and disabled."),
+)
+
+
+def _creation_options(command: Command) -> Command:
+    for option in (common_options, _backend_option, dry_run_option, approval_options, *reversed(_CREATION)):
+        command = option(command)
+    return command
+
+
+@jobs_group.command("create")
+@_creation_options
+def create_command(
+    config: str | None,
+    tenant: str,
+    at: datetime | None,
+    who: str | None,
+    reason: str | None,
+    backend: Side | None,
+    *,
+    once: bool,
+    paused: bool,
+    dry_run: bool,
+    as_json: bool,
+    **fields: object,
+) -> None:
+    """Create a job: with --cron, --interval, --once or --at.
+
+    What is left out is as the client has it. A name that another job of the tenant has is refused.
+    """
+    settings = load_scheduler(config)
+    by = approval(who, reason)
+    _check_timing({**fields, "once": once, "at": at})
+    given = {name: value for name, value in fields.items() if value not in (None, ())}
+    priority = given.get("priority")
+    if isinstance(priority, str) and priority.lstrip("-").isdecimal():
+        given["priority"] = int(priority)
+    request = ScheduleRequest(**cast("dict[str, Any]", given), enabled=not paused, created_by=by.who)
+    with open_jobs(settings, backend, writing=True) as jobs:
+        job = jobs.create(tenant, request, once=once or at is not None, run_at=at, reason=by.reason, dry_run=dry_run)
+        used = jobs.store.backend
+    view = created_view(job, used, dry_run=dry_run)
+    show(view, [created_line(job, used, dry_run=dry_run), *["nothing was written"] * dry_run], as_json=as_json)
+
+
+def _check_timing(given: Mapping[str, object]) -> None:
+    chosen = [f"--{name}" for name in _TIMINGS if given[name]]
+    if len(chosen) != 1:
+        those = f", not {' and '.join(chosen)}" if chosen else ""
+        raise UsageError(f"a job has one of {', '.join(f'--{name}' for name in _TIMINGS)}{those}")
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from functools import partial, reduce
 from itertools import groupby
 from operator import or_
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -33,14 +33,15 @@ from migrator.errors import (
 )
 from migrator.exit_status import DIFFERENT, DONE
 from migrator.records import Run, Schedule
-from migrator.scheduler import commands, firing, health, queries
+from migrator.scheduler import commands, creation, firing, health, queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.metrics import known_tenants
-from migrator.scheduler.models import Job
+from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.retention import Removal
 from migrator.scheduler.worker import EpochStore, own_workers, worker_scope
 from migrator.sources.store_documents.names import NAME as OWN_SPELLING
-from migrator.store import open_backend, open_side
+from migrator.store import open_backend, open_side, prepare
+from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.store.queue import served_tenants
 
@@ -469,6 +470,33 @@ class Jobs:
 
     # -- changing
 
+    def create(
+        self, tenant: str, request: ScheduleRequest, *, once: bool, run_at: datetime | None, reason: str, dry_run: bool
+    ) -> Job:
+        """Create a job that recurs, or fires ``once`` (at once if ``run_at`` is omitted); raises as the client does.
+
+        A dry run makes it in a transaction that is rolled back; returns what it would be, with an id that nothing has.
+        """
+
+        def make() -> Job:
+            with self.store.session(tenant) as session:
+                change = commands.Change(session, request.created_by, uuid4, reason or None)
+                job = (
+                    creation.create_once(change, request, run_at)
+                    if once
+                    else creation.create_recurring(change, request)
+                )
+                if dry_run:
+                    raise _TriedOut(job)
+            return job
+
+        try:
+            if not dry_run:
+                prepare(self.store)  # else no index of MongoDB keeps a name unique
+            return repeat_session(make)
+        except _TriedOut as tried:
+            return tried.job
+
     def try_out(self, action: Action, targets: Sequence[JobTarget]) -> Iterator[OperationResult]:
         """Say of each job whether the operation would be done now; write nothing."""
         for tenant, of_it in groupby(targets, key=lambda one: one.tenant):
@@ -497,6 +525,14 @@ class Jobs:
             except MigratorError as error:
                 failed = True
                 yield _result(target, "failed", message=str(error), exit_status=error.exit_status)
+
+
+class _TriedOut(Exception):  # noqa: N818 - no error: it ends a session that keeps nothing
+    """Carries a job out of a session that is rolled back."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.job = job
 
 
 def listed_words(targets: Sequence[JobTarget], most: int = NAMED) -> str:

@@ -1,6 +1,7 @@
 """``migrator jobs`` through the command line, the same on both databases; and what it refuses to change."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from pymongo import MongoClient
 
 from migrator.cli import cli, job_views
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, load_settings
-from migrator.errors import BackendMovedError, RefusedError, UnreachableError, UsageError
+from migrator.errors import BackendMovedError, ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.records import Handler, Schedule, WorkerRecord
@@ -571,6 +572,106 @@ def test_the_documents_of_another_source_are_named_where_no_job_is_found(
     status, said, told = pair.call("list --state running")
     assert (status, said) == (0, "0 jobs in MongoDB\n")
     assert "the documents of agenda in MongoDB belong to that application" in told
+
+
+def created(place: Place, *arguments: str) -> Any:  # noqa: ANN401 - a JSON document
+    return place.json("create", "--tenant", place.tenant, "--handler", "copy", *arguments)
+
+
+@pytest.mark.proves("6-U12")
+@pytest.mark.parametrize(
+    ("timing", "words"),
+    [
+        (("--cron", "30 2 * * *", "--timezone", "Europe/Berlin"), "30 2 * * * (debian, Europe/Berlin)"),
+        (("--interval", "90s", "--anchor", "completion"), "every 0:01:30 since the end of the last run"),
+        (("--once",), "once, "),
+        (("--at", "2999-01-02T03:04:05+00:00"), "once, 2999-01-02 03:04:05Z"),
+    ],
+)
+def test_a_job_is_created_as_the_client_creates_it(place: Place, timing: tuple[str, ...], words: str) -> None:
+    more: tuple[str, ...] = (
+        "--name",
+        "nightly",
+        "--payload",
+        '{"table": "orders"}',
+        "--queue",
+        "copies",
+        "--priority",
+        "high",
+    )
+    more = (
+        *more,
+        "--max-retries",
+        "1",
+        "--timeout",
+        "2m",
+        "--tag",
+        "a",
+        "--tag",
+        "b",
+        "--who",
+        "ann",
+        "--reason",
+        "new",
+    )
+    tried = created(place, *timing, *more, "--dry-run")
+    assert (tried["dry_run"], tried["job"]["id"]) == (True, None)
+    assert place.client().list().total == 0
+    made = created(place, *timing, *more)
+    [job] = place.client().list().jobs
+    assert made["job"].pop("id") == str(job.id)
+    assert tried["job"].pop("id") is None
+    assert made["job"]["triggers"][0].startswith(words)
+    if timing != ("--once",):
+        made["job"].pop("next_fire_at"), tried["job"].pop("next_fire_at")  # an interval begins now
+        for job_view in (made["job"], tried["job"]):
+            job_view.pop("source_id")
+        assert made["job"] == tried["job"]
+    schedule = job.schedule
+    assert (schedule.name, schedule.handler_name, schedule.queue) == ("nightly", "copy", "copies")
+    assert (job.payload, schedule.priority, schedule.max_retries) == ({"table": "orders"}, 75, 1)
+    assert (schedule.timeout_ms, schedule.tags, schedule.created_by) == (120_000, ("a", "b"), "ann")
+    assert place.audit(job)[1:] == ("ann", "new")
+
+
+def test_what_the_client_refuses_is_refused_with_its_words_and_nothing_is_written(place: Place) -> None:
+    place.make("nightly")
+    job = ("--tenant", place.tenant, "--handler", "copy")
+    for dry_run in ((), ("--dry-run",)):
+        with pytest.raises(ConflictError, match="the name 'nightly' is taken by schedule"):
+            place.call("create", *job, "--name", "nightly", "--cron", "0 * * * *", *dry_run)
+        for more, words in (
+            ((), "a job has one of --cron, --interval, --once, --at"),
+            (("--cron", "* * * * *", "--once"), "not --cron and --once"),
+            (("--cron", "* * * * *"), "name is missing"),
+            (("--name", "x", "--cron", "61 * * * *"), "minute"),
+            (("--once", "--max-fires", "2"), "a schedule that fires once has no max_fires"),
+            (("--at", "2001-01-01"), "run_at must lie ahead"),
+            (("--once", "--payload", "[NaN]"), r"payload\[0\] is no JSON value"),
+            (("--once", "--priority", "101"), "priority must be a whole number from 0 to 100"),
+        ):
+            with pytest.raises(UsageError, match=words):
+                place.call("create", *job, *more, *dry_run)
+    assert place.client().list().total == 1
+    status, _, said = place.call("create", *job, "--once", "--payload", "{secret")
+    assert status == 2
+    assert "is no JSON" in said
+    assert "secret" not in said
+
+
+def test_a_job_may_be_created_paused_and_its_line_says_when_it_fires(place: Place) -> None:
+    job = ("--tenant", place.tenant, "--handler", "copy", "--cron", "0 3 * * *")
+    status, said, _ = place.call("create", *job, "--name", "a", "--paused")
+    assert status == 0
+    assert said.rstrip().endswith("0 3 * * * (debian, UTC), paused")
+    [held] = place.client().list().jobs
+    assert (held.schedule.status, held.schedule.enabled) == ("paused", False)
+    _, said, _ = place.call("create", *job, "--name", "b", "--dry-run")
+    assert re.fullmatch(
+        rf"would create in \w+: {place.tenant}/b, 0 3 \* \* \* \(debian, UTC\), next fire \S+ 03:00:00Z\n"
+        "nothing was written\n",
+        said,
+    )
 
 
 def test_a_database_without_a_copy_is_changed(scheduler_dsn: str) -> None:

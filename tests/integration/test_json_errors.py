@@ -40,6 +40,7 @@ GIVEN = {
     "cutover clean-copy": "--who me --reason x --yes",
     "cutover release-source": "--yes",
     "cutover run": "--yes",
+    "jobs create": "--tenant x --handler x --once --dry-run",
     "quarantine drop": "runs x --who me --reason test --yes",
     "quarantine show": "runs x",
     "report check": str(RESULT),
