@@ -55,6 +55,14 @@ def format_duration(length: timedelta) -> str:
     return min((text for text in texts if text), key=len, default="0s")
 
 
+def length_of(milliseconds: float | None) -> timedelta | None:
+    """Return a length of time; None if there is none, or for one that is longer than time is."""
+    try:
+        return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
+
 def _in_units(length: timedelta, names: list[str]) -> str:
     text = ""
     for name in names:

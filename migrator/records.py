@@ -9,11 +9,13 @@ stored under one reserved key inside ``payload``. A source document may have a k
 escape is needed: ``encode`` of a profile never writes the reserved key, so the document's own key is in the remainder.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, ClassVar
 from uuid import UUID
 
 import msgspec
+
+from migrator.durations import length_of
 
 __all__ = [
     "ALL",
@@ -87,6 +89,11 @@ class Handler(SourcedRecord, frozen=True, kw_only=True):
     """A second run of one slot does no harm."""
     extra: Jsonb = EMPTY
 
+    @property
+    def default_timeout(self) -> timedelta | None:
+        """Return ``default_timeout_ms`` as a length of time."""
+        return length_of(self.default_timeout_ms)
+
 
 class Schedule(SourcedRecord, frozen=True, kw_only=True):
     """A schedule: what runs, how it is retried, who made it.
@@ -140,6 +147,21 @@ class Schedule(SourcedRecord, frozen=True, kw_only=True):
     deleted_by: Text | None = None
     extra: Jsonb = EMPTY
 
+    @property
+    def retry_delay(self) -> timedelta | None:
+        """Return ``retry_delay_ms`` as a length of time."""
+        return length_of(self.retry_delay_ms)
+
+    @property
+    def retry_cap(self) -> timedelta | None:
+        """Return ``retry_cap_ms`` as a length of time."""
+        return length_of(self.retry_cap_ms)
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """Return ``timeout_ms`` as a length of time."""
+        return length_of(self.timeout_ms)
+
 
 class Trigger(SourcedRecord, frozen=True, kw_only=True):
     """One cause that makes a schedule fire; exactly the columns of its ``kind`` are set (a CHECK says so).
@@ -177,6 +199,16 @@ class Trigger(SourcedRecord, frozen=True, kw_only=True):
     source_spec: Jsonb | None = None
     """The original expression verbatim."""
     extra: Jsonb = EMPTY
+
+    @property
+    def interval(self) -> timedelta | None:
+        """Return ``interval_ms`` as a length of time."""
+        return length_of(self.interval_ms)
+
+    @property
+    def misfire_grace(self) -> timedelta | None:
+        """Return ``misfire_grace_ms`` as a length of time."""
+        return length_of(self.misfire_grace_ms)
 
 
 class Run(SourcedRecord, frozen=True, kw_only=True):
@@ -229,6 +261,11 @@ class Run(SourcedRecord, frozen=True, kw_only=True):
     schema_version: Text | None = None
     updated_at: Time | None = None
     extra: Jsonb = EMPTY
+
+    @property
+    def duration(self) -> timedelta | None:
+        """Return ``duration_ms`` as a length of time."""
+        return length_of(self.duration_ms)
 
 
 class ExecutionLog(SourcedRecord, frozen=True, kw_only=True):

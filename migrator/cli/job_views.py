@@ -4,7 +4,7 @@ What a record holds beyond that (the payload, what a run was given and returned)
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from migrator.store.queue import handler_of
 View: TypeAlias = dict[str, Any]
 """A JSON object."""
 
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _RUN: Final = (
     *("id", "attempt", "state", "cause", "triggered_by", "created_at", "scheduled_at", "started_at", "finished_at"),
     *("duration_ms", "retry_of", "error"),
@@ -67,7 +68,7 @@ def details_view(details: JobDetails, *, payload: bool) -> View:
         "runs": [_run_view(one) for one in details.runs],
         "run_counts": stats.by_state,
         "success_rate": stats.success_rate,
-        "avg_duration_ms": stats.avg_duration_ms,
+        "avg_duration_ms": None if stats.avg_duration is None else stats.avg_duration / _MILLISECOND,
         "next_fires": details.next_fires,
         "payload": msgspec.Raw(schedule.payload) if payload and schedule.payload is not None else None,
     }
@@ -152,7 +153,7 @@ def details_lines(details: JobDetails, *, payload: bool) -> Iterator[str]:
         )
     counts = ", ".join(f"{state} {count:,}" for state, count in stats.by_state.items() if count)
     rate = "" if stats.success_rate is None else f"; success rate {stats.success_rate:g} %"
-    mean = "" if stats.avg_duration_ms is None else f", {stats.avg_duration_ms:,.0f} ms on average"
+    mean = "" if stats.avg_duration is None else f", {stats.avg_duration / _MILLISECOND:,.0f} ms on average"
     yield f"runs: {sum(stats.by_state.values()):,} ({counts or 'none'}){rate}{mean}"
     yield from (f"  {line}" for line in (run_lines(details.runs) if details.runs else ()))
     yield f"next fires: {', '.join(map(time_text, details.next_fires)) or 'none'}"
@@ -192,7 +193,7 @@ def _timing(trigger: Trigger) -> str:
         return f"{trigger.cron_expression} ({trigger.cron_dialect}, {trigger.timezone or 'UTC'})"
     if trigger.kind == "interval":
         since = "the end of the last run" if firing.counted_from_completion(trigger) else "the last slot"
-        return f"every {firing.length_of(trigger.interval_ms)} since {since}"
+        return f"every {trigger.interval} since {since}"
     if trigger.kind == "one_time":
         return "once" if trigger.run_at is None else f"once, {trigger.run_at:%Y-%m-%d %H:%M:%S}Z"
     return f"at each event {trigger.event_name}"

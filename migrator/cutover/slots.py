@@ -133,7 +133,7 @@ def nearest_slot(trigger: Trigger, at: datetime, tolerance: timedelta) -> dateti
 def _multiples(trigger: Trigger, at: datetime) -> list[datetime]:
     """Return the due times of an interval at a fixed rate that are next to an instant."""
     base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
-    step = firing.length_of(trigger.interval_ms)
+    step = trigger.interval
     if base is None or not step or firing.counted_from_completion(trigger):
         return []
     before = (at - base) // step

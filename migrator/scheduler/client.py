@@ -434,7 +434,7 @@ class Scheduler:
         zone: str = "UTC",
         now: datetime | None = None,
     ) -> Metrics:
-        """Return counts, rates (percent) and durations (ms) of a window, and of today in ``zone``.
+        """Return counts, rates (percent) and durations of a window, and of today in ``zone``.
 
         The window is that of the last 24 hours, unless ``start`` and ``end`` are given.
         """
@@ -455,7 +455,7 @@ class Scheduler:
         until: datetime | None = None,
         now: datetime | None = None,
     ) -> Stats:
-        """Return statistics of one schedule: rates (percent), durations (ms), failures by pattern, busiest hours."""
+        """Return statistics of one schedule: rates (percent), durations, failures by pattern, busiest hours."""
         return self._read(now, lambda session: queries.schedule_stats(session, schedule_id, since=since, until=until))
 
     @checked

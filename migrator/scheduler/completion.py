@@ -15,7 +15,7 @@ import msgspec
 from migrator import states
 from migrator.constraints import most_of
 from migrator.records import Run, Schedule, Trigger
-from migrator.scheduler.firing import length_of, slot_run_id
+from migrator.scheduler.firing import slot_run_id
 from migrator.states import RUN_FAILED
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.queue import Claim, Finish
@@ -137,7 +137,7 @@ def storable_text(words: str, longest: int | None = None) -> str:
 
 def timeout_of(claim: Claim) -> timedelta | None:
     """Return how long the run may take; none for as long as it likes."""
-    return None if claim.schedule is None else length_of(claim.schedule.timeout_ms)
+    return None if claim.schedule is None else claim.schedule.timeout
 
 
 def timeout_outcome(claim: Claim) -> Outcome:

@@ -68,7 +68,7 @@ def first_fire(trigger: Trigger, now: datetime) -> datetime | None:
         fire = _cron(trigger, now if start is None else _just_before(start))
     elif trigger.kind == "interval":
         base = trigger.start_at if trigger.anchor == "fixed_rate" else None
-        fire = start or _multiple(base or now, length_of(trigger.interval_ms), now)
+        fire = start or _multiple(base or now, trigger.interval, now)
     else:
         fire = None
     return bounded(trigger, fire)
@@ -89,7 +89,7 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
         base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
         if counted_from_completion(trigger):
             base = after
-        fire = _multiple(base or after, length_of(trigger.interval_ms), after)
+        fire = _multiple(base or after, trigger.interval, after)
     else:
         fire = None
     return bounded(trigger, fire)
@@ -209,14 +209,6 @@ def _cron(trigger: Trigger, after: datetime) -> datetime | None:
     return cron.next_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, after)
 
 
-def length_of(milliseconds: int | None) -> timedelta | None:
-    """Return a length of time; None if there is none, or for one that is longer than time is."""
-    try:
-        return None if milliseconds is None else timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
-
-
 def _multiple(base: datetime, step: timedelta | None, after: datetime) -> datetime | None:
     """Return the first of ``base`` and whole steps after it that comes after ``after``."""
     if base > after:
@@ -272,7 +264,7 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 def _chosen(trigger: Trigger, due_slots: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
-    grace = GRACE if trigger.misfire_grace_ms is None else length_of(trigger.misfire_grace_ms)
+    grace = GRACE if trigger.misfire_grace_ms is None else trigger.misfire_grace
     late = [slot for slot in due_slots.slots if grace is not None and now - slot > grace]
     on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in due_slots.slots[len(late) :]]
     broken = {} if due_slots.broken is None else {"triggerDisabled": due_slots.broken}

@@ -57,7 +57,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: Health
     leader: str | None
     database: Health
-    latency_ms: float | None
+    latency: timedelta | None
     queue: Health
     ready: int | None
     workers: Health
@@ -108,7 +108,7 @@ def health_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -
             scheduler=of["scheduler"],
             leader=None if leader is None else leader[0],
             database=of["database"],
-            latency_ms=None if latency is None else round(latency.total_seconds() * 1000, 3),
+            latency=latency,
             queue=of["queue"],
             ready=None if backlog is None else backlog.ready,
             workers=of["workers"],

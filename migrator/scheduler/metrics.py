@@ -115,7 +115,7 @@ def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
     yield _sample(
         "runs_oldest_wait_seconds",
         "Waiting time of the run that has been available longest.",
-        queue.oldest_wait_s,
+        queue.oldest_wait.total_seconds(),
         tenant=tenant,
     )
     performance = metrics.performance
@@ -126,15 +126,15 @@ def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
         if rate is not None:
             yield _sample(name, f"{part} among the runs of 24 hours that completed or failed.", rate, tenant=tenant)
     for quantile, value in (
-        ("0.5", performance.p50_duration_ms),
-        ("0.95", performance.p95_duration_ms),
-        ("0.99", performance.p99_duration_ms),
+        ("0.5", performance.p50_duration),
+        ("0.95", performance.p95_duration),
+        ("0.99", performance.p99_duration),
     ):
         if value is not None:
             yield _sample(
                 "run_duration_seconds",
                 "Durations of completed runs, 24 hours.",
-                value / 1000,
+                value.total_seconds(),
                 tenant=tenant,
                 quantile=quantile,
             )

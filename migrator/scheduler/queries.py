@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import cron
+from migrator.durations import length_of
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import Schedule, Trigger, WorkerRecord
 from migrator.scheduler import validation
@@ -186,15 +187,15 @@ class ExecutionMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """How well runs of the window did; durations are those of completed runs, in milliseconds."""
+    """How well runs of the window did; durations are those of completed runs."""
 
     success_rate: float | None
     failure_rate: float | None
     completed_share: float | None
-    avg_duration_ms: float | None
-    p50_duration_ms: int | None
-    p95_duration_ms: int | None
-    p99_duration_ms: int | None
+    avg_duration: timedelta | None
+    p50_duration: timedelta | None
+    p95_duration: timedelta | None
+    p99_duration: timedelta | None
 
 
 class QueueMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +208,7 @@ class QueueMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Queued, and available later."""
     failed: int
     """Error or timeout, in the window."""
-    oldest_wait_s: float
+    oldest_wait: timedelta
     """For how long the longest waiting of the available ones waits."""
 
 
@@ -218,8 +219,8 @@ class SystemMetrics(msgspec.Struct, frozen=True, kw_only=True):
     memory_usage_mb: float
     """Most that this process ever held."""
     cpu_usage_percent: float
-    """Processor time of this process over ``uptime_seconds``, of one processor."""
-    uptime_seconds: float
+    """Processor time of this process over ``uptime``, of one processor."""
+    uptime: timedelta
 
 
 class Today(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +288,7 @@ def tenant_metrics(
             processing=backlog.running,
             delayed=backlog.delayed,
             failed=failed_runs(runs.by_state),
-            oldest_wait_s=max(waited.total_seconds(), 0.0),
+            oldest_wait=max(waited, timedelta(0)),
         ),
         system=_system(len(workers)),
         today=Today(
@@ -310,16 +311,16 @@ def performance_of(runs: RunStatistics) -> Performance:
         success_rate=success_rate(runs.by_state),
         failure_rate=failure_rate(runs.by_state),
         completed_share=completed_share(runs.by_state),
-        avg_duration_ms=mean_duration_ms(runs),
-        p50_duration_ms=None if lasted is None else lasted.p50,
-        p95_duration_ms=None if lasted is None else lasted.p95,
-        p99_duration_ms=None if lasted is None else lasted.p99,
+        avg_duration=mean_duration(runs),
+        p50_duration=None if lasted is None else length_of(lasted.p50),
+        p95_duration=None if lasted is None else length_of(lasted.p95),
+        p99_duration=None if lasted is None else length_of(lasted.p99),
     )
 
 
-def mean_duration_ms(runs: RunStatistics) -> float | None:
-    """Return the mean duration in milliseconds, of the durations themselves: it does not drift."""
-    return None if runs.durations is None else round(runs.durations.total / runs.durations.count, 2)
+def mean_duration(runs: RunStatistics) -> timedelta | None:
+    """Return the mean duration, of the durations themselves, to 10 microseconds: it does not drift."""
+    return None if runs.durations is None else length_of(round(runs.durations.total / runs.durations.count, 2))
 
 
 def _midnight(now: datetime, zone: str) -> datetime:
@@ -335,7 +336,7 @@ def _system(workers: int) -> SystemMetrics:
         workers=workers,
         memory_usage_mb=round(used.ru_maxrss / per_mb, 1),
         cpu_usage_percent=round(100 * (time.process_time() - _CPU_AT_START) / uptime, 2) if uptime else 0.0,
-        uptime_seconds=round(uptime, 3),
+        uptime=timedelta(seconds=round(uptime, 3)),
     )
 
 
@@ -347,7 +348,7 @@ class NextExecution(msgspec.Struct, frozen=True, kw_only=True):
     """What is to come."""
 
     scheduled_at: datetime
-    estimated_duration_ms: float | None
+    estimated_duration: timedelta | None
     """The mean so far."""
 
 
@@ -371,9 +372,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     success_rate: float | None
     failure_rate: float | None
     completed_share: float | None
-    avg_duration_ms: float | None
-    min_duration_ms: int | None
-    max_duration_ms: int | None
+    avg_duration: timedelta | None
+    min_duration: timedelta | None
+    max_duration: timedelta | None
     last_started_at: datetime | None
     last_triggered_at: datetime | None
     """When its newest run was made."""
@@ -391,7 +392,7 @@ def schedule_stats(session: Session, schedule_id: UUID, *, since: datetime | Non
     where = RunFilter(schedule_id=schedule_id, since=since, until=until)
     check_known(session, schedule_id)
     runs = session.statistics.runs(where)
-    lasted, mean = runs.durations, mean_duration_ms(runs)
+    lasted, mean = runs.durations, mean_duration(runs)
     found = get_job(session, schedule_id)
     fire = None if found is None else found.next_fire_at
     hours = sorted(session.statistics.hours(where).items(), key=lambda one: (-one[1], one[0]))
@@ -405,12 +406,12 @@ def schedule_stats(session: Session, schedule_id: UUID, *, since: datetime | Non
         success_rate=success_rate(runs.by_state),
         failure_rate=failure_rate(runs.by_state),
         completed_share=completed_share(runs.by_state),
-        avg_duration_ms=mean,
-        min_duration_ms=None if lasted is None else lasted.least,
-        max_duration_ms=None if lasted is None else lasted.most,
+        avg_duration=mean,
+        min_duration=None if lasted is None else length_of(lasted.least),
+        max_duration=None if lasted is None else length_of(lasted.most),
         last_started_at=runs.last_started_at,
         last_triggered_at=runs.last_created_at,
-        next_execution=None if fire is None else NextExecution(scheduled_at=fire, estimated_duration_ms=mean),
+        next_execution=None if fire is None else NextExecution(scheduled_at=fire, estimated_duration=mean),
         failure_patterns=tuple(session.statistics.failures(where, MAX_FAILURE_PATTERNS)),
         busiest_hours=tuple(BusyHour(hour=hour, runs=count) for hour, count in hours[:MAX_BUSIEST_HOURS]),
     )

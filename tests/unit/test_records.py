@@ -2,7 +2,7 @@
 
 import types
 import typing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -165,3 +165,14 @@ def test_an_empty_remainder_leaves_no_key() -> None:
     assert rows[0].payload == b'{"a":1}'  # type: ignore[attr-defined]
     assert remainder_of_payload(rows) == EMPTY
     assert REMAINDER_KEY == "$remainder"
+
+
+@pytest.mark.proves("6-U12")
+def test_each_duration_of_a_record_is_a_timedelta_too() -> None:
+    durations = [(record, column) for record in ALL for column in record.__struct_fields__ if column.endswith("_ms")]
+    assert len(durations) == 7
+    for record, column in durations:
+        kind, name = typing.cast("Any", record), column.removesuffix("_ms")
+        for stored, length in ((1_500, timedelta(seconds=1.5)), (0, timedelta(0)), (None, None), (2**62, None)):
+            required = {field.name: None for field in msgspec.structs.fields(kind) if field.required}
+            assert getattr(kind(**required | {column: stored}), name) == length

@@ -64,7 +64,7 @@ def facade(harness: Harness, **parts: Any) -> Scheduler:  # noqa: ANN401 - as ab
 def test_all_is_well(harness: Harness) -> None:
     found = facade(harness).health(now=NOW)
     assert (found.status, found.issues, found.checked_at) == ("healthy", (), NOW)
-    assert (found.components.leader, found.components.latency_ms) == ("me", 2.0)
+    assert (found.components.leader, found.components.latency) == ("me", timedelta(milliseconds=2))
     assert (found.components.active_workers, found.components.ready) == (1, 0)
 
 

@@ -2,7 +2,7 @@
 
 import resource
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -56,6 +56,10 @@ def percent(part: int, whole: int) -> float | None:
     return None if whole == 0 else round(100 * part / whole, 2)
 
 
+def ms(number: float) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
 def nearest(durations: list[int], percentile: int) -> int:
     """Return the smallest duration that at least so many per cent do not exceed."""
     ordered = sorted(durations)
@@ -98,14 +102,14 @@ def test_every_group_of_metrics_is_what_the_rows_say(
     assert performance.completed_share == percent(states_inside["completed"], len(inside))
     lasted = [row.duration_ms for row in inside if row.state == "completed" and row.duration_ms is not None]
     if lasted:
-        assert performance.avg_duration_ms == round(sum(lasted) / len(lasted), 2)
-        assert performance.p50_duration_ms == nearest(lasted, 50)
-        assert performance.p95_duration_ms == nearest(lasted, 95)
-        assert performance.p99_duration_ms == nearest(lasted, 99)
+        assert performance.avg_duration == ms(round(sum(lasted) / len(lasted), 2))
+        assert performance.p50_duration == ms(nearest(lasted, 50))
+        assert performance.p95_duration == ms(nearest(lasted, 95))
+        assert performance.p99_duration == ms(nearest(lasted, 99))
     else:
-        assert performance.avg_duration_ms is performance.p50_duration_ms is performance.p99_duration_ms is None
+        assert performance.avg_duration is performance.p50_duration is performance.p99_duration is None
     waiting = [row.created_at for row in rows if row.state == "queued"]
-    assert found.queue.oldest_wait_s == (max((NOW - at).total_seconds() for at in waiting) if waiting else 0)
+    assert found.queue.oldest_wait == (max(NOW - at for at in waiting) if waiting else ms(0))
     assert (found.start, found.end, found.generated_at) == (start, end or NOW, NOW)
 
 
@@ -122,7 +126,7 @@ def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(
     assert limited.metrics(now=NOW + DAY * 9).system.workers == 0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert 0 < found.memory_usage_mb <= used  # kilobytes, or bytes: more than the megabytes
-    assert 0 < before.uptime_seconds <= found.uptime_seconds
+    assert ms(0) < before.uptime <= found.uptime
     assert found.cpu_usage_percent > 0
 
 
@@ -130,8 +134,8 @@ def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(
 def test_percentiles_are_the_nearest_ranks_of_completed_runs(harness: Harness) -> None:
     made(harness, [("completed", 1, n, None) for n in range(1, 101)] + [("error", 1, 9_000, None)], None)
     found = harness.facade.metrics(now=NOW).performance
-    assert (found.p50_duration_ms, found.p95_duration_ms, found.p99_duration_ms) == (50, 95, 99)
-    assert found.avg_duration_ms == 50.5
+    assert (found.p50_duration, found.p95_duration, found.p99_duration) == (ms(50), ms(95), ms(99))
+    assert found.avg_duration == ms(50.5)
 
 
 @pytest.mark.proves("3-B9")
@@ -196,13 +200,13 @@ def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: Store, drawn: l
         counts["timeout"],
     )
     lasted = [row.duration_ms for row in rows if row.state == "completed" and row.duration_ms is not None]
-    assert found.min_duration_ms == (min(lasted) if lasted else None)
-    assert found.max_duration_ms == (max(lasted) if lasted else None)
-    assert found.avg_duration_ms == (round(sum(lasted) / len(lasted), 2) if lasted else None)
+    assert found.min_duration == (ms(min(lasted)) if lasted else None)
+    assert found.max_duration == (ms(max(lasted)) if lasted else None)
+    assert found.avg_duration == (ms(round(sum(lasted) / len(lasted), 2)) if lasted else None)
     assert found.last_started_at == max((row.started_at for row in rows if row.started_at), default=None)
     assert found.next_execution is not None
     assert found.next_execution.scheduled_at == job.next_fire_at
-    assert found.next_execution.estimated_duration_ms == found.avg_duration_ms
+    assert found.next_execution.estimated_duration == found.avg_duration
     failed = [row for row in rows if row.state in {"error", "timeout"}]
     patterns = Counter(row.state if row.error is None else row.error.split(":")[0] for row in failed)
     assert {one.pattern: one.count for one in found.failure_patterns} == dict(patterns)
@@ -235,7 +239,7 @@ def test_statistics_outlive_the_schedule_but_not_its_unknown_id(harness: Harness
 
 def test_a_schedule_without_runs_has_no_rates(harness: Harness) -> None:
     found = harness.facade.stats(harness.recurring().id, now=NOW)
-    assert (found.total, found.success_rate, found.completed_share, found.avg_duration_ms) == (0, None, None, None)
+    assert (found.total, found.success_rate, found.completed_share, found.avg_duration) == (0, None, None, None)
     assert (found.failure_patterns, found.busiest_hours) == ((), ())
 
 
@@ -243,4 +247,4 @@ def test_the_mean_does_not_drift(harness: Harness) -> None:
     """A running mean that is rounded at each step goes astray; this one is computed from the durations."""
     job = harness.recurring()
     made(harness, [("completed", 1, lasted, None) for lasted in (1, 2, 1, 2, 1, 2, 2)], job.id)
-    assert harness.facade.stats(job.id, now=NOW).avg_duration_ms == 1.57
+    assert harness.facade.stats(job.id, now=NOW).avg_duration == ms(1.57)
