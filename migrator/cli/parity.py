@@ -20,6 +20,7 @@ from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
+from migrator.parity.foreign_copy import ForeignOutcome, check_foreign_copy
 from migrator.parity.model import DROPPED, ParityOutcome
 from migrator.parity.recorded_check import check_and_record
 from migrator.parity.repair import Repair, apply_repair, plan_repair
@@ -41,6 +42,11 @@ from migrator.result import NAMED_LOSS
     is_flag=True,
     help="A source in PostgreSQL: hold SHARE locks on its tables during the parity check, so that nobody writes.",
 )
+@click.option(
+    "--target-of",
+    metavar="OTHER",
+    help="Compare a copy that OTHER (a tool or a script, in your words) has made: by the mapping, read only.",
+)
 @allow_quarantined_option
 @approval_options
 @yes_option
@@ -52,6 +58,7 @@ def parity_command(
     tenant: tuple[str, ...],
     workers: int | None,
     repair: str | None,
+    target_of: str | None,
     allow_quarantined: Allowance,
     who: str | None,
     reason: str | None,
@@ -66,9 +73,23 @@ def parity_command(
     The outcome of a parity check of everything is recorded in migration.parity_checks. The cutover requires a recent
     one without differences. If the source is written to, let migrator tail run. Documents are compared then, and
     aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
+
+    With --target-of the copy in postgres.dsn is one that this tool did not make. Nothing is written, and nothing is
+    recorded. A field that no column holds, and that the mapping does not declare as a loss, sets the bit 4.
     """
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
+    if target_of is not None:
+        if repair or lock_source or workers or who or reason or yes:
+            raise UsageError(
+                "--target-of reads in one process and writes nothing: --repair, --lock-source, --workers, --who,"
+                " --reason and --yes do not belong to it"
+            )
+        if not target_of.strip():
+            raise UsageError("--target-of needs words that say who made the copy")
+        compared = check_foreign_copy(settings, scope, target_of)
+        show(compared, foreign_lines(compared), as_json=as_json)
+        finish(parity_status(compared, allow_quarantined, partly=bool(tenant)))
     repaired = None
     if repair != "apply" and (who or reason or yes):
         raise UsageError("--who, --reason and --yes belong to --repair apply")
@@ -121,16 +142,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,} {collection.quarantined:>11,}"
             f" {sum(collection.skipped.values()):>8,}"
         )
-    told: set[str] = set()
-    for collection in outcome.collections:
-        for side, tally in collection.tallied():
-            yield f"{collection.collection}: {tally.count:,} x {side} {_place(tally.table, tally.path)}: {tally.cause}"
-            if tally.fix and tally.cause not in told:
-                told.add(tally.cause)
-                yield f"  likely fix: {tally.fix}"
-        for finding in collection.findings[:5]:
-            place = f"{finding.side} {_place(finding.table, finding.path)} of {finding.key}"
-            yield f"  {place}: {'; '.join(finding.details) or finding.cause}"
+    yield from _finding_lines(outcome)
     yield from _loss_lines(outcome)
     yield from _silent_lines(outcome)
     for result in outcome.both_aggregates:
@@ -144,6 +156,74 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield f"unverified: {outcome.unproven}"
     yield from _active_lines(outcome)
     yield parity_total(outcome)
+
+
+def foreign_lines(outcome: ForeignOutcome) -> Iterator[str]:
+    """Yield the summary of a parity check of a copy that another tool made."""
+    yield f"this copy was made by {outcome.copied_by}, and not by this tool; nothing was written, and nothing recorded"
+    yield (
+        f"{'collection':<20} {'documents':>10} {'equal':>10} {'whole':>10} {'different':>9} {'missing':>8} {'extra':>6}"
+        f" {'no rows':>8} {'skipped':>8}"
+    )
+    for collection in outcome.collections:
+        if collection.unverified:
+            yield f"{collection.collection:<20} not compared: {collection.unverified}"
+            continue
+        yield (
+            f"{collection.collection:<20} {collection.documents:>10,} {collection.matched:>10,}"
+            f" {collection.without_remainder:>10,}"
+            f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,} {collection.quarantined:>8,}"
+            f" {sum(collection.skipped.values()):>8,}"
+        )
+    yield from _finding_lines(outcome)
+    for collection in outcome.collections:
+        for reason in collection.quarantine:
+            yield (
+                f"{collection.collection}: the mapping makes no rows of {reason.count:,} documents: {reason.reason} at"
+                f" {reason.path or 'the document'}; whether the copy has them was not compared"
+            )
+    for field in outcome.not_held:
+        kept = "not held by the copy" if field.kind == "added" else f"not held as the document has it ({field.kind})"
+        declared = f"; declared: {field.reason}" if field.reason else ""
+        yield f"{field.collection}: {kept}: {field.path} in {field.documents:,} documents{declared}"
+    for column in outcome.not_compared:
+        yield f"not compared: {column.table}.{column.column} in {column.rows:,} rows: {column.reason}"
+    for link in outcome.links:
+        yield f"{link.link}: {link.state.replace('-', ' ')}{f': {link.reason}' if link.reason else ''}"
+    yield foreign_total(outcome)
+
+
+def foreign_total(outcome: ForeignOutcome) -> str:
+    """Return the last line of a parity check of a copy that another tool made."""
+    done = [collection for collection in outcome.collections if not collection.unverified]
+    parts = [
+        f"{count:,} {word}"
+        for word, count in (
+            ("equal", sum(one.matched for one in done)),
+            ("different", sum(one.differing for one in done)),
+            ("missing", sum(one.missing for one in done)),
+            ("extra rows", sum(one.extra for one in done)),
+            ("without rows by the mapping", sum(one.quarantined for one in done)),
+            ("skipped by rule", sum(sum(one.skipped.values()) for one in done)),
+            ("of the collections not compared", len(outcome.collections) - len(done)),
+        )
+        if count or word == "equal"
+    ]
+    return f"compared {sum(one.documents for one in done):,} documents: {', '.join(parts)}"
+
+
+def _finding_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the differences of each collection by cause, and the first few of them."""
+    told: set[str] = set()
+    for collection in outcome.collections:
+        for side, tally in collection.tallied():
+            yield f"{collection.collection}: {tally.count:,} x {side} {_place(tally.table, tally.path)}: {tally.cause}"
+            if tally.fix and tally.cause not in told:
+                told.add(tally.cause)
+                yield f"  likely fix: {tally.fix}"
+        for finding in collection.findings[:5]:
+            place = f"{finding.side} {_place(finding.table, finding.path)} of {finding.key}"
+            yield f"  {place}: {'; '.join(finding.details) or finding.cause}"
 
 
 def _loss_lines(outcome: ParityOutcome) -> Iterator[str]:

@@ -54,7 +54,7 @@ DESCRIBED = 20
 """Differences of a chunk that DeepDiff puts into words: it takes 0.5 ms for each."""
 
 
-class _ChunkTotals(msgspec.Struct):
+class ChunkTotals(msgspec.Struct):
     """What a chunk has shown so far."""
 
     found: CollectionComparison
@@ -191,7 +191,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
     found = _comparison_of(chunk.collection, collection.tables)
-    totals = _ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of, lost=collection.lost)
+    totals = ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of, lost=collection.lost)
     excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
     changes = Changes(sessions.target, sessions.target_tables, sessions.profile)
     for batch in chunk_batches(sessions, job):
@@ -202,7 +202,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     return totals.comparison(collection.tables)
 
 
-def _compare_plain(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
+def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) -> None:
     """Count the plain documents whose rows are stored byte for byte; the Python codec reads the others, and judges."""
     plain = list(batch.rows())
     different = different_documents(target, plain)
@@ -234,7 +234,7 @@ def _compare_documents(
     collection: Collection,
     documents: list[SourceDocument],
     excluded: frozenset[bytes],
-    totals: _ChunkTotals,
+    totals: ChunkTotals,
     changes: Changes,
 ) -> None:
     stored = stored_rows(sessions.target, documents)
@@ -264,7 +264,7 @@ def _may_be_quarantined(document: SourceDocument, excluded: frozenset[bytes]) ->
 
 
 def _without_quarantined(
-    documents: Iterable[SourceDocument], totals: _ChunkTotals, quarantine: Mapping[str, ledger.QuarantineEntry]
+    documents: Iterable[SourceDocument], totals: ChunkTotals, quarantine: Mapping[str, ledger.QuarantineEntry]
 ) -> Iterable[SourceDocument]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
     for document in documents:
@@ -289,7 +289,7 @@ def _without_quarantined(
                 totals.differ("rejected", key, "unquarantined", details=(words,))
 
 
-def _count_quarantined(totals: _ChunkTotals, document: SourceDocument, key: str, entry: ledger.QuarantineEntry) -> None:
+def _count_quarantined(totals: ChunkTotals, document: SourceDocument, key: str, entry: ledger.QuarantineEntry) -> None:
     if entry.dropped:
         totals.skip(DROPPED, key)
     else:
@@ -307,7 +307,7 @@ def _count_quarantined(totals: _ChunkTotals, document: SourceDocument, key: str,
     totals.add_example(place, key)
 
 
-def _compare_references(sessions: Sessions, documents: Iterable[SourceDocument], totals: _ChunkTotals) -> None:
+def _compare_references(sessions: Sessions, documents: Iterable[SourceDocument], totals: ChunkTotals) -> None:
     """Look whether the dangling references of these documents are on record."""
     dangling = [one for document in documents for one in references.dangling_references_of(document, own=True)]
     if not dangling:
@@ -326,7 +326,7 @@ def _is_changed(document: SourceDocument, difference: DocumentDifference, change
     return changes.explain(document.collection, source_id_of(document.raw), _compared_rows(document, different))
 
 
-def _count_rows(document: SourceDocument, difference: DocumentDifference | None, totals: _ChunkTotals) -> None:
+def _count_rows(document: SourceDocument, difference: DocumentDifference | None, totals: ChunkTotals) -> None:
     for row in document.serialized:
         totals.rows[row.record.table] += 1
     missing, equal = False, difference is None
@@ -344,7 +344,7 @@ def _count_rows(document: SourceDocument, difference: DocumentDifference | None,
         if not difference.encodes_back:
             owner = document.collection.tables[0]
             totals.differ("document", source_id_of(document.raw), "value", table=owner.table)
-    _count_notes(document, totals, equal=equal)
+    count_notes(document, totals, equal=equal)
     if missing:
         totals.found.missing += 1
     elif not equal:
@@ -366,7 +366,8 @@ def _compared_rows(document: SourceDocument, different: Mapping[int, bytes | Non
         yield ComparedRow(type(row.record), None if there is None else kind.read(there), frozenset(columns))
 
 
-def _count_notes(document: SourceDocument, totals: _ChunkTotals, *, equal: bool) -> None:
+def count_notes(document: SourceDocument, totals: ChunkTotals, *, equal: bool) -> None:
+    """Count the findings of a document, and its losses; ``equal``: what is stored keeps them."""
     for group, kind, path in document.counted:
         if group == "finding":
             totals.notes[kind, path] += 1
@@ -382,14 +383,14 @@ def _names_its_source(row: SerializedRow, found: bytes) -> bool:
 
 
 def _add_differences(
-    collection: Collection, row: SerializedRow, stored_bytes: bytes, key: str, totals: _ChunkTotals
+    collection: Collection, row: SerializedRow, stored_bytes: bytes, key: str, totals: ChunkTotals
 ) -> None:
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(stored_bytes)
     known = _cause_of_row(wanted, stored, totals.as_of)
     for name in kind.differing((row.head, row.tail), stored_bytes):
-        before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
+        before, after = (compared_value(kind.types[name], side[name]) for side in (wanted, stored))
         worded = len(totals.findings) < DESCRIBED
         totals.differ(
             "row",
@@ -412,7 +413,8 @@ def _cause_of_row(
     return "stale" if later and changed != stored.get("updated_at") else None
 
 
-def _value(kind: str, value: object) -> object:
+def compared_value(kind: str, value: object) -> object:
+    """Return a value of a column of some type as differences are described: absent for null, jsonb decoded."""
     if value is None:
         return ABSENT
     return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
@@ -426,7 +428,7 @@ def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> Col
     stored = fetch(sessions.target, record, ids)
     compared = _comparison_of(f"(derived) {record.table}", (record,))
     compared.documents = len(rows)
-    totals = _ChunkTotals(compared, sys.maxsize)
+    totals = ChunkTotals(compared, sys.maxsize)
     totals.rows[record.table] = len(stored)
     for row in rows:
         row_stored = stored.get(kind.key(row.head))

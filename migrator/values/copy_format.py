@@ -261,19 +261,22 @@ class RowCodec:
 
     def read(self, row: bytes) -> dict[str, Any]:
         """Return column → value of a serialized or stored row, as a record would hold it."""
-        return {
-            name: None if cell is None else READERS[self.types[name]](cell) for name, cell in self.cells(row).items()
-        }
+        return {name: self.value(name, cell) for name, cell in self.cells(row).items()}
 
     def differing(self, expected: tuple[bytes, bytes], stored: bytes) -> tuple[str, ...]:
         """Return the names of the columns that differ between an expected and a stored row."""
         wanted, actual = self.cells(expected[0] + expected[1]), self.cells(stored)
-        return tuple(
-            name
-            for name in self.columns
-            if wanted[name] != actual[name]
-            and not (name in self.json and _same_json(_unversioned(wanted[name]), _unversioned(actual[name])))
-        )
+        return tuple(name for name in self.columns if not self.same(name, wanted[name], actual[name]))
+
+    def same(self, column: str, expected: bytes | None, stored: bytes | None) -> bool:
+        """Tell whether two values of a column are equal, as ``cells`` gives them; jsonb by its canonical text."""
+        if expected == stored:
+            return True
+        return column in self.json and _same_json(_unversioned(expected), _unversioned(stored))
+
+    def value(self, column: str, cell: bytes | None) -> Any:  # noqa: ANN401 - a value of any column
+        """Return a value of a column as a record would hold it, from what ``cells`` gives."""
+        return None if cell is None else READERS[self.types[column]](cell)
 
 
 def _unversioned(cell: bytes | None) -> bytes | None:

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.errors import RefusedError
 from migrator.parity import check, model, recorded_check
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
+from migrator.parity.foreign_copy import check_foreign_copy
 from migrator.parity.model import CollectionComparison, ParityOutcome, in_order
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
@@ -450,3 +452,73 @@ def test_a_collection_with_more_ids_than_are_kept_is_compared_but_for_what_needs
     assert runs.unverified.startswith("1 documents cannot become rows: too many to tell")
     assert ("rejected", "", "", "odd", "unquarantined") in places(outcome)
     assert_balanced(outcome)
+
+
+OWN_IDS = """
+SET session_replication_role = replica;
+CREATE TEMP TABLE new_ids AS SELECT id, gen_random_uuid() AS new_id FROM scheduler.schedules
+    UNION ALL SELECT id, gen_random_uuid() FROM scheduler.runs;
+UPDATE scheduler.runs AS r SET schedule_id = n.new_id FROM new_ids AS n WHERE n.id = r.schedule_id;
+UPDATE scheduler.triggers AS t SET schedule_id = n.new_id FROM new_ids AS n WHERE n.id = t.schedule_id;
+UPDATE scheduler.runs AS r SET id = n.new_id FROM new_ids AS n WHERE n.id = r.id;
+UPDATE scheduler.schedules AS s SET id = n.new_id FROM new_ids AS n WHERE n.id = s.id;
+"""
+"""A script gives its rows ids of its own, and keeps the references between them."""
+
+
+@pytest.fixture
+def by_script(dsn: str) -> str:
+    """A copy in the schema ``scheduler`` of which the tool has no record."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA migration CASCADE")
+    return dsn
+
+
+@pytest.mark.proves("6-U11")
+@pytest.mark.parametrize("own_ids", [False, True], ids=["computed ids", "ids of its own"])
+def test_the_schema_filled_by_a_script(source: Database[Any], by_script: str, *, own_ids: bool) -> None:
+    if own_ids:
+        with psycopg.connect(by_script, autocommit=True) as connection:
+            connection.execute(OWN_IDS)
+    outcome = check_foreign_copy(settings_for(source, by_script), Scope(), "etl.py")
+    assert places(outcome) == set()
+    assert_balanced(outcome)
+    runs, locks = collection(outcome, "runs"), collection(outcome, "locks")
+    assert (runs.matched, runs.quarantined, locks.skipped) == (RUNS, 1, {"expired lock": 1})
+    assert {(one.collection, one.path, one.documents) for one in outcome.not_held} >= {("runs", "note", 1)}
+    assert (outcome.differs, outcome.unverified) == (False, True)
+    states = {link.link: link.state for link in outcome.links}
+    assert states["each row has a document"] == "holds"
+    assert states["the rows give each document back"] == "partly"
+    assert states["remainder"] == states["quarantine"] == states["plan and ledger"] == "not-applicable"
+
+
+@pytest.mark.proves("6-U11")
+@pytest.mark.parametrize("own_ids", [False, True], ids=["computed ids", "ids of its own"])
+def test_a_reference_to_another_row_in_a_script_s_copy(source: Database[Any], by_script: str, *, own_ids: bool) -> None:
+    with psycopg.connect(by_script, autocommit=True) as connection:
+        if own_ids:
+            connection.execute(OWN_IDS)
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "UPDATE scheduler.runs SET schedule_id = gen_random_uuid() WHERE source_id = 'r1';"
+            "UPDATE scheduler.runs SET schedule_id = NULL WHERE source_id = 'r2'"
+        )
+        outcome = check_foreign_copy(settings_for(source, by_script), Scope(), "etl.py")
+    expected = {("row", "runs", "schedule_id", "r1", "reference"), ("row", "runs", "schedule_id", "r2", "reference")}
+    assert places(outcome) == expected
+
+
+def test_rows_that_a_policy_hides_are_not_called_missing(source: Database[Any], by_script: str) -> None:
+    with psycopg.connect(by_script, autocommit=True) as connection:
+        role = f"sees_little_{connection.info.dbname}"
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+        connection.execute(f"GRANT USAGE ON SCHEMA scheduler TO {role}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA scheduler TO {role}")
+        try:
+            hidden = psycopg.conninfo.make_conninfo(by_script, user=role, password="x")
+            with pytest.raises(RefusedError, match="row-level security hides rows"):
+                check_foreign_copy(settings_for(source, hidden), Scope(), "etl.py")
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
