@@ -12,6 +12,7 @@ else, and everything where there is no native codec, goes through the Python cod
 ``ReadBatch.read_in_python``, so that one path decides about them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -46,6 +47,9 @@ UNDECODABLE = "undecodable"
 
 _LOST_KINDS = frozenset({"added", "nul", "nan", "precision"})
 """Why the remainder keeps a value: of these, the columns hold nothing of it, or less than the document says."""
+_STATED_LOSSES = frozenset({NAMED_LOSS, ROUNDED})
+_WITHIN = re.compile(r"[.\[]")
+"""What stands after the path of a value in the path of a part of it."""
 
 
 class SerializedRow(msgspec.Struct):
@@ -146,15 +150,13 @@ class SourceDocument(msgspec.Struct, eq=False):
     def _count_losses(self, kept: Sequence[Entry]) -> None:
         """Count each declared loss once: what the remainder alone keeps, and a number that was rounded."""
         declared = self.collection.lost
-        stated = {(kind, path) for kind in (NAMED_LOSS, ROUNDED) for path in declared}
-        lost = dict.fromkeys(path for _, kind, path in self.counted if (kind, path) in stated)
+        stated = [one for one in self.counted if one[1] in _STATED_LOSSES and one[2] in declared]
+        lost = dict.fromkeys(path for _, _, path in stated)
+        held = {path for entry in kept if entry.kind in _LOST_KINDS for path in _paths_to(entry.field)}
         lost |= dict.fromkeys(
-            path
-            for path, loss in declared.items()
-            if any(entry.kind in _LOST_KINDS and _is_within(entry.field, path) for entry in kept)
-            and not _says_nothing(self.content, path, loss)
+            path for path, loss in declared.items() if path in held and not _says_nothing(self.content, path, loss)
         )
-        others = [one for one in self.counted if one[1:] not in stated]
+        others = [one for one in self.counted if one not in stated] if stated else self.counted
         self.counted = (*others, *(("finding", NAMED_LOSS, path) for path in lost))
 
     def _serialize(
@@ -266,9 +268,11 @@ def serialize_rows(rows: Rows) -> list[SerializedRow]:
     return [_serialized(_without_nul(row)) for row in rows]
 
 
-def _is_within(field: str, path: str) -> bool:
-    """Tell whether a field of a remainder is at a path, or within the value there."""
-    return field.startswith(path) and field[len(path) :][:1] in ("", ".", "[")
+def _paths_to(field: str) -> Iterator[str]:
+    """Yield the path of a field of a remainder, and those of the values that it is within."""
+    yield field
+    for match in _WITHIN.finditer(field):
+        yield field[: match.start()]
 
 
 def _says_nothing(content: Document, path: str, loss: DeclaredLoss) -> bool:
