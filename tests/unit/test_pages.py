@@ -10,6 +10,7 @@ import click
 import pytest
 
 import migrator
+import migrator.testing
 from migrator.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +114,8 @@ def test_the_code_of_a_page_imports_only_public_names(page: Path) -> None:
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("migrator"):
                 imported += [(node.module, one.name) for one in node.names]
-    assert set(imported) <= {("migrator", name) for name in migrator.__all__}
+    public = {(module.__name__, name) for module in (migrator, migrator.testing) for name in module.__all__}
+    assert set(imported) <= public
 
 
 def commands() -> Iterator[tuple[Path, str]]:
