@@ -197,6 +197,9 @@ class SchedulerSettings(Section, frozen=True, forbid_unknown_fields=True):
     """Where the handlers are: ``module:name`` of a registry, or of a mapping of names to functions."""
     queues: list[str] = field(default_factory=list)
     """Work only for schedules that name one of these queues; empty: whatever their queue."""
+    executors: list[str] = field(default_factory=list)
+    """Ids by which applications claim runs that they execute themselves (``Scheduler.claim``). The leader ends those of
+    their runs whose lease is over."""
     poll: Wait = timedelta(seconds=10)
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 100
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 10

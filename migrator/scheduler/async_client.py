@@ -62,6 +62,8 @@ class AsyncScheduler:
     retry_schedule = _awaited(Scheduler.retry_schedule)
     claim = _awaited(Scheduler.claim)
     finish = _awaited(Scheduler.finish)
+    lost = _awaited(Scheduler.lost)
+    rescue = _awaited(Scheduler.rescue)
     complete = _awaited(Scheduler.complete)
     heartbeat = _awaited(Scheduler.heartbeat)
     get = _awaited(Scheduler.get)

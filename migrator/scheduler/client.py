@@ -11,7 +11,7 @@ from migrator.log import logger
 from migrator.records import Handler, Run
 from migrator.scheduler import commands, creation, health, queries, validation
 from migrator.scheduler.commands import Change
-from migrator.scheduler.completion import Outcome, OutcomeState, finish_of
+from migrator.scheduler.completion import Outcome, OutcomeState, expired_outcome, finish_of
 from migrator.scheduler.health import HealthStatus, Limits, Status
 from migrator.scheduler.lifecycle import Event, EventSink, ignore, tell
 from migrator.scheduler.models import (
@@ -291,7 +291,8 @@ class Scheduler:
         """Claim queued runs of the tenant, by priority and then by time; ``queues``: only of these, if omitted: of all.
 
         ``worker_id`` says who executes them; no other worker gets them. ``heartbeat`` renews the lease, which says that
-        somebody works on them: a leading ``Worker`` ends only the lost runs of workers, ``complete`` ends any.
+        somebody works on them. ``rescue`` ends the runs whose lease is over. A leading ``Worker`` does so for the
+        workers, and for the executors that ``[scheduler] executors`` names.
         """
         validation.check_several("queues", queues)
         return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
@@ -318,6 +319,37 @@ class Scheduler:
         outcome = Outcome(state=state, result=written, error=error, error_detail=error_detail, final=final)
         at = self.store.now() if now is None else now
         return bool(self.store.queue.finish([finish_of(claim, outcome, at)], now))
+
+    @checked
+    def lost(
+        self, workers: Sequence[str] | None = None, *, limit: int = 100, now: datetime | None = None
+    ) -> Sequence[Claim]:
+        """Return running runs whose lease is over, or whose time: by the end of the lease. Nothing is changed.
+
+        ``workers``: only of those who claimed by these ids (``worker_id`` of ``claim``); if omitted: of whoever.
+        """
+        validation.check_several("workers", workers)
+        return self.store.queue.expired(limit, now, [self.tenant], workers=workers)
+
+    @checked
+    def rescue(self, workers: Sequence[str], *, limit: int = 100, now: datetime | None = None) -> Sequence[Claim]:
+        """End the lost runs that these claimed; return those that ended. A retry is queued if the schedule allows one.
+
+        ``workers``: the ids by which an application's executors claim. A run whose lease was renewed meanwhile goes on.
+        The end is recorded as a worker records it.
+        """
+        claims = self.lost(workers, limit=limit, now=now)
+        at = self.store.now() if now is None else now
+        ends = [finish_of(claim, expired_outcome(claim, at), at) for claim in claims]
+        written = set(self.store.queue.expire(ends, now))
+        ended = [
+            EndedRun(claim=claim, finish=end, lines=[end_line(end, at)])
+            for claim, end in zip(claims, ends, strict=True)
+            if end.run_id in written
+        ]
+        clock = None if now is None else lambda: at
+        Recorder(self.store, sink=self._sink, clock=clock).ended(ended)
+        return [run.claim for run in ended]
 
     # -- runs that another system executes
 
@@ -518,10 +550,10 @@ class Scheduler:
 class TransactionScheduler(Scheduler):
     """The client in a transaction of the application (``Scheduler.using``): creates, changes and reads schedules.
 
-    ``claim``, ``finish``, ``complete``, ``heartbeat``, ``metrics``, ``health``, ``status`` and ``purge`` belong to no
-    single tenant, and raise ``UsageError``. A call that is refused undoes only itself, and the transaction goes on.
-    Each call needs an open transaction, or a connection that is not in autocommit. Nothing else may use the connection
-    during a call.
+    ``claim``, ``finish``, ``lost``, ``rescue``, ``complete``, ``heartbeat``, ``metrics``, ``health``, ``status`` and
+    ``purge`` belong to no single tenant, and raise ``UsageError``. A call that is refused undoes only itself, and the
+    transaction goes on. Each call needs an open transaction, or a connection that is not in autocommit. Nothing else
+    may use the connection during a call.
     """
 
     def __init__(

@@ -169,6 +169,7 @@ class SchedulerProcess:
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
+            executors=settings.executors,
             recorder=Recorder(store, audit=settings.audit, clock=clock),
             clock=clock,
         )

@@ -54,19 +54,22 @@ class Sweeper:
         scope: Scope | None,
         batch: int = 100,
         tenants: Sequence[str] | None = None,
+        executors: Sequence[str] = (),
         recorder: Recorder | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's.
 
         ``scope``: the schedules that the leader works for itself, and those of the other processes that are alive;
-        none: all that is there is this scheduler's, as in a scratch tenant.
+        none: all that is there is this scheduler's, as in a scratch tenant. ``executors``: ids by which applications
+        claim runs that they execute themselves; their lost runs are ended too.
         """
         self._scope = scope
         self._left_schedules, self._left_runs = LeftRows("schedules"), LeftRows("runs")
         self.interrupted = False
         """Whether the last pass over the tenants left one out, which another session or leader was writing."""
         self._store, self._leadership = store, leadership
+        self._executors = executors
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
         self._recorder = Recorder(store, clock=clock) if recorder is None else recorder
 
@@ -94,7 +97,11 @@ class Sweeper:
 
     def _reclaim(self, own: Sequence[WorkerRecord] | None) -> tuple[int, int]:
         # Who has stopped has given everything back.
-        holders = None if own is None else [str(worker.id) for worker in own if worker.status != "stopped"]
+        holders = (
+            None
+            if own is None
+            else [*self._executors, *(str(worker.id) for worker in own if worker.status != "stopped")]
+        )
         ended = retried = 0
         while self._leadership.term is not None:
             expired = self._store.queue.expired(self._batch, self._now(), self._tenants, workers=holders)

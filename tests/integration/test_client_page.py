@@ -90,6 +90,7 @@ def use(scheduler: Scheduler) -> list[str]:
     scheduler.retry_schedule(once)
     scheduler.cancel(key)
     scheduler.unschedule(key)
+    assert [*scheduler.lost()] == [*scheduler.rescue(["w"])] == []
     scheduler.get(once)
     assert scheduler.list().total
     assert scheduler.history(first.run.schedule_id or key).executions
@@ -100,8 +101,8 @@ def use(scheduler: Scheduler) -> list[str]:
     assert scheduler.status().leader is None
     return [
         "cancel", "claim", "complete", "ensure", "finish", "get", "get_by_name", "get_execution", "health", "heartbeat",
-        "history", "list",
-        "metrics", "on_event", "pause", "reschedule", "resume", "retry", "retry_schedule", "schedule",
+        "history", "list", "lost",
+        "metrics", "on_event", "pause", "reschedule", "rescue", "resume", "retry", "retry_schedule", "schedule",
         "schedule_once", "seed_handlers", "stats", "status", "toggle", "trigger_event", "trigger_now", "unschedule",
         "update",
     ]  # fmt: skip

@@ -76,6 +76,11 @@ GUARDS: dict[str, tuple[Call, set[str], int]] = {
         {"ix_runs_open"},
         2 * RUNNING,
     ),
+    "6-U12 runs of a tenant that are over and held by some executors": (
+        (queue_statements.expired(of_tenants=True, of_workers=True), [NOW, 10, ["tenant-3"], ["w"]]),
+        {"ix_runs_open"},
+        2 * RUNNING,
+    ),
     "2-X6 due triggers": ((queue_statements.due(), [NOW, 10]), {"ix_triggers_due"}, 4 * 10),
     "3-B12 runs that are over": (
         (queue_statements.expired(), [NOW, 10]),

@@ -108,6 +108,7 @@ GIVEN: dict[str, Any] = {
     "event": "e",
     "handler_name": "h",
     "worker_id": "w",
+    "workers": ["w"],
     "enabled": True,
     "handlers": [],
 }
