@@ -21,6 +21,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from migrator.targets.library import LIBRARIES
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path(__file__).parent / "fixtures_data" / "libraries"
 INSTALLED = ROOT / ".libraries"
@@ -120,3 +122,10 @@ def interpreter(name: str) -> Path:
                 pytest.skip(f"not run: pip cannot install the packages of {lock}: {answer.strip()[-300:]}")
             (folder / "complete").touch()
     return folder / "bin" / "python"
+
+
+def require_java() -> None:
+    """Say that a test was not run where Debian's packages of Quartz are not installed."""
+    missing = [jar for jar in LIBRARIES["quartz"].jars if not Path(f"/usr/share/java/{jar}.jar").exists()]
+    if missing or shutil.which("java") is None:
+        pytest.skip("not run: Quartz is not installed (Debian: apt install libquartz2-java libpostgresql-jdbc-java)")

@@ -17,8 +17,10 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, urlencode
 
 import msgspec
+from psycopg.conninfo import conninfo_to_dict
 
 from migrator.config import TargetSettings
 from migrator.errors import MigratorError
@@ -188,6 +190,8 @@ def ask(
     command = interpreter.command(target)
     content = msgspec.to_builtins(request, str_keys=True)
     content |= {"library": LIBRARIES[target].probe, "seconds": int(limit.total_seconds()) + _GRACE}
+    if LIBRARIES[target].program == "java" and isinstance(request.store, PostgresStore):
+        content["store"]["dsn"] = _uri(request.store.dsn)
     if LIBRARIES[target].program == "node":
         content["options"] = {"packages": str(interpreter.packages or Path.cwd()), **content["options"]}
     try:
@@ -207,6 +211,18 @@ def ask(
         yield running.lines()
     finally:
         running.end()
+
+
+def _uri(dsn: str) -> str:
+    """Return an address that was given in any of libpq's forms as a URI."""
+    given = conninfo_to_dict(dsn)
+    login, place = (
+        sep.join(quote(str(given.pop(name, "")), safe="") for name in names).rstrip(":")
+        for sep, names in ((":", ("user", "password")), (":", ("host", "port")))
+    )
+    database = quote(str(given.pop("dbname", "")), safe="")
+    rest = urlencode({name: value for name, value in given.items() if value is not None}, quote_via=quote)
+    return f"postgresql://{login}@{place}/{database}" + f"?{rest}" * bool(rest)
 
 
 class _Process:

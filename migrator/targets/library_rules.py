@@ -8,7 +8,7 @@ that says the same of both stores; a class of a library says where it does not.
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
@@ -17,7 +17,9 @@ from psycopg import sql
 
 from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection
+from migrator.targets import quartz_documents
 from migrator.targets.library import Line
+from migrator.targets.quartz_documents import Documents, Window
 from migrator.values.identity import parse_source_id
 
 Part: TypeAlias = Literal["entries", "fires", "work", "locks"]
@@ -46,6 +48,10 @@ class LibraryRules:
     """Part → why the library cannot show it."""
     unbounded: ClassVar[frozenset[str]] = frozenset({"TooLongError", "EndlessError"})
     """Errors of an entry that the library computes or executes for ever: they are no difference of the two sides."""
+    has_source: ClassVar[bool] = True
+    """Whether the library itself reads the documents; else ``source_entries`` and ``source_fires`` do."""
+    has_clock: ClassVar[bool] = True
+    """Whether the library works at any instant. Else its clock is the real one: each time begins with a fresh copy."""
     clock_moves: ClassVar[bool] = False
     """Whether the clock runs on while the library works, so that more becomes due meanwhile."""
 
@@ -67,6 +73,14 @@ class LibraryRules:
     def key_of_document(self, source_id: str) -> str:
         """Return the id by which the library lists the entry of a document in PostgreSQL."""
         return self.key(str(parse_source_id(source_id)))
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return the lines of the entries of the documents, as the library's probe prints those of its tables."""
+        raise NotImplementedError
+
+    def source_fires(self, documents: Documents, windows: Sequence[Window], limit: int) -> Iterator[Line]:
+        """Return the lines of the next fires of the documents; of an entry that has none, nothing is compared."""
+        raise NotImplementedError
 
     def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
         """Return the fields of an entry that are compared, by names that are the same on both sides, as JSON."""
@@ -267,10 +281,42 @@ class CeleryRules(LibraryRules):
         return DueEntry(line["id"], None)
 
 
+class QuartzRules(LibraryRules):
+    """Quartz, which has no store in MongoDB: documents are read without it."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"locks": "no lock of a scheduler of Quartz is copied"}
+    has_source = False
+    has_clock = False
+
+    def options(self, settings: TargetSettings) -> dict[str, Any]:
+        """Return the options of the target: the name of the scheduler, the classes of jobs."""
+        return dict(settings.options)
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return the entries of the documents of quartz-mongodb."""
+        return quartz_documents.entries_of(documents)
+
+    def source_fires(self, documents: Documents, windows: Sequence[Window], limit: int) -> Iterator[Line]:
+        """Return the fires of the documents, which another engine computes."""
+        return quartz_documents.fires_of(documents, windows, limit)
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the fields without what is a serialized object of Java in the document: data, and calendars."""
+        if line["id"].startswith("calendar:"):
+            return {}
+        return {"due": line["due"], **{name: value for name, value in line["fields"].items() if name != "data"}}
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return an entry by its line; only triggers that are neither paused nor broken are ever due."""
+        is_waiting = line["fields"].get("state") == "NORMAL"
+        return DueEntry(line["id"], seconds(line["due"]) if is_waiting else None)
+
+
 RULES: Final[Mapping[str, LibraryRules]] = {
     "apscheduler": ApschedulerRules(),
     "agenda": AgendaRules(),
     "celery-results": CeleryRules(),
+    "quartz": QuartzRules(),
     "celery-results-5-6": CeleryRules(without=frozenset({"children"})),
 }
 """Target → the rules of its library."""

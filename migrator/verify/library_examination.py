@@ -21,6 +21,7 @@ from psycopg import sql
 
 from migrator.config import Settings, mongo_uri, postgres_dsn
 from migrator.connections.mongo import open_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, translate_errors
 from migrator.cron import timeline
 from migrator.cron.expression import CronError
@@ -42,6 +43,7 @@ from migrator.targets.library import (
 )
 from migrator.targets.library_rules import RULES, DueEntry, LibraryRules, Part
 from migrator.targets.model import Target
+from migrator.values.identity import source_id
 from migrator.verify.check import CheckContext
 from migrator.verify.scratch_databases import scratch_target
 
@@ -117,8 +119,27 @@ class Examination:
             yield from lines
 
     def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
-        for store in self.source:
-            yield from self._ask(store, **members)
+        if self.rules.has_source:
+            for store in self.source:
+                yield from self._ask(store, **members)
+        elif members["do"] == "entries":
+            yield from self.rules.source_entries(self._documents)
+        else:
+            yield from self.rules.source_fires(self._documents, members["windows"], members["limit"])
+
+    def _documents(self, collection: str) -> Iterator[dict[str, Any]]:
+        """Return the documents of a collection that are not in quarantine."""
+        profile = profile_of(self.settings.source, self.settings.target)
+        with self.copy.live() as connection:
+            left = ledger.quarantined_ids(connection, profile.name, collection)
+        source = open_source(self.settings)
+        try:
+            with translate_source_errors("the source"):
+                for document in source[self.settings.source.collections.get(collection, collection)].find():
+                    if source_id(document["_id"]) not in left:
+                        yield document
+        finally:
+            source.client.close()
 
     def _list(self, keep: frozenset[str] = frozenset(), *, in_source: bool) -> Listing:
         listing = Listing(digests={}, kept={}, entries=[], zones=set(), failed=set())
@@ -216,8 +237,9 @@ class Examination:
                 if line["kind"] == "failed" and line["error"] in self.rules.unbounded:
                     endless.add(key)
                 listed = line.get("fires", ())
-                total += len(listed)
-                fires[key] = _digest([fires.get(key, b"").hex(), line.get("window"), listed, line.get("error")])
+                if key in wanted.digests:
+                    total += len(listed)
+                fires[key] = _digest([fires.get(key, b"").hex(), listed, line.get("error")])
             sides.append((fires, endless))
         (left, endless), (right, endless_too) = sides
         unknown = endless | endless_too
@@ -237,7 +259,7 @@ class Examination:
                 "computed without end": len(unknown),
             },
             unsure=_without_end(unknown),
-            nothing="" if total or unknown else "no entry has a next fire",
+            nothing="" if (total and common) or unknown else "no entry has a next fire that is compared",
             **_sorted_faults(faults),
         )
 
@@ -270,7 +292,9 @@ class Examination:
         endless: set[str] = set()
         last = sittings[-1][-1]
         for number, instants in enumerate(sittings):
-            if number:  # what was executed is due at another time now
+            if number and not self.rules.has_clock:
+                self.copy.refresh()
+            elif number:  # what was executed is due at another time now
                 entries = self._list(in_source=False).entries
             lines, passed = self._execute(instants)
             last = max((line["at"] for line in lines if line["kind"] == "tick"), default=instants[-1])
@@ -280,7 +304,7 @@ class Examination:
             faults += _work_faults(bounded, told, last, last + passed)
             due |= {entry.key for entry in bounded if _is_due(entry, last)}
             events.update(line["kind"] for line in told)
-        again, _ = self._execute([last])
+        again = self._execute([last])[0] if self.rules.has_clock else []
         endless |= self._endless(again)
         faults += [
             LibraryFault(str(line["id"]), "library-twice", "it was executed again when nothing was due")

@@ -133,7 +133,6 @@ MAY_SKIP = {
     "tests/native_codec.py",
     "tests/real_libraries.py",
     "tests/small_disk.py",
-    "tests/integration/targets/test_quartz.py",
 }
 """A full disk takes a disk of its own size, which root alone can mount, the report's page a browser, a pooler the
 pooler, Agenda Node and a registry, Quartz Java, the native codec a C compiler; the last line says what was not run."""

@@ -4,8 +4,8 @@
 // `options.job_classes`: each class with its annotations; `options.use_properties`. No class of an application is loaded:
 // each job gets one that does nothing and has the annotations that were said, and objects of classes that are neither
 // Java's own nor Quartz's are not read (`jdk.serialFilter`). `entries` and `fires` open read-only sessions. The clock is
-// the real one: `work` moves the due times that have come at `now` to the present, and lets two schedulers of a cluster
-// execute what is due.
+// the real one: `work` moves the due times that have come at `now` to the present, and those that come soon to tomorrow,
+// and lets two schedulers of a cluster execute what is due.
 
 import java.io.*;
 import java.net.URI;
@@ -49,7 +49,7 @@ public class Quartz {
     public static class Plain implements Job {
         public void execute(JobExecutionContext context) {
             try {
-                put("execution", "id", "trigger:" + context.getTrigger().getKey(), "at", null,
+                put("execution", "id", "trigger:" + context.getTrigger().getKey(), "at", iso(context.getScheduledFireTime()),
                     "handler", context.getJobDetail().getKey().toString(), "worker", context.getScheduler().getSchedulerInstanceId());
             } catch (SchedulerException error) { throw new RuntimeException(error); }
         }
@@ -124,6 +124,8 @@ public class Quartz {
             "org.quartz.jobStore.isClustered", String.valueOf(worker > 0), "org.quartz.jobStore.misfireThreshold", String.valueOf(HOUR)));
         properties.putAll(Map.of(
             "org.quartz.dataSource.d" + worker + ".driver", "org.postgresql.Driver", "org.quartz.dataSource.d" + worker + ".URL", url(store, worker == 0),
+            // without it two schedulers of Quartz 2.3.2 were seen to execute one trigger twice
+            "org.quartz.jobStore.acquireTriggersWithinLock", "true",
             "org.quartz.dataSource.d" + worker + ".maxConnections", "4", "org.quartz.scheduler.idleWaitTime", "1000"));
         SchedulerRepository.getInstance().remove(name); // so that one process may have two of a cluster
         return new StdSchedulerFactory(properties).getScheduler();
@@ -157,6 +159,7 @@ public class Quartz {
         for (var trigger : triggers(scheduler, true)) {
             var fields = new TreeMap<String, Object>(Map.of("job", trigger.getJobKey().toString(), "state", scheduler.getTriggerState(trigger.getKey()).name(),
                 "class", trigger.getClass().getSimpleName(), "priority", trigger.getPriority(), "misfire", trigger.getMisfireInstruction(), "data", data(trigger.getJobDataMap())));
+            fields.put("description", trigger.getDescription());
             fields.put("start", iso(trigger.getStartTime()));
             fields.put("end", iso(trigger.getEndTime()));
             fields.put("previous", iso(trigger.getPreviousFireTime()));
@@ -206,8 +209,8 @@ public class Quartz {
             begin = System.currentTimeMillis();
             long now = request.get("now") == null ? begin : instant(request.get("now"));
             var triggers = prefix(store) + "triggers";
+            statement.executeUpdate("UPDATE " + triggers + " SET next_fire_time = " + (begin + 24 * HOUR) + " WHERE next_fire_time BETWEEN " + (now + 1) + " AND " + (begin + HOUR));
             statement.executeUpdate("UPDATE " + triggers + " SET next_fire_time = " + begin + " WHERE next_fire_time BETWEEN 1 AND " + now);
-            statement.executeUpdate("UPDATE " + triggers + " SET next_fire_time = next_fire_time + " + 24 * HOUR + " WHERE next_fire_time BETWEEN " + (begin + 1) + " AND " + (begin + HOUR));
             var workers = List.of(open(request, 1), open(request, 2));
             for (var worker : workers) worker.start();
             boolean busy = true;

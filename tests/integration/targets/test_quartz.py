@@ -1,10 +1,8 @@
 """Quartz itself reads the tables that were copied: it lists, computes and executes what the documents say."""
 
 import secrets
-import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,11 +17,12 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema import native_target, revisions
 from migrator.targets import catalogue, load_target
-from migrator.targets.library import LIBRARIES, LibraryError, LibraryRequest, Line, PostgresStore, answer
+from migrator.targets.library import LibraryError, LibraryRequest, Line, PostgresStore, answer
 from tests.conftest import NEWEST
 from tests.copying import settings_for
 from tests.quartz_documents import OPTIONS, quartz, trigger
 from tests.quartz_tables import make, rows
+from tests.real_libraries import require_java
 
 NOW = datetime(2027, 11, 22, 12, tzinfo=UTC)
 """When the triggers of the documents are due."""
@@ -35,9 +34,7 @@ WINDOW = (datetime(2028, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC))
 @pytest.fixture(autouse=True)
 def java() -> None:
     """Say that a test was not run where Debian's packages are not installed."""
-    missing = [jar for jar in LIBRARIES["quartz"].jars if not Path(f"/usr/share/java/{jar}.jar").exists()]
-    if missing or shutil.which("java") is None:
-        pytest.skip("not run: Quartz is not installed (Debian: apt install libquartz2-java libpostgresql-jdbc-java)")
+    require_java()
 
 
 def ask(dsn: str, do: Any, **members: Any) -> list[Line]:  # noqa: ANN401 - see LibraryRequest

@@ -122,3 +122,18 @@ def test_a_server_that_does_not_answer_is_told_without_the_password() -> None:
 def test_what_writes_is_refused_unless_the_tables_are_scratch(do: library.Do) -> None:
     with pytest.raises(LibraryError, match=f"{do} writes, and the request does not say that the tables are scratch"):
         answer("apscheduler", LibraryRequest(do=do, store=STORE))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "uri"),
+    [
+        ("postgresql://a:b@h:5/d", "postgresql://a:b@h:5/d"),
+        ("host=h dbname=d", "postgresql://@h/d"),
+        (
+            "host=h port=5 user='a b' password='p@:/?' dbname=d sslmode=require",
+            "postgresql://a%20b:p%40%3A%2F%3F@h:5/d?sslmode=require",
+        ),
+    ],
+)
+def test_java_gets_the_address_as_a_uri(dsn: str, uri: str) -> None:
+    assert library._uri(dsn) == uri
