@@ -34,7 +34,16 @@ if TYPE_CHECKING:
     from migrator.scheduler.client import Scheduler, TransactionScheduler
     from migrator.scheduler.completion import Outcome
     from migrator.scheduler.handlers import Context, ExternalSystem, Registry, Request
-    from migrator.scheduler.health import HealthStatus, Limits, Status
+    from migrator.scheduler.health import (
+        Components,
+        HealthStatus,
+        Instance,
+        Issue,
+        Leader,
+        Limits,
+        Status,
+        Upcoming,
+    )
     from migrator.scheduler.lifecycle import Event
     from migrator.scheduler.models import (
         Changes,
@@ -47,10 +56,23 @@ if TYPE_CHECKING:
         Seeding,
     )
     from migrator.scheduler.process import Worker
-    from migrator.scheduler.queries import Metrics, Stats
+    from migrator.scheduler.queries import (
+        BusyHour,
+        ExecutionMetrics,
+        JobMetrics,
+        Metrics,
+        NextExecution,
+        Performance,
+        QueueMetrics,
+        Stats,
+        SystemMetrics,
+        Today,
+    )
+    from migrator.scheduler.worker import CounterSnapshot
     from migrator.store import open_store, prepare
     from migrator.store.protocols import ScheduleQuery, Store
     from migrator.store.queue import Claim
+    from migrator.store.statistics import FailurePattern, NextFire
 
 __version__ = "0.1.0"
 
@@ -58,31 +80,44 @@ __all__ = [
     "ArchiveError",
     "AsyncScheduler",
     "BackendMovedError",
+    "BusyHour",
     "Changes",
     "Claim",
+    "Components",
     "ConfigurationError",
     "ConflictError",
     "Context",
     "CopyError",
+    "CounterSnapshot",
     "Delivery",
     "DeniedError",
     "Event",
     "Execution",
     "ExecutionLog",
+    "ExecutionMetrics",
     "ExternalSystem",
+    "FailurePattern",
     "Handler",
     "HealthStatus",
     "History",
+    "Instance",
+    "Issue",
     "Job",
+    "JobMetrics",
     "JobPage",
+    "Leader",
     "Limits",
     "LockedError",
     "LostLockError",
     "Metrics",
     "MigratorError",
+    "NextExecution",
+    "NextFire",
     "NotFoundError",
     "Outcome",
     "OvertakenError",
+    "Performance",
+    "QueueMetrics",
     "RefusedError",
     "Registry",
     "Request",
@@ -97,10 +132,13 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "SystemMetrics",
+    "Today",
     "TransactionScheduler",
     "TransitionError",
     "Trigger",
     "UnreachableError",
+    "Upcoming",
     "UsageError",
     "Worker",
     "load_settings",
@@ -117,11 +155,16 @@ _MODULES: Final = MappingProxyType(
         "migrator.scheduler.async_client": "AsyncScheduler",
         "migrator.scheduler.models": "ScheduleRequest Changes Job JobPage Execution History Delivery Seeding",
         "migrator.store.queue": "Claim",
-        "migrator.scheduler.queries": "Metrics Stats",
-        "migrator.scheduler.health": "HealthStatus Status Limits",
+        "migrator.scheduler.queries": (
+            "Metrics JobMetrics ExecutionMetrics Performance QueueMetrics SystemMetrics Today Stats"
+            " NextExecution BusyHour"
+        ),
+        "migrator.store.statistics": "FailurePattern NextFire",
+        "migrator.scheduler.health": "HealthStatus Components Issue Status Leader Instance Upcoming Limits",
         "migrator.scheduler.lifecycle": "Event",
         "migrator.records": "Schedule Trigger Run ExecutionLog Handler",
         "migrator.scheduler.process": "Worker",
+        "migrator.scheduler.worker": "CounterSnapshot",
         "migrator.scheduler.handlers": "Registry Context ExternalSystem Request",
         "migrator.scheduler.completion": "Outcome",
         "migrator.errors": (

@@ -2,10 +2,12 @@
 
 import ast
 import asyncio
+import importlib
 import inspect
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -89,6 +91,60 @@ def test_every_error_that_a_page_names_can_be_imported() -> None:
     assert len(named & ours) > 10
     assert named & ours <= {*migrator.__all__}
     assert ours - {*migrator.__all__} == {"UnexpectedError"}, "what the tool alone raises, at the end of a process"
+
+
+CALLED = (Scheduler, Worker, migrator.Registry, migrator.Context, migrator.ExternalSystem)
+"""Classes whose methods an application calls."""
+NOT_NAMED = {"PsycopgConnection"}
+"""A protocol that the driver's own connection has. The sections of the settings are not made one by one either."""
+
+
+def reached() -> set[type]:
+    """Return each class of this package that a method of these is given or returns, and what their fields hold."""
+    known: set[type] = set()
+
+    def walk(hint: object) -> None:
+        for argument in typing.get_args(hint):
+            for one in argument if isinstance(argument, list) else [argument]:
+                walk(one)
+        if isinstance(hint, type) and hint.__module__.startswith("migrator.") and hint not in known:
+            known.add(hint)
+            for field in typing.get_type_hints(hint).values():
+                walk(field)
+
+    for of in CALLED:
+        for name, function in vars(of).items():
+            if inspect.isfunction(function) and (not name.startswith("_") or name == "__init__"):
+                for hint in typing.get_type_hints(function).values():
+                    walk(hint)
+    return known
+
+
+@pytest.mark.proves("6-U12")
+def test_every_struct_of_a_request_or_an_answer_can_be_imported() -> None:
+    names = {one.__name__ for one in reached() if one.__module__ != "migrator.config"}
+    assert len(names) > 40
+    assert names - {*migrator.__all__} == NOT_NAMED
+
+
+@pytest.mark.proves("6-U12")
+def test_every_name_that_a_page_imports_is_there_and_a_type_checker_knows_it() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    texts = [page.read_text() for page in docs.rglob("*.md")]
+    programs = [program.read_text() for program in docs.rglob("*.py")]
+    blocks = [block for text in texts for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    found = {
+        (node.module, alias.name)
+        for program in [*blocks, *programs]
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "migrator"
+        for alias in node.names
+    }
+    assert len(found) > 15
+    for module, name in sorted(found):
+        assert module is not None
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+    assert {name for module, name in found if module == "migrator"} <= imported().keys()
 
 
 def methods(of: type) -> dict[str, list[inspect.Parameter]]:

@@ -24,11 +24,17 @@ GROUPS = {
         "migrator.scheduler.models",
         "migrator.store.queue",
         "migrator.scheduler.queries",
+        "migrator.store.statistics",
         "migrator.scheduler.health",
         "migrator.scheduler.lifecycle",
     ),
     "Records": ("migrator.records",),
-    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers", "migrator.scheduler.completion"),
+    "Executing runs": (
+        "migrator.scheduler.process",
+        "migrator.scheduler.worker",
+        "migrator.scheduler.handlers",
+        "migrator.scheduler.completion",
+    ),
     "Errors": ("migrator.errors",),
 }
 """The headings of the page, and whose names stand under each."""
