@@ -11,6 +11,7 @@ import msgspec
 
 from migrator import result as results
 from migrator.cli.confirmation import (
+    Command,
     approval,
     approval_options,
     confirm,
@@ -42,6 +43,7 @@ from migrator.cutover import (
     library_rollback,
     metrics,
     parallel,
+    procedure,
     processes,
     rollback,
     status,
@@ -76,6 +78,13 @@ report_option = click.option(
 )
 
 
+def group_options(command: Command) -> Command:
+    """Add the options of a cutover of some collections or tenants, which is refused in words."""
+    only = click.option("--only", multiple=True, metavar="COLLECTION", help="Refused: a cutover moves all collections.")
+    tenant = click.option("--tenant", multiple=True, metavar="TENANT", help="Refused: a cutover moves all tenants.")
+    return only(tenant(command))
+
+
 @click.command()
 @common_options
 def doctor_command(config: str | None, *, as_json: bool) -> None:
@@ -101,10 +110,20 @@ def cutover_group() -> None:
 
 @cutover_group.command(short_help="Show every step, the gates, the expected pause; changes nothing.")
 @allow_quarantined_option
+@group_options
 @common_options
-def plan_command(config: str | None, allow_quarantined: Allowance, *, as_json: bool) -> None:
+def plan_command(
+    config: str | None,
+    allow_quarantined: Allowance,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
-    _plan(load(config), _file(config), allow_quarantined, as_json=as_json)
+    settings = load(config)
+    procedure.require_whole(only, tenant)
+    _plan(settings, _file(config), allow_quarantined, as_json=as_json)
 
 
 def _plan(settings: Settings, file: Path, allowed: Allowance, *, as_json: bool) -> NoReturn:
@@ -207,6 +226,7 @@ def parallel_command(
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")
 @allow_quarantined_option
+@group_options
 @approval_options
 @yes_option
 @dry_run_option
@@ -215,6 +235,8 @@ def parallel_command(
 def run_command(
     config: str | None,
     allow_quarantined: Allowance,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
     who: str | None,
     reason: str | None,
     *,
@@ -231,6 +253,7 @@ def run_command(
     confirmed (migrator cutover confirm).
     """
     settings, file = load(config), _file(config)
+    procedure.require_whole(only, tenant)
     if dry_run:
         _plan(settings, file, allow_quarantined, as_json=as_json)
     if settings.target.is_native:

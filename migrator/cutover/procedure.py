@@ -8,7 +8,7 @@ repeated. What depends on the target is a ``CutoverTarget``.
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
@@ -53,6 +53,11 @@ from migrator.telemetry import say, waiting
 ABORT: Final = "migrator cutover abort"
 NO_BACKUP: Final = "the reverse sync had begun, so MongoDB is not as it was at the fence"
 INTERRUPTED: Final = "an earlier call was interrupted before the point of no return"
+
+GROUP: Final = (
+    "a cutover moves the whole source: the fence of MongoDB stops the writers of all collections and tenants, and one"
+    " record says for all of them which side is active; call it without {options}"
+)
 
 Result = TypeVar("Result")
 Act: TypeAlias = Callable[[Journal, dict[str, Any]], None]
@@ -166,6 +171,17 @@ def run(make: Make[Result], settings: Settings, conditions: GateOptions, by: App
             return target.ended(journal, resumed=resumed)
     finally:
         close_cached()
+
+
+def require_whole(only: Sequence[str], tenants: Sequence[str]) -> None:
+    """Raise ``RefusedError`` if a cutover is asked for some collections, or some tenants, while the others stay.
+
+    A role of MongoDB gives the rights on a collection, and none on the documents of one tenant. What the tool can take
+    away are roles that a person made; those of an application nearly always reach all collections of the scheduler.
+    """
+    options = [name for name, given in (("--only", only), ("--tenant", tenants)) if given]
+    if options:
+        raise RefusedError(GROUP.format(options=" and ".join(options)))
 
 
 def abort(make: Make[Any], settings: Settings) -> Cutover:

@@ -25,6 +25,7 @@ from migrator.cutover import (
     write_pause,
 )
 from migrator.cutover.gates import evaluate
+from migrator.cutover.journal import latest
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.procedure import backup_folder
 from migrator.cutover.status import cutover_status
@@ -311,3 +312,21 @@ def test_there_and_back_and_there_again(ready: Scene) -> None:
         assert session.schedules.get(written.id) is not None
         session.schedules.upsert(schedule(name="once more"))
     store.close()
+
+
+@pytest.mark.proves("6-U10")
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("group", [("--only", "runs"), ("--tenant", "a"), ("--only", "runs", "--tenant", "a")])
+def test_a_cutover_of_a_group_is_refused_before_anything_is_looked_at(
+    ready: Scene, group: tuple[str, ...], command: str
+) -> None:
+    """The fence would stop the writers of the others too."""
+    arguments = ["cutover", command, *(["--yes"] if command == "run" else []), "--config", str(ready.config)]
+    options = " and ".join(name for name in ("--only", "--tenant") if name in group)
+    with pytest.raises(RefusedError, match=rf"a cutover moves the whole source.* call it without {options}$"):
+        CliRunner().invoke(cli, [*arguments, *group], catch_exceptions=False)
+    assert_as_before(ready)
+    with open_target(ready.settings, autocommit=True) as target:
+        assert latest(target) is None
+    if command == "plan":  # as the message says
+        assert CliRunner().invoke(cli, arguments).exit_code == 0
