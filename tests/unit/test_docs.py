@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,3 +150,28 @@ def test_every_reason_of_quarantine_is_explained() -> None:
     listed = {reason for row in table(section("quarantine.md", "Reasons")) for reason in re.findall(r"`(.*?)`", row[0])}
     assert {"bad-date", "not-round-trip", "undecodable", "duplicate-id", "duplicate-key", "orphan"} <= reasons()
     assert listed == reasons()
+
+
+def importers(library: str) -> set[str]:
+    """Return the files of the product that import a library."""
+    module = library.replace("-", "_")
+    found = set()
+    for path in (ROOT / "migrator").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            named += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] == module for name in named):
+                found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+@pytest.mark.proves("6-U12")
+def test_each_library_that_one_file_imports_is_listed_with_the_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    libraries = [re.split(r"[\[<>=]", dependency)[0] for dependency in project["dependencies"]]
+    of_one_file = {library: files for library in libraries if len(files := importers(library)) == 1}
+    assert "stamina" in of_one_file
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("## Libraries")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\S+) \| `(\S+\.py)` \| \S.+ \|$", section, re.MULTILINE)
+    assert {library: {file} for library, file in rows} == of_one_file
