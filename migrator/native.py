@@ -15,13 +15,19 @@ from migrator.errors import UsageError, install_extra
 VARIABLE: Final = "MIGRATOR_CODEC"
 PYTHON: Final = "python"
 NATIVE: Final = "native"
+INTERFACE: Final = 1
+"""Of the plans that ``native_plan`` makes: the number of ``migrator_speedups.rows.INTERFACE``.
+
+Both are raised when a plan gets another member or operation, because sources of one version differ while it is made.
+"""
 
 
 @cache
 def module() -> ModuleType | None:
     """Return the package of the native codec; None where the Python codec does all work.
 
-    Raises ``UsageError`` if the environment demands the native codec and it is absent, or if it is of another version.
+    Raises ``UsageError`` if the environment demands the native codec and it is absent, or if it is of another version
+    or takes other plans.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", PYTHON, NATIVE):
@@ -40,6 +46,13 @@ def module() -> ModuleType | None:
         raise UsageError(
             f"migrator_speedups is of version {speedups.__version__}, migrator of {__version__}: install the"
             " same version,"
+            f" or set {VARIABLE}={PYTHON}"
+        )
+    interface = getattr(import_module("migrator_speedups.rows"), "INTERFACE", 0)
+    if interface != INTERFACE:
+        raise UsageError(
+            f"migrator_speedups was compiled from other sources of version {__version__} (it takes plans of interface"
+            f" {interface}, migrator makes those of {INTERFACE}): compile it anew from the sources of this migrator,"
             f" or set {VARIABLE}={PYTHON}"
         )
     return speedups

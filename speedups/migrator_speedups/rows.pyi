@@ -1,5 +1,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
+INTERFACE: int
+
 class TableRows:
     @property
     def count(self) -> int: ...

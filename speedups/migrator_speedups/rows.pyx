@@ -21,6 +21,8 @@ from hashlib import sha1
 from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
 
+INTERFACE = 1  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+
 cdef extern from *:
     """
     static inline uint16_t swapped16(uint16_t v) { return __builtin_bswap16(v); }
