@@ -180,6 +180,9 @@ class CopySettings(Section, frozen=True, forbid_unknown_fields=True):
     """Lag of the source's slowest secondary (or standby) beyond which no chunk is begun; zero: no limit."""
     max_source_load: Annotated[int, Meta(ge=0)] = 0
     """Active clients and queued operations of the source's server beyond which no chunk is begun; 0: no limit."""
+    history: str = "all"
+    """Which finished documents are copied: ``all``, ``none``, or those that finished within a duration before the first
+    plan."""
 
 
 class TailSettings(Section, frozen=True, forbid_unknown_fields=True):
@@ -567,6 +570,9 @@ def _variable(section: str, key: str) -> str:
 def _usable(section: str, key: str, value: object) -> object:
     """Return a value of a setting, its text made a duration if it is one; raise ``ValueError`` for what is unusable."""
     limits = _duration_limits().get((section, key))
+    if (section, key) == ("copy", "history"):
+        history_age(value)
+        return value
     wrong = _unusable(value)
     if wrong is not None:
         raise ValueError(wrong if limits is None else EXPECTED)
@@ -579,6 +585,22 @@ def _usable(section: str, key: str, value: object) -> object:
         return value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     raise ValueError(f"{EXPECTED}, not a number alone" if is_number else EXPECTED)
+
+
+HISTORY: Final = 'expected "all", "none", or a duration with its unit, such as "30d"'
+
+
+def history_age(value: object) -> timedelta | None:
+    """Return how old finished documents may be to be copied, by ``copy.history``; None: there is no limit.
+
+    Raises ``ValueError`` for a value that the setting does not take.
+    """
+    if value in ("all", "none"):
+        return NONE if value == "none" else None
+    try:
+        return parse_duration(str(value) if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError(HISTORY) from None
 
 
 @cache

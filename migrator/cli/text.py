@@ -158,6 +158,7 @@ def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
             f" {len(collection.chunks):>7,}"
             f"  {collection.mode:<7} {', '.join(collection.tables)}"
         )
+    yield from _history_lines(plan)
     if plan.resumes:
         yield "the ledger has an unfinished copy: backfill continues it"
     yield from (loss_line(loss) for collection in plan.collections for loss in collection.losses)
@@ -165,6 +166,28 @@ def plan_lines(plan: "BackfillPlan") -> Iterator[str]:
     for risk in plan.risks:
         yield f"risk: {risk}"
     yield "nothing written, nothing compared"
+
+
+def _history_lines(plan: "BackfillPlan") -> Iterator[str]:
+    """Yield the documents that are left out as history, and the collections that the rule does not touch."""
+    scope = plan.history
+    if scope.before is None and scope.setting == "all":
+        return
+    if scope.before is None:
+        yield (
+            f'history = "{scope.setting}" leaves nothing out: all documents were copied before'
+            if scope.covers
+            else f'history = "{scope.setting}" leaves nothing out: the source declares no finished documents'
+        )
+        return
+    yield f'history = "{scope.setting}": left out is what finished before {scope.before:%Y-%m-%d %H:%M:%S} UTC'
+    if scope.kept:
+        yield "this cutoff is that of the copy before: what was copied stays"
+    for collection in plan.collections:
+        if collection.collection in scope.covers:
+            yield f"{collection.collection}: left out as history: {collection.left_out:,} of {collection.documents:,}"
+    if scope.others:
+        yield f"copied whatever their age: {', '.join(scope.others)}"
 
 
 def loss_line(loss: "NamedLoss") -> str:

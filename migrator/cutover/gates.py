@@ -29,7 +29,7 @@ from migrator.durations import format_duration
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
 from migrator.parity.silent_schedules import find_silent_schedules
-from migrator.pipeline import control, deferred_ddl, ledger
+from migrator.pipeline import control, deferred_ddl, history, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tables import NOT_FOLLOWED
@@ -130,8 +130,12 @@ def _quarantined_share(sessions: Sessions, _: GateOptions) -> Answer:
     """
     limit = sessions.settings.cutover.max_quarantined_percent
     over = []
+    plan = ledger.latest_plan(sessions.target)
     for name, count in ledger.quarantined_by_collection(sessions.target, sessions.profile.name).items():
-        documents = max(count, sessions.source[sessions.name_of(name)].estimated_document_count())
+        documents = sessions.source[sessions.name_of(name)].estimated_document_count()
+        if plan is not None and (collection := sessions.profile.by_name().get(name)) is not None:
+            documents -= history.left_out(sessions, collection, plans.plan_context(plan))
+        documents = max(count, documents)
         if limit < 100 and (count == documents or count * 100 > limit * documents):  # noqa: PLR2004 - percent
             over.append(f"{count:,} of {documents:,} documents of {name}")
     if over:

@@ -17,6 +17,7 @@ are compared by the round trip and the other aggregates alone.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
@@ -36,6 +37,7 @@ from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
+from migrator.sources import history
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.store.postgres.rows import table_name
 from migrator.targets.model import SEPARATOR
@@ -85,6 +87,8 @@ class AggregatesJob(msgspec.Struct, frozen=True, kw_only=True):
     collection: str
     left_out: tuple[str, ...]
     default_tenant: str | None
+    history_before: datetime | None = None
+    """As ``Context.history_before``."""
 
 
 def compute_aggregates(job: AggregatesJob) -> BothSides:
@@ -105,7 +109,10 @@ def compute_aggregates_apart(job: AggregatesJob) -> BothSides:
 def _of_job(job: AggregatesJob, sessions: Sessions) -> BothSides:
     profile = with_column_measures(sessions.profile)
     collection, name = profile.by_name()[job.collection], sessions.name_of(job.collection)
-    return _both_sides(sessions.source, name, sessions.target, profile, collection, job.left_out, job.default_tenant)
+    among = history.in_scope(collection, job.history_before)
+    return _both_sides(
+        sessions.source, name, sessions.target, profile, collection, job.left_out, job.default_tenant, among
+    )
 
 
 def compare_aggregates(
@@ -119,13 +126,16 @@ def compare_aggregates(
     only: Iterable[str] | None = None,
     computed: Iterable[BothSides] = (),
     uncounted: Mapping[str, int] = {},
+    history_before: datetime | None = None,
 ) -> list[AggregateResult]:
     """Compare every measure of every collection; an aggregate that cannot be computed is unverified, and no error.
 
     ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
     profile's collection to its name in this database. ``computed``: what workers computed before it was known which
     documents are excluded; it counts where they left out just these. ``uncounted``: collections with more excluded
-    documents than are held. Raises ``UnreachableError`` when a server goes away.
+    documents than are held. ``history_before``: what is left out as history is not counted.
+
+    Raises ``UnreachableError`` when a server goes away.
     """
     chosen = profile.collections if only is None else [one for one in profile.collections if one.name in set(only)]
     before = {one.collection: one for one in computed}
@@ -138,7 +148,8 @@ def compare_aggregates(
             sides = BothSides(collection=collection.name, left_out=(), uncomputable=reason)
         elif sides is None or sides.left_out != left_out:
             name = (names or {}).get(collection.name, collection.name)
-            sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant)
+            among = history.in_scope(collection, history_before)
+            sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant, among)
         results += _compared(collection, _measures(collection, in_tables=isinstance(source, TableReader)), sides)
     return results
 
@@ -155,6 +166,7 @@ def _both_sides(
     collection: Collection,
     left_out: tuple[str, ...],
     default_tenant: str | None,
+    among: Mapping[str, Any],
 ) -> BothSides:
     measures = _measures(collection, in_tables=isinstance(source, TableReader))
     try:
@@ -163,7 +175,7 @@ def _both_sides(
             partial = _from_tables(source.of(collection), measures, left_out, default_tenant)
         else:
             empty = _empty_fields(measures, stored)
-            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, empty)
+            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, empty, among)
     except _NotComparable as error:
         return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
     return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored)
@@ -183,16 +195,22 @@ def _from_mongo(
     left_out: Sequence[str],
     default_tenant: str | None,
     empty: frozenset[str],
+    among: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     left = _left_out(left_out)
-    groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty))
+
+    def aggregated(empty: frozenset[str] = frozenset(), *, decimals: bool = False) -> list[dict[str, Any]]:
+        pipeline = _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=decimals)
+        return _aggregated(source, [*([{"$match": among}] if among else []), *pipeline])
+
+    groups = aggregated(empty)
     if any(row[_ANY_VALUE] for row in groups):
         empty = frozenset()
-        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant))
+        groups = aggregated()
     if any(_is_inexact(value) for row in groups for name, value in row.items() if name.startswith("s")):
-        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=True))
+        groups = aggregated(empty, decimals=True)
     if any(row[_ANY_VALUE] for row in groups):  # written since the first pass
-        groups = _aggregated(source, _pipeline(collection, measures, left, default_tenant, decimals=True))
+        groups = aggregated(decimals=True)
     return [{**dict.fromkeys(_sums_of(measures, empty), 0), **row} for row in groups]
 
 

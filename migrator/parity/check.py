@@ -35,7 +35,7 @@ from migrator.parity.model import (
 from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
 from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
-from migrator.pipeline import ledger, locks
+from migrator.pipeline import history, ledger, locks
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor, is_small
 from migrator.pipeline.extract import SourceCollection
@@ -47,12 +47,14 @@ from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.backlog import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
+from migrator.sources.history import rule
 
 NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
 LOCKS_TABLES = "--lock-source locks the tables of a source in PostgreSQL, and this source is in MongoDB"
 UNTOLD = "{:,} documents cannot become rows: too many to tell whether a row without a document is of one of them"
+UNEXPLAINED = "the collection has {:,} documents, and {:,} were compared or left out as history"
 """Why a collection was not compared, or a part of it was not."""
 
 
@@ -78,6 +80,7 @@ def check_parity(
             settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle, check.listed
         )
         compared = check.with_extra({name: merged.whole() for name, merged in sorted(parts.items())})
+        compared = check.with_history(compared)
         aggregates, columns = split_columns(check.aggregates(compared, computed))
         derived = tuple(check.derived())
         silent = [] if scope.tenants else find_silent_schedules(sessions, check.context, check.names)
@@ -167,6 +170,7 @@ class _Check:
                 collection=name,
                 left_out=tuple(sorted(ledger.quarantined_ids(sessions.target, sessions.profile.name, name))),
                 default_tenant=self.context.default_tenant,
+                history_before=self.context.history_before,
             )
             for name in self.names
             if name not in without_job
@@ -222,6 +226,34 @@ class _Check:
                 result[name] = _with_extra(result[name], foreign, "foreign-row", listed)
         return result
 
+    def with_history(self, comparisons: dict[str, CollectionComparison]) -> dict[str, CollectionComparison]:
+        """Return the comparisons with the documents that are left out as history, as the server counts them.
+
+        Where nothing changes meanwhile, the server counts all documents too, without the rule: a document that was
+        neither compared nor left out is seen.
+        """
+        before = self.context.history_before
+        if before is None or self._sessions.tables is not None:
+            return comparisons
+        sessions, tenants, result = self._sessions, self._scope.tenants, dict(comparisons)
+        moving = self._is_tailed() or sessions.target_tables.active_since(sessions.target) is not None
+        for collection in (one.collection for one in self._chosen if one.collection.name in comparisons):
+            if collection.history is None:
+                continue
+            compared = comparisons[collection.name]
+            count = history.left_out(sessions, collection, self.context, tenants)
+            explained = compared.documents + count
+            whole = explained if moving else history.total(sessions, collection, self.context, tenants)
+            reasons = (compared.unverified, UNEXPLAINED.format(whole, explained) if whole != explained else "")
+            result[collection.name] = msgspec.structs.replace(
+                compared,
+                documents=whole,
+                history=count,
+                skipped=compared.skipped | ({rule(before): count} if count else {}),
+                unverified="; ".join(filter(None, reasons)),
+            )
+        return result
+
     def aggregates(
         self, comparisons: dict[str, CollectionComparison], computed: Sequence[BothSides]
     ) -> list[AggregateResult]:
@@ -243,6 +275,7 @@ class _Check:
             names=sessions.settings.source.collections,
             only=self.names,
             computed=computed,
+            history_before=self.context.history_before,
         )
         if sessions.target_tables.active_since(sessions.target) is not None:
             return aggregates_while_active(results)

@@ -177,7 +177,7 @@ def _expected_keys(
     # without its references: ids do not depend on them, and the connection is busy copying
     collection = msgspec.structs.replace(one.collection, references=())
     batch_size = batch_documents(one.average_bytes)
-    for batch in sessions.reader.of(one.collection).batches(batch_size=batch_size):
+    for batch in sessions.reader.of(one.collection, context.history_before).batches(batch_size=batch_size):
         for document in transform_documents(collection, context, sessions.resolver, batch):
             for row in document.serialized:
                 if type(row.record) is record:

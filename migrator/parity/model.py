@@ -67,7 +67,7 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     tables: tuple[str, ...]
     """Tables its documents feed, the owner first."""
     documents: int = 0
-    """Read from MongoDB, all of them."""
+    """Read from MongoDB, all of them; and those that are left out as history."""
     matched: int = 0
     """Both links hold: every row equal, and the document rebuilt byte for byte (canonical)."""
     differing: int = 0
@@ -78,6 +78,8 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     """In quarantine; rejected and not there is ``differing``."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Left out by a stated rule, by reason."""
+    history: int = 0
+    """Of these, the documents that are left out as history; the server counts them, and nobody reads them."""
     excluded: tuple[str, ...] = ()
     """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out.
     Nothing if they have more than ``KEPT_CHARACTERS`` together; ``excluded_total`` counts all."""
@@ -117,8 +119,8 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
 
     @property
     def excluded_total(self) -> int:
-        """The number of documents that are in no table on purpose, with those whose ids are not kept."""
-        return self.quarantined + sum(self.skipped.values())
+        """The number of documents that were read and are in no table on purpose, with those whose ids are not kept."""
+        return self.quarantined + sum(self.skipped.values()) - self.history
 
     @property
     def rejected_total(self) -> int:

@@ -77,7 +77,7 @@ class Recheck:
         self._sessions = sessions
         self._collection = collection
         self._context = context
-        self._reader = DocumentReader(sessions)
+        self._reader = DocumentReader(sessions, context.history_before)
         self.moving = 0
         """Documents that were touched whenever they were looked at; they are left out."""
 

@@ -165,7 +165,7 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
     sessions.forget()
     lookups = RowLookups(sessions)
     wrong: dict[str, tuple[str, ...]] = {}
-    with closing(DocumentReader(sessions)) as reader:
+    with closing(DocumentReader(sessions, context.history_before)) as reader:
         for collection in sessions.profile.collections:
             ids = changed.get(collection.name, [])
             differing: list[str] = []

@@ -57,7 +57,7 @@ def values_of(settings: Settings, documents: Iterable[tuple[str, str]]) -> list[
 def _differing(
     sessions: Sessions, collection: Collection, context: Context, ids: Iterable[str]
 ) -> Iterator[ShownValue]:
-    with closing(DocumentReader(sessions)) as reader:
+    with closing(DocumentReader(sessions, context.history_before)) as reader:
         raw = b"".join(reader.documents(collection.name, dict.fromkeys(ids)))
     documents = list(transform_documents(collection, context, sessions.resolver, raw))
     stored = stored_rows(sessions.target, documents)

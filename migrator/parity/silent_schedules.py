@@ -94,7 +94,7 @@ def with_rule(
     for first in range(0, len(source_ids), IDS_PER_QUERY):
         some = source_ids[first : first + IDS_PER_QUERY]
         with translate_errors("the source"):
-            batches = sessions.reader.of(collection).by_ids(some)
+            batches = sessions.reader.of(collection, context.history_before).by_ids(some)
             raws = [raw for batch in batches for raw in documents.split(batch)]
             asked |= {
                 identity.source_id(raw_id(raw))

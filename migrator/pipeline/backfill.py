@@ -11,7 +11,7 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError
-from migrator.pipeline import deferred_ddl, hooks, ledger
+from migrator.pipeline import deferred_ddl, history, hooks, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.completion import refresh_statistics, write_derived
@@ -202,7 +202,10 @@ def _start(
         plan = None
     resumed = plan is not None and not dry_run
     if plan is None or dry_run:
-        plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position)
+        copied = ledger.history_of_copies(target, profile.name, history.covered(profile))
+        plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position, copied=copied)
+        before = plans.plan_context(plan).history_before
+        history.require_all_widened(profile, scope.only, [one.collection.name for one in collections], before, copied)
         plans.require_one_source(sessions)
         chunks = [
             chunk

@@ -14,6 +14,7 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
+from migrator.pipeline import history
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, collector_paused, documents_of, estimates, executor
 from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
@@ -24,6 +25,7 @@ from migrator.pipeline.sessions import SourceSessions, run_with_source
 from migrator.pipeline.throttle import Throttle, throttle_without_target
 from migrator.pipeline.transform import SourceDocument, transform_documents
 from migrator.progress import Progress
+from migrator.sources.history import rule
 from migrator.sources.profile import Collection, Context
 from migrator.values.document import type_name
 
@@ -99,13 +101,25 @@ def census(settings: Settings, scope: Scope) -> Census:
             for chunk in plans.cut(sessions.reader, one, settings, "merge")
         ]
         parts = _run(settings, jobs, throttle)
+        context = plans.plan_context(plan)
+        left = {one.collection.name: history.left_out(sessions, one.collection, context) for one in chosen}
     return Census(
         profile=f"{plan.profile}/{plan.profile_version}",
         database=sessions.reader.database,
         as_of=plan.as_of,
-        collections=tuple(merged(one, parts.get(one.collection.name, ())) for one in chosen),
+        collections=tuple(
+            _with_history(merged(one, parts.get(one.collection.name, ())), left[one.collection.name], context)
+            for one in chosen
+        ),
         unknown_collections=unknown,
     )
+
+
+def _with_history(counted: CollectionCensus, left_out: int, context: Context) -> CollectionCensus:
+    """Return the counts of a collection with those of its documents that were not read, because they are left out."""
+    if not left_out or context.history_before is None:
+        return counted
+    return msgspec.structs.replace(counted, skipped=counted.skipped | {rule(context.history_before): left_out})
 
 
 def _run(settings: Settings, jobs: Sequence[ChunkJob], throttle: Throttle) -> dict[str, list["ChunkCensus"]]:

@@ -140,7 +140,7 @@ class _ContestedKeys:
 
         If it was changed since it was quarantined, the tail or the next copy reads it again.
         """
-        for batch in self._sessions.reader.of(self._collection).by_ids([source_id]):
+        for batch in self._sessions.reader.of(self._collection, self._context.history_before).by_ids([source_id]):
             with suppress(Rejected, Skipped):
                 return decode_document(self._collection, self._context, batch)
         return None

@@ -29,6 +29,7 @@ from migrator.connections.mongo import MongoDatabase, cluster_time, committed_ti
 from migrator.connections.server_product import require_change_stream
 from migrator.errors import RefusedError
 from migrator.pipeline.executors import ChunkJob
+from migrator.sources import history
 from migrator.sources.profile import Collection, Profile
 from migrator.values import document as documents
 from migrator.values.identity import bound_of, id_filter, parse_source_id, source_id, source_id_of
@@ -112,8 +113,11 @@ class SourceReader(Protocol):
     def close(self) -> None:
         """Close what is open."""
 
-    def of(self, collection: Collection) -> CollectionReader:
-        """Return the reader of a collection of the profile."""
+    def of(self, collection: Collection, history_before: datetime | None = None, /) -> CollectionReader:
+        """Return the reader of a collection of the profile.
+
+        ``history_before``: it does not see the documents that are left out as history (``sources.history``).
+        """
 
     def name_of(self, collection: Collection) -> str:
         """Return the name of a collection of the profile in the source."""
@@ -176,9 +180,9 @@ class MongoReader:
         """Close the client."""
         self.source.client.close()
 
-    def of(self, collection: Collection) -> "MongoCollection":
-        """Return the reader of a collection."""
-        return MongoCollection(collection, self.source[self.name_of(collection)], self.session)
+    def of(self, collection: Collection, history_before: datetime | None = None, /) -> "MongoCollection":
+        """Return the reader of a collection; it does not see what is left out as history."""
+        return MongoCollection(collection, self.source[self.name_of(collection)], self.session, history_before)
 
     def name_of(self, collection: Collection) -> str:
         """Return the name of a collection of the profile in the source."""
@@ -248,9 +252,14 @@ class MongoCollection:
     """Reads one collection of MongoDB."""
 
     def __init__(
-        self, collection: Collection, source: DriverCollection[dict[str, Any]], session: ClientSession | None = None
+        self,
+        collection: Collection,
+        source: DriverCollection[dict[str, Any]],
+        session: ClientSession | None = None,
+        history_before: datetime | None = None,
     ) -> None:
         self._collection, self._source, self._session = collection, source, session
+        self._in_scope = history.in_scope(collection, history_before)
 
     def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
         """Tell whether a document is of one of these tenants."""
@@ -278,7 +287,7 @@ class MongoCollection:
         batch_size: int = MAX_BATCH_DOCUMENTS,
     ) -> Iterator[bytes]:
         """Yield the documents of a range."""
-        condition = tenant_filter(self._collection, tenants, default_tenant)
+        condition = tenant_filter(self._collection, tenants, default_tenant) | self._in_scope
         with bound_cursor(self._source.find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
             yield from cast("Iterator[bytes]", cursor)
         if lower is not None and upper is None:
@@ -290,13 +299,13 @@ class MongoCollection:
         """Yield those of these documents that exist."""
         for some in id_batches(source_ids):
             with self._source.find_raw_batches(
-                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=self._session
+                {"_id": id_filter(some), **self._in_scope}, batch_size=IDS_PER_QUERY, session=self._session
             ) as cursor:
                 yield from cast("Iterator[bytes]", cursor)
 
     def ids(self) -> Iterator[str]:
         """Yield the source ids of all documents."""
-        with self._source.find_raw_batches({}, {"_id": 1}, session=self._session) as cursor:
+        with self._source.find_raw_batches(self._in_scope, {"_id": 1}, session=self._session) as cursor:
             for batch in cursor:
                 yield from map(source_id_of, documents.split(cast("bytes", batch)))
 
@@ -308,7 +317,7 @@ class MongoCollection:
 
     def sample(self, size: int) -> list[bytes]:
         """Return up to ``size`` documents, drawn at random by the server."""
-        return draw(self._source.database, self._source.name, size)
+        return draw(self._source.database, self._source.name, size, among=self._in_scope)
 
 
 def sized(source: MongoDatabase, collection: Collection, name: str) -> SourceCollection:
@@ -322,15 +331,21 @@ def sized(source: MongoDatabase, collection: Collection, name: str) -> SourceCol
     )
 
 
-def draw(source: MongoDatabase, name: str, size: int, limit_ms: int | None = None) -> list[bytes]:
+def draw(
+    source: MongoDatabase,
+    name: str,
+    size: int,
+    limit_ms: int | None = None,
+    among: Mapping[str, Any] = MappingProxyType({}),
+) -> list[bytes]:
     """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server.
 
-    ``limit_ms``: how long the server may work on it; it raises ``ExecutionTimeout``.
+    ``limit_ms``: how long the server may work on it; it raises ``ExecutionTimeout``. ``among``: a filter.
     """
     options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
     limit: dict[str, Any] = {} if limit_ms is None else {"maxTimeMS": limit_ms}
     drawn: Any = source.get_collection(name, codec_options=options).aggregate(
-        [{"$sample": {"size": size}}], allowDiskUse=True, **limit
+        [*([{"$match": among}] if among else []), {"$sample": {"size": size}}], allowDiskUse=True, **limit
     )
     return [one.raw for one in drawn]
 
@@ -381,7 +396,8 @@ def chunk_batches(sessions: ReadableSource, job: ChunkJob) -> Iterator[bytes]:
     """Yield the documents of a chunk, as ``CollectionReader.batches`` does."""
     chunk = job.chunk
     sessions.reader.join_snapshot(job.snapshot)
-    batches = sessions.reader.of(sessions.profile.by_name()[chunk.collection]).batches(
+    collection = sessions.profile.by_name()[chunk.collection]
+    batches = sessions.reader.of(collection, job.context.history_before).batches(
         lower=chunk.lower,
         upper=chunk.upper,
         tenants=job.tenants,
@@ -420,10 +436,14 @@ def prefetched(items: Iterator[Item]) -> Iterator[Item]:
 
 
 class DocumentReader:
-    """Reads documents again, in one causally consistent session where the source has such."""
+    """Reads documents again, in one causally consistent session where the source has such.
 
-    def __init__(self, sessions: ReadableSource) -> None:
+    A document that is left out as history does not exist for it.
+    """
+
+    def __init__(self, sessions: ReadableSource, history_before: datetime | None) -> None:
         self._sessions, self._collections = sessions, sessions.profile.by_name()
+        self._before = history_before
         self._reader = sessions.reader.consistent()
         self._session = self._reader.session
 
@@ -444,7 +464,7 @@ class DocumentReader:
 
     def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
-        return self._reader.of(self._collections[collection]).by_ids(source_ids)
+        return self._reader.of(self._collections[collection], self._before).by_ids(source_ids)
 
     def by_id(self, collection: str, source_ids: Iterable[str]) -> dict[str, bytes]:
         """Return those of these documents that exist, by source id."""
@@ -453,7 +473,7 @@ class DocumentReader:
 
     def ids(self, collection: str) -> Iterator[str]:
         """Yield the source ids of all documents of a collection."""
-        return self._reader.of(self._collections[collection]).ids()
+        return self._reader.of(self._collections[collection], self._before).ids()
 
 
 def id_batches(source_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -110,6 +110,18 @@ def copied_database(connection: Connection, profile: str) -> str | None:
     return None if identity is None else database_of(identity)
 
 
+def history_of_copies(connection: Connection, profile: str, collections: Sequence[str]) -> list[datetime | None]:
+    """Return the cutoffs (``Context.history_before``) under which documents of these collections were copied."""
+    rows = connection.execute(
+        "SELECT DISTINCT (p.context -> 'context' ->> 'history_before')::timestamptz FROM migration.plans AS p"
+        " WHERE profile = %(profile)s AND (EXISTS (SELECT FROM migration.chunks WHERE plan_id = p.id AND state = 'done'"
+        " AND collection = ANY(%(collections)s))"
+        " OR (p.state = 'complete' AND p.context -> 'scope' -> 'only' = '[]'))",  # a tail may have copied some
+        {"profile": profile, "collections": list(collections)},
+    )
+    return [row[0] for row in rows]
+
+
 def database_of(identity: str) -> str:
     """Return the database of a source's identity."""
     return identity.rpartition("/")[2]

@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -11,9 +11,10 @@ from migrator import __version__
 from migrator.config import CopySettings, Settings
 from migrator.connections.server_product import require_change_stream
 from migrator.errors import MigratorError, RefusedError, UsageError
-from migrator.pipeline import ledger
+from migrator.pipeline import history, ledger
 from migrator.pipeline.executors import workers
 from migrator.pipeline.extract import SourceCollection, SourceReader, no_collection_message
+from migrator.pipeline.history import HistoryScope
 from migrator.pipeline.ledger import Chunk, LoadMode, Plan
 from migrator.pipeline.named_losses import NamedLoss, sampled
 from migrator.pipeline.sessions import Sessions, open_sessions
@@ -60,13 +61,19 @@ def new_plan(
     collections: Sequence[SourceCollection],
     *,
     position: bool = True,
+    copied: Sequence[datetime | None] = (),
 ) -> Plan:
-    """Return a plan without chunks; take the position of the change stream here, before anything is read."""
+    """Return a plan without chunks; take the position of the change stream here, before anything is read.
+
+    ``copied``: the cutoffs of earlier copies (``ledger.history_of_copies``).
+    """
     identity = reader.identity() if position else reader.database
     now = reader.now()
     stream = reader.position() if position else None
     # the input of decode, which is fixed for the whole plan
-    context = context_of(settings.source, now)
+    context = msgspec.structs.replace(
+        context_of(settings.source, now), history_before=history.cutoff(settings, profile, now, copied)
+    )
     return Plan(
         id=uuid.uuid4(),
         profile=profile.name,
@@ -76,7 +83,12 @@ def new_plan(
         source_identity=identity,
         as_of=now,
         context=msgspec.to_builtins(
-            {"context": context, "scope": scope, "collections": [one.name for one in collections]}
+            {
+                "context": context,
+                "scope": scope,
+                "collections": [one.name for one in collections],
+                "history": settings.copy.history,
+            }
         ),
         stream_position=stream,
     )
@@ -121,6 +133,7 @@ def guard_resume(plan: Plan, reader: SourceReader, profile: Profile, settings: S
         ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
         ("configuration digest", plan.config_digest[:12], config_digest(settings, scope)[:12]),
         ("source", ledger.database_of(plan.source_identity), reader.database),
+        ("copy.history", plan.context.get("history", "all"), settings.copy.history),
     )
     if differs:
         raise RefusedError(
@@ -192,6 +205,8 @@ class PlannedCollection(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: int
     mode: str
     chunks: tuple[Chunk, ...]
+    left_out: int = 0
+    """Documents that are left out as history, as the server counts them."""
     losses: tuple[NamedLoss, ...] = ()
     """What the tables cannot hold, by the words of the mapping, in a sample of the documents."""
 
@@ -206,6 +221,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     resumes: bool
     """Whether an unfinished copy would be continued instead."""
     risks: tuple[str, ...]
+    history: HistoryScope
 
 
 def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
@@ -226,15 +242,32 @@ def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
         raise RefusedError(no_collection_message(sessions.reader.database, sessions.profile, unknown))
     require_one_source(sessions)
     chosen = scope.chosen(existing)
-    collections = tuple(_planned_collection(sessions, one) for one in chosen)
-    estimated = copy_seconds(chosen, settings.copy)
+    unfinished = ledger.latest_plan(sessions.target, "open")
+    copied = ledger.history_of_copies(sessions.target, sessions.profile.name, history.covered(sessions.profile))
+    now = sessions.reader.now()
+    before = (
+        history.cutoff(settings, sessions.profile, now, copied)
+        if unfinished is None
+        else plan_context(unfinished).history_before
+    )
+    if unfinished is None:
+        names = [one.collection.name for one in existing]
+        history.require_all_widened(sessions.profile, scope.only, names, before, copied)
+    context = msgspec.structs.replace(context_of(settings.source, now), history_before=before)
+    collections = tuple(_planned_collection(sessions, one, context) for one in chosen)
+    in_scope = [
+        msgspec.structs.replace(one, documents=max(one.documents - planned.left_out, 0))
+        for one, planned in zip(chosen, collections, strict=True)
+    ]
+    estimated = copy_seconds(in_scope, settings.copy)
     return BackfillPlan(
         collections=collections,
         unknown_collections=unknown,
         workers=workers(settings.copy),
         estimated_seconds=estimated,
-        resumes=ledger.latest_plan(sessions.target, "open") is not None,
+        resumes=unfinished is not None,
         risks=tuple(_risks(sessions, chosen, unknown, estimated)),
+        history=history.scope_of(settings, sessions.profile, existing, now, before),
     )
 
 
@@ -251,7 +284,7 @@ def copy_seconds(collections: Iterable[SourceCollection], settings: CopySettings
     return estimated
 
 
-def _planned_collection(sessions: Sessions, source: SourceCollection) -> PlannedCollection:
+def _planned_collection(sessions: Sessions, source: SourceCollection, context: Context) -> PlannedCollection:
     mode = load_mode(sessions, source.collection)
     return PlannedCollection(
         collection=source.collection.name,
@@ -260,16 +293,16 @@ def _planned_collection(sessions: Sessions, source: SourceCollection) -> Planned
         average_bytes=round(source.average_bytes),
         mode=mode,
         chunks=tuple(cut(sessions.reader, source, sessions.settings, mode)),
-        losses=_losses(sessions, source),
+        left_out=history.left_out(sessions, source.collection, context),
+        losses=_losses(sessions, source, context),
     )
 
 
-def _losses(sessions: Sessions, source: SourceCollection) -> tuple[NamedLoss, ...]:
+def _losses(sessions: Sessions, source: SourceCollection, context: Context) -> tuple[NamedLoss, ...]:
     """Return the losses by name in a sample; of a mapping that declares none nothing is read."""
     if not source.collection.lost:
         return ()
-    context = context_of(sessions.settings.source, datetime.now(UTC))
-    raws = sessions.reader.of(source.collection).sample(SAMPLED)
+    raws = sessions.reader.of(source.collection, context.history_before).sample(SAMPLED)
     return sampled(source.collection, context, raws)
 
 

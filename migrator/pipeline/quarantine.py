@@ -184,14 +184,15 @@ def retry(
 
 def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str]) -> Counter[str]:
     collection, target = sessions.profile.by_name()[name], sessions.target
-    with closing(DocumentReader(sessions)) as reader:
+    context = plans.plan_context(plan)
+    with closing(DocumentReader(sessions, context.history_before)) as reader:
         current = reader.by_id(name, source_ids)
     gone = [one for one in source_ids if one not in current]
     loadable: dict[str, SourceDocument] = {}
     still: list[SourceDocument] = []
     waiting: list[references.DanglingReference] = []
     batch = b"".join(current.values())
-    for document in transform_documents(collection, plans.plan_context(plan), sessions.resolver, batch):
+    for document in transform_documents(collection, context, sessions.resolver, batch):
         key = source_id_of(document.raw)
         waiting.extend(references.dangling_references_of(document))
         if document.serialized:

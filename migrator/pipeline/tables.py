@@ -146,8 +146,8 @@ class TableReader:
             self._held.close()
             self._held = None
 
-    def of(self, collection: Collection) -> "TableCollection":
-        """Return the reader of a table."""
+    def of(self, collection: Collection, _history_before: datetime | None = None, /) -> "TableCollection":
+        """Return the reader of a table, of which nothing is left out as history."""
         return TableCollection(self, collection)
 
     def name_of(self, collection: Collection) -> str:

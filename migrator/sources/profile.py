@@ -79,6 +79,8 @@ class Context(msgspec.Struct, frozen=True):
     """As our own store reads: each document is the one row of its collection. A rule in a schedule makes no trigger;
     the store's own copy of the rule, which the migration leaves out, is one."""
     carry_expired_locks: bool = False
+    history_before: datetime | None = None
+    """The instant (aware, UTC) before which finished documents are left out (``sources.history``); None: none are."""
 
     def skip_expired_lock(self, expires: datetime | None) -> None:
         """Raise ``Skipped`` for a lock that had expired, unless such locks are carried; one without expiry is live."""
@@ -169,6 +171,19 @@ class DeclaredLoss(msgspec.Struct, frozen=True):
     """A value of the field that says nothing, so that nothing is lost with it."""
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """By which fields a document is finished, and since when. Every condition must hold."""
+
+    at: str
+    """Path of the time at which it finished: a date, or a text of one."""
+    words: Mapping[str, tuple[str, ...]] = {}
+    """Path of a field to the texts, one of which it holds in a finished document."""
+    empty: tuple[str, ...] = ()
+    """Paths at which a finished document holds nothing."""
+    begun: str = ""
+    """Path of the time at which it last began: there is one, and it is not later than ``at``. Empty: no condition."""
+
+
 class NextFire(msgspec.Struct, frozen=True, kw_only=True):
     """Where a document holds the next fire of its trigger, which moves when the old scheduler takes a slot."""
 
@@ -225,6 +240,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     lost: Mapping[str, DeclaredLoss] = MappingProxyType({})
     """Path of a field of which the tables do not hold what the document says, to the loss by name. It is counted
     (finding ``result.NAMED_LOSS``) for each document that has such a value; the remainder keeps it."""
+    history: History | None = None
+    """Which documents are finished, so that old ones may be left out; None: none of them are ever left out."""
     derived: Mapping[str, type] = MappingProxyType({})
     """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
     document, or are gone with a transaction. No row and no remainder keeps them."""

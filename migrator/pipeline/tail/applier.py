@@ -77,12 +77,12 @@ class Applier:
     """Applies named documents, within transactions of its caller. Not to be used after a transaction failed."""
 
     def __init__(self, sessions: Sessions, plan: Plan) -> None:
-        self.reader = DocumentReader(sessions)
+        self._context = plans.plan_context(plan)
+        self.reader = DocumentReader(sessions, self._context.history_before)
         self.lookups = RowLookups(sessions)
         self._sessions = sessions
         self._target = sessions.target
         self._plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
-        self._context = plans.plan_context(plan)
         self._collections = sessions.profile.collections
         self._referred = {one.target for one in references_of_profile(sessions.profile)}
         self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))

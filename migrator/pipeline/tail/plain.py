@@ -152,10 +152,10 @@ class PlainApplier:
 
     def __init__(self, sessions: Sessions, plan: Plan) -> None:
         self.plan = plan
-        self.reader = DocumentReader(sessions)
+        self._context = plan_context(plan)
+        self.reader = DocumentReader(sessions, self._context.history_before)
         self._sessions = sessions
         self._target = sessions.target
-        self._context = plan_context(plan)
         self._lookups = RowLookups(sessions)
         self._referred = {one.target for one in references_of_profile(sessions.profile)}
 

@@ -15,7 +15,7 @@ from migrator.sources.agenda import jobs, logs, workers, write_back
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Field, Mapped, SourceMapping
-from migrator.sources.profile import Closing, NextFire, Reference
+from migrator.sources.profile import Closing, History, NextFire, Reference
 from migrator.sources.shapes import Int32
 
 NAME = "agenda"
@@ -80,6 +80,11 @@ def _jobs(name: str) -> Mapped:
         derive=partial(jobs.derive, collection=name, keep_uuid=name == JOBS),
         respell=jobs.respell,
         measures=JOB_MEASURES,
+        history=History(
+            at="lastFinishedAt",
+            empty=("nextRunAt", "lockedAt", "repeatInterval", "repeatAt"),
+            begun="lastRunAt",
+        ),
     )
 
 
@@ -95,6 +100,7 @@ MAPPING = SourceMapping(
             fields=_LOG_FIELDS,
             derive=partial(logs.refer, jobs=JOBS),
             measures=LOG_MEASURES,
+            history=History(at="timestamp"),
         ),
     ),
 )

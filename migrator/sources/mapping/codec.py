@@ -748,6 +748,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
             if path.partition(".")[0] != INHERITED
         ),
         lost={path: why for shape in shapes for path, why in shape.lost.items()},
+        history=mapped.history,
         derived=mapped.transient,
         object_ids=mapped.object_ids,
         native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),

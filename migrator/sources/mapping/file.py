@@ -18,6 +18,7 @@ from migrator import constraints, cron
 from migrator.config import nearest, parse_toml
 from migrator.errors import ConfigurationError
 from migrator.files import UnreadableError, read_text
+from migrator.sources import history
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.converters import CONVERTERS, weekdays
@@ -37,7 +38,7 @@ from migrator.sources.mapping.language import (
     Unit,
     When,
 )
-from migrator.sources.profile import DeclaredLoss, Profile
+from migrator.sources.profile import DeclaredLoss, History, Profile
 from migrator.targets import load_target, register
 from migrator.targets.model import SCHEDULER, SEPARATOR
 from migrator.targets.options import OPTION, option_values, substituted
@@ -107,7 +108,7 @@ OPEN: Final = "?"
 """Stands in a draft for a word or a value that nothing was found for."""
 
 _OF_A_COLLECTION: Final = (
-    *("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids", "lost"),
+    *("tables", "fields", "constants", "choices", "rows", "fixed", "expects_trigger", "object_ids", "lost", "history"),
 )
 _UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -438,7 +439,51 @@ class _Reading:
             expects_trigger=bool(expects),
             object_ids=bool(object_ids),
             lost=self._lost(section, held.get("lost", {})),
+            history=self._history(section, fed, fields, held.get("history")),
         )
+
+    def _history(self, section: Key, fed: Sequence[str], fields: Sequence[Field], value: object) -> History | None:
+        """Return by which fields documents are finished; refuse a rule under which a run might not be."""
+        if value is None:
+            return None
+        key: Key = (*section, "history")
+        where = f"history of {_label(section)}: "
+        held = self._table(key, value)
+        self._known_keys(key, held, ("at", "words", "empty", "begun"), where)
+        at, begun, empty = held.get("at"), held.get("begun", ""), held.get("empty", [])
+        if len(section) > 2:  # noqa: PLR2004 - a kind: collections, its collection, kinds, its name
+            self._wrong(key, f"{where}a kind of documents has none")
+        paths = [at, *([begun] if "begun" in held else []), *(empty if isinstance(empty, list) else [None])]
+        finished: dict[str, tuple[str, ...]] = {}
+        for path, texts, place in _lists(self._table((*key, "words"), held.get("words", {})), "", (*key, "words")):
+            if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+                self._wrong(place, f"{where}words: {path}: expected a list of texts")
+            else:
+                finished[path] = tuple(texts)
+        for path in (*paths, *finished):
+            if not isinstance(path, str) or not all(path.split(".")) or "$" in path:
+                self._wrong(key, f"{where}at, begun, empty, words: expected paths of fields")
+                return None
+            self._check_depth(path, key, where)
+        self._check_finished(fed, fields, finished, empty, key, where)
+        return History(at=str(at), words=finished, empty=tuple(empty), begun=str(begun))
+
+    def _check_finished(
+        self,
+        fed: Sequence[str],
+        fields: Sequence[Field],
+        finished: Mapping[str, Sequence[str]],
+        empty: Sequence[str],
+        key: Key,
+        where: str,
+    ) -> None:
+        """Refuse a rule under which a document could be left out whose run has not ended."""
+        stating = [one for one in fields if history.RUN_STATE in one.columns]
+        for field in stating:
+            for word in history.unfinished_words(field.words, finished.get(field.path, ())):
+                self._wrong(key, f"{where}words: {field.path}: a run in the state {word} is not finished")
+        if "runs" in fed and (stating or not empty) and not any(finished.get(one.path) for one in stating):
+            self._wrong(key, f"{where}words: expected the words of finished runs, of the field that fills runs.state")
 
     def _lost(self, section: Key, value: object) -> Mapping[str, DeclaredLoss]:
         """Return the losses by name, by the paths of their fields."""
@@ -1057,6 +1102,15 @@ def _leaves(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[st
             yield from _leaves(value, f"{path}.", (*key, name))
         else:
             yield path, value, (*key, name)
+
+
+def _lists(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:
+    """Yield path, list and key; ``a.b = […]`` and ``"a.b" = […]`` are the same."""
+    for name, value in held.items():
+        if isinstance(value, dict):
+            yield from _lists(value, f"{prefix}{name}.", (*key, name))
+        else:
+            yield f"{prefix}{name}", value, (*key, name)
 
 
 def _losses(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from migrator.sources.profile import Context, DeclaredLoss, Document, Measure, Note, Reference, Rows
+from migrator.sources.profile import Context, DeclaredLoss, Document, History, Measure, Note, Reference, Rows
 from migrator.targets.model import SCHEDULER
 
 Encoding: TypeAlias = Literal[
@@ -252,6 +252,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """A document that makes no trigger is counted (finding ``no-trigger``)."""
     lost: Mapping[str, DeclaredLoss] = {}
     """As ``Collection.lost``."""
+    history: History | None = None
+    """As ``Collection.history``."""
     further: tuple[Field, ...] = ()
     """Fields that few documents have; read only if one of them is there, and written after all others."""
     admit: Callable[[Document, Context], None] | None = None

@@ -1,8 +1,9 @@
 """``runs``: executions of schedules."""
 
 from migrator.sources import aggregates
+from migrator.sources.history import finished_words
 from migrator.sources.mapping.language import Derivation, Mapped, Reading
-from migrator.sources.profile import Context, Document, Note, Rejected
+from migrator.sources.profile import Context, Document, History, Note, Rejected
 from migrator.sources.shapes import Moment, Shape
 from migrator.sources.store_documents import names
 from migrator.sources.store_documents.fields import ID, TENANT, field, json, own, reference, text, time, version
@@ -126,6 +127,7 @@ RUNS = Mapped(
     derive=_derive,
     derive_on=Derivation(below_zero=("stats",)),
     transient={names.SCHEDULE_PRIORITY: int},
+    history=History(at="finishedAt", words={"state": finished_words(names.RUN_STATES)}),
     measures=(
         aggregates.states("state", "$state", {"canceled": "cancelled"}),
         aggregates.free_words("cause", "$trigger", {old: new for old, new in names.RUN_CAUSES.items() if old != new}),

@@ -72,7 +72,8 @@ class SourceRows:
     def documents(self, collection: str, ids: Iterable[str]) -> dict[str, bytes]:
         """Return the documents of a collection with these source ids, by source id."""
         with translate_errors("the source"):
-            batches = self.sessions.reader.of(self.sessions.profile.by_name()[collection]).by_ids(ids)
+            described = self.sessions.profile.by_name()[collection]
+            batches = self.sessions.reader.of(described, self.context.history_before).by_ids(ids)
             return {source_id_of(raw): raw for batch in batches for raw in split(batch)}
 
     def quarantined(self, collection: str) -> set[str]:

@@ -74,7 +74,9 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
 def _document_batches(source: SourceRows, collection: Collection) -> Iterator[list[bytes]]:
     with translate_errors("the source"):
         batch_size = batch_documents(DOCUMENT_BYTES)
-        for batch in source.sessions.reader.of(collection).batches(batch_size=batch_size):
+        for batch in source.sessions.reader.of(collection, source.context.history_before).batches(
+            batch_size=batch_size
+        ):
             yield documents.split(batch)
 
 

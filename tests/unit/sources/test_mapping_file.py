@@ -8,11 +8,13 @@ from uuid import UUID
 import pytest
 from bson.binary import UUID_SUBTYPE, Binary
 
+from migrator import states
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
-from migrator.sources import profile_of
-from migrator.sources.mapping.file import load_mapping
-from migrator.sources.profile import Context, DeclaredLoss
+from migrator.sources import NAMES, load_profile, native_profile, profile_of, shipped_mapping
+from migrator.sources.mapping.file import load_mapping, read_mapping
+from migrator.sources.profile import Context, DeclaredLoss, History
+from migrator.sources.store_documents.runs import RUNS as RUN_DOCUMENTS
 
 MAPPING = Path(__file__).parents[2] / "fixtures_data" / "mappings" / "acme.toml"
 EVERY = MAPPING.with_name("every.toml")
@@ -43,6 +45,86 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
     first, *rest = str(caught.value).splitlines()
     assert first == f"the mapping {path} cannot be used"
     return [line.removeprefix(f"{path}:") for line in rest]
+
+
+RUNS = """
+[source]
+name = "acme"
+[collections.log]
+tables = ["runs"]
+[collections.log.fields]
+status = { to = "runs.state", words = { ok = "completed", failed = "error", busy = "running" } }
+queued = { to = "runs.created_at" }
+[collections.log.history]
+"""
+
+
+@pytest.mark.proves("6-U7")
+def test_history_is_declared_by_fields_that_say_that_a_run_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    stated = 'at = "a.ended"\nbegun = "begun"\nempty = ["next"]\nwords.status = ["ok", "failed"]\nwords.a.b = ["x"]\n'
+    path.write_text(f"{RUNS}{stated}", encoding="utf-8")
+    assert load_mapping(path).by_name()["log"].history == History(
+        at="a.ended", begun="begun", empty=("next",), words={"status": ("ok", "failed"), "a.b": ("x",)}
+    )
+
+
+@pytest.mark.proves("6-U7")
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ('at = "ended"', "words: expected the words of finished runs, of the field that fills runs.state"),
+        (
+            'at = "ended"\nempty = ["next"]',
+            "words: expected the words of finished runs, of the field that fills runs.state",
+        ),
+        ('at = "ended"\nwords.status = ["ok", "busy"]', "words: status: a run in the state busy is not finished"),
+        ('at = "ended"\nwords.status = ["ok", "lost"]', "words: status: a run in the state lost is not finished"),
+        ('at = "ended"\nwords.status = []', "words: status: expected a list of texts"),
+        ('words.status = ["ok"]', "at, begun, empty, words: expected paths of fields"),
+        ('at = "ended"\nempty = "next"\nwords.status = ["ok"]', "at, begun, empty, words: expected paths of fields"),
+        ('at = "$$NOW"\nwords.status = ["ok"]', "at, begun, empty, words: expected paths of fields"),
+    ],
+)
+def test_history_that_could_leave_out_a_run_that_has_not_ended_is_refused(
+    stated: str, expected: str, tmp_path: Path
+) -> None:
+    assert f"history of log: {expected}" in [
+        line.partition(": ")[2] for line in mistakes(tmp_path, f"{RUNS}{stated}\n")
+    ]
+
+
+@pytest.mark.proves("6-U7")
+def test_no_shipped_source_takes_a_run_for_finished_that_is_not() -> None:
+    """Of each word that a rule names, the mapping makes a state that a run never leaves."""
+    declared = {
+        (name, one.name): one.history
+        for name in NAMES
+        for one in load_profile(name).collections
+        if one.history is not None
+    }
+    fields = {
+        ("stellaops", "runs"): {one.path: one for one in RUN_DOCUMENTS.fields},
+        ("celery-results", "celery_taskmeta"): {
+            one.path: one for one in read_mapping(shipped_mapping("celery-results")).collections[0].fields
+        },
+    }
+    for place, history in declared.items():
+        for path, texts in history.words.items():
+            field = fields[place][path]
+            assert field.columns == ("runs.state",)
+            assert {states.RUN[field.words[text]] for text in texts} == {frozenset()}
+    assert {place for place, history in declared.items() if history.words} == fields.keys()
+    assert {place for place, history in declared.items() if not history.words} == {
+        ("agenda", one) for one in ("agendaJobs", "pulseJobs", "agenda_logs")
+    }
+    celery = declared["celery-results", "celery_taskmeta"]
+    for target in ("celery-results", "celery-results-5-6"):
+        assert native_profile("celery-results", target).by_name()["celery_taskmeta"].history == celery
+    library = native_profile("agenda", "agenda").by_name()
+    assert {("agenda", name): one.history for name, one in library.items()} == {
+        place: history for place, history in declared.items() if place[0] == "agenda"
+    }
 
 
 def test_what_the_tables_cannot_hold_is_declared_with_a_reason(tmp_path: Path) -> None:
