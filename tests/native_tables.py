@@ -33,6 +33,8 @@ MADE = (
     Made("celery-results", "5.7", "celery-5.7", sequences=_SEQUENCES),
     Made("celery-results-5-6", "5.6", "celery-5.6", sequences=_SEQUENCES),
     Made("agenda", "3.0", "agenda-6"),
+    Made("sqlalchemy-celery-beat", "0.9", "sqlalchemy-celery-beat"),
+    Made("django-celery-beat", "2.9", "django-celery-beat"),
     Made("apscheduler4", "4.0.0a6", "apscheduler-4", schema="apscheduler"),
 )
 BY_NAME = {made.name: made for made in MADE}

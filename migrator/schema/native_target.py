@@ -6,7 +6,7 @@ of the view write both, so that every statement of the pipeline is the same for 
 is changed; the whole schema can be dropped.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from psycopg import sql
@@ -294,15 +294,43 @@ def same_key(table: Table, library: str, origin: str) -> sql.Composed:
 def _read(target: Target, table: Table, column: Column) -> sql.Composable:
     """Return the value of the view for a column."""
     stored = sql.Identifier("stored", column.name)
+    if column.name in table.worded:
+        return _by_word(table, column, "stored", lambda other: _id_of_key(target, other, stored))
     referred = table.references.get(column.name)
     if referred is None:
         return sql.SQL(column.kind.read).format(stored)
+    return _id_of_key(target, referred, stored)
+
+
+def _id_of_key(target: Target, referred: str, stored: sql.Identifier) -> sql.Composable:
+    """Return the id of the row of a table whose key is made, by that key."""
     other = target.by_name[referred]
     if other.made == "row":
         return stored
     return sql.SQL("(SELECT id FROM {} AS referred WHERE referred.{} = {})").format(
         origins(other, target), sql.Identifier(_KEY + other.key[0]), stored
     )
+
+
+def _key_of_id(target: Target, referred: str, given: sql.Identifier) -> sql.Composable:
+    """Return the key, which is made, of the row of a table by its id."""
+    other = target.by_name[referred]
+    if other.made == "row":
+        return given
+    return sql.SQL("(SELECT {} FROM {} AS referred WHERE referred.id = {})").format(
+        sql.Identifier(_KEY + other.key[0]), origins(other, target), given
+    )
+
+
+def _by_word(table: Table, column: Column, row: str, value: Callable[[str], sql.Composable]) -> sql.Composed:
+    """Return the value for the table that the word in another column of the row names."""
+    worded = table.worded[column.name]
+    by = next(one for one in table.columns if one.name == worded.by)
+    cases = [
+        sql.SQL(" WHEN {} THEN {}").format(sql.Literal(word), value(other)) for word, other in worded.tables.items()
+    ]
+    name = by.name if row == "stored" else by.member
+    return sql.SQL("CASE {}::text{} END").format(sql.Identifier(row, name), sql.SQL("").join(cases))
 
 
 def _read_link(target: Target, link: Link) -> sql.Composable:
@@ -327,16 +355,13 @@ def _write_link(target: Target, member: str, link: Link, column: str) -> sql.Com
 def _write(target: Target, table: Table, column: Column, library: LibraryTable) -> sql.Composable:
     """Return the value of the library's table for a column of a new row of the view."""
     given = sql.Identifier("new", column.member)
+    if column.name in table.worded:
+        return _by_word(table, column, "new", lambda other: _key_of_id(target, other, given))
     referred = table.references.get(column.name)
     if referred is None:
         written = "{}::" + library.types[column.name] if column.words else column.kind.write
         return sql.SQL(written).format(given)
-    other = target.by_name[referred]
-    if other.made == "row":
-        return given
-    return sql.SQL("(SELECT {} FROM {} AS referred WHERE referred.id = {})").format(
-        sql.Identifier(_KEY + other.key[0]), origins(other, target), given
-    )
+    return _key_of_id(target, referred, given)
 
 
 class _Writing:

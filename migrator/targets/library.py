@@ -130,6 +130,16 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         makes="PostgresBackend makes its tables when the application is started with it",
         program="node",
     ),
+    "sqlalchemy-celery-beat": InstalledLibrary(
+        probe="beat_sqlalchemy",
+        requirements=("sqlalchemy-celery-beat>=0.9,<0.10", _POSTGRES),
+        makes="its DatabaseScheduler makes its tables when celery beat is started with it",
+    ),
+    "django-celery-beat": InstalledLibrary(
+        probe="beat_django",
+        requirements=("django-celery-beat>=2.9,<2.10", _POSTGRES),
+        makes="python manage.py migrate django_celery_beat makes its tables",
+    ),
     "apscheduler4": InstalledLibrary(
         probe="apscheduler4",
         requirements=("apscheduler==4.0.0a6", "sniffio", "sqlalchemy[asyncio]>=2,<2.2", _POSTGRES, "pymongo"),

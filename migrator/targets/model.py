@@ -86,6 +86,8 @@ class Column(msgspec.Struct, frozen=True):
     """The closed list of its values: those of its enum type, or of its CHECK constraint."""
     default: Any = None
     """What the row holds where the mapping gives nothing; None: null."""
+    least: int | None = None
+    """The smallest number that it takes, where a CHECK constraint says more than its type; None: any of its type."""
 
     @property
     def longest(self) -> int:
@@ -134,6 +136,18 @@ class Link(msgspec.Struct, frozen=True):
     columns of the same names here, which are filled otherwise: both rows have the same values there."""
 
 
+class WordedReference(msgspec.Struct, frozen=True):
+    """A column that holds the key of a row of one of several tables: another column has the word for the table.
+
+    In the record it holds the ``id`` of that row. A document makes a row of one of these tables.
+    """
+
+    by: str
+    """The column with the word."""
+    tables: Mapping[str, str]
+    """Word to the table, whose key is made."""
+
+
 class UniqueAmong(msgspec.Struct, frozen=True):
     """Columns that are unique together among some rows of a table."""
 
@@ -161,6 +175,8 @@ class Table(msgspec.Struct, frozen=True, dict=True):
     references: Mapping[str, str] = {}
     """Column that holds the key of a row of another table, whose key is made, to that table. In the record it holds the
     ``id`` of that row."""
+    worded: Mapping[str, WordedReference] = {}
+    """Column that holds the key of a row of one of several tables."""
 
     links: Mapping[str, Link] = {}
     """Member of the record to the columns that it stands for."""
@@ -170,7 +186,9 @@ class Table(msgspec.Struct, frozen=True, dict=True):
     @property
     def written_after(self) -> frozenset[str]:
         """Return the tables whose rows are written before those of this one."""
-        return frozenset((*self.references.values(), *self.parents, *(link.table for link in self.links.values())))
+        worded = (name for one in self.worded.values() for name in one.tables.values())
+        linked = (link.table for link in self.links.values())
+        return frozenset((*self.references.values(), *worded, *self.parents, *linked))
 
     @property
     def full_name(self) -> str:
@@ -202,7 +220,8 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         """Return the record of a row: the tool's own columns, with those of the table between them."""
         members: list[Any] = []
         for column in self.filled:
-            annotation = records.Uuid if column.name in self.references else column.kind.annotation
+            is_key = column.name in self.references or column.name in self.worded
+            annotation = records.Uuid if is_key else column.kind.annotation
             if column.needed and column.default is None:
                 members.append((column.member, annotation))
             else:

@@ -19,6 +19,7 @@ from migrator.targets.model import (
     Target,
     TargetOption,
     UniqueAmong,
+    WordedReference,
     is_known_type,
 )
 
@@ -148,13 +149,32 @@ def _table(target: str, name: str, value: object, wrong: Wrong) -> Table:
         unique_among=tuple(
             _unique_among(name, one, described, (*section, "unique"), wrong) for one in unique if isinstance(one, dict)
         ),
-        references={column: str(table) for column, table in references.items()},
+        references={column: str(table) for column, table in references.items() if not isinstance(table, dict)},
+        worded={
+            column: _worded(name, column, inner, described, wrong)
+            for column, inner in references.items()
+            if isinstance(inner, dict)
+        },
         links={
             member: _link(name, member, inner, described, wrong)
             for member, inner in _section(held.get("links", {}), (*section, "links"), wrong).items()
         },
         parents=tuple(map(str, parents)),
     )
+
+
+def _worded(
+    table: str, column: str, held: Mapping[str, Any], described: Mapping[str, Any], wrong: Wrong
+) -> WordedReference:
+    """Return the reference to a row of one of several tables."""
+    key, where = ("target", "tables", table, "references", column), f"table {table}: references: {column}: "
+    _known_keys(held, ("by", "tables"), key, wrong, where)
+    by, tables = held.get("by"), _section(held.get("tables", {}), (*key, "tables"), wrong)
+    if not isinstance(by, str) or by not in described or by == column:
+        wrong((*key, "by"), f"{where}by: expected the column that has the word for the table")
+    if not tables:
+        wrong((*key, "tables"), f"{where}tables: expected words, each with its table")
+    return WordedReference(str(by), {word: str(other) for word, other in tables.items()})
 
 
 def _link(table: str, member: str, value: object, described: Mapping[str, Any], wrong: Wrong) -> Link:
@@ -187,7 +207,11 @@ def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: W
     held: Mapping[str, Any] = {"type": value} if isinstance(value, str) else value if isinstance(value, dict) else {}
     if not held:
         wrong(key, f'{where}expected its type, such as "text not null"')
-    _known_keys(held, ("type", "words", "default"), key, wrong, where)
+    _known_keys(held, ("type", "words", "default", "least"), key, wrong, where)
+    least = held.get("least")
+    if least is not None and type(least) is not int:
+        wrong(key, f"{where}least: expected a whole number")
+        least = None
     written = held.get("type", "text")
     if not isinstance(written, str):
         wrong(key, f"{where}type: expected a type of PostgreSQL")
@@ -204,6 +228,7 @@ def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: W
         needed=written.endswith(NOT_NULL),
         words=tuple(labels),
         default=held.get("default"),
+        least=least,
     )
     if not is_known_type(column):
         wrong(key, f"{where}values of the type {plain} are not written; an enum type needs its words")
@@ -214,7 +239,8 @@ def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: W
 def _check_references(table: Table, tables: Sequence[Table], wrong: Wrong) -> None:
     by_name = {other.name: other for other in tables}
     types = {column.name: column.type for column in table.columns}
-    for column, other in table.references.items():
+    worded = ((column, other) for column, one in table.worded.items() for other in one.tables.values())
+    for column, other in (*table.references.items(), *worded):
         key, where = ("target", "tables", table.name, "references"), f"table {table.name}: references: "
         if column not in types:
             wrong(key, f"{where}no column {column}{nearest(column, types)}")

@@ -374,7 +374,8 @@ class _Table:
         """Of the record."""
         self.parents = tuple(
             (column, parent)
-            for column, parent in tables.references_of(name).items()
+            for column, parents in tables.references_of(name).items()
+            for parent in parents
             if parent in mapped.tables and parent != name
         )
         self.needed = tuple(
@@ -425,6 +426,9 @@ class Codec:
         self.may_fail = "triggers" in mapped.tables and (bool(self.dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
         self._zone = next((one.given.get("timezone") for one in self.tables if one.name == "triggers"), None)
+        self._fixed = {path: value for path, value in mapped.fixed.items() if "." not in path}
+        self._fixed_within = tuple((path.split("."), value) for path, value in mapped.fixed.items() if "." in path)
+        """Those inside a document that a field is written into."""
         self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
         self._present = {
             table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
@@ -468,9 +472,13 @@ class Codec:
     def encode(self, rows: Rows) -> Document:
         """Return the document as far as the columns carry it."""
         owner: Any = rows[0]
-        document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self.mapped.fixed}
+        document: Document = {"_id": identity.parse_source_id(owner.source_id or ""), **self._fixed}
         for writer in self._writers:
             writer.write(rows, document)
+        for names, value in self._fixed_within:
+            inner = value_at(document, names[:-1])
+            if isinstance(inner, dict):
+                inner.setdefault(names[-1], value)
         if self.excerpt is not None:
             self.excerpt.respell(rows, document)
         elif self.mapped.respell is not None:
@@ -797,7 +805,8 @@ def _known(mapped: Mapped) -> Iterator[str]:
     yield "_id"
     yield from mapped.derived_paths
     yield from mapped.transient
-    yield from mapped.fixed
+    for path in mapped.fixed:
+        yield from _beginnings(path)
     for path in mapped.lost:
         yield from _beginnings(path)
     for field in mapped.every:

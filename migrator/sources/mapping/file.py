@@ -24,6 +24,7 @@ from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.converters import CONVERTERS, weekdays
 from migrator.sources.mapping.full_names import FullNames
 from migrator.sources.mapping.language import (
+    CRON_PARTS,
     WEEKDAYS,
     BsonType,
     Case,
@@ -66,10 +67,15 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "by": (str,),
     "taken": (bool,),
     "begins": (str,),
+    "zone": (str,),
+    "part": (str,),
 }
 """Option to the types of its value."""
 _WHAT: Final[Mapping[str, str]] = {
     "also": "a list of paths",
+    "below": "the paths of two numbers",
+    "zone": "the name of a time zone",
+    "part": "the field of a cron line that it holds",
     "members": "the list of members in the order of the cron line",
     "number": "the member that holds the number",
     "unit_from": "the member that holds the unit",
@@ -83,7 +89,7 @@ _WHAT: Final[Mapping[str, str]] = {
     "fixed": "members and their texts",
 } | dict.fromkeys(("trim", "exact", "keep", "clamp", "spaced", "local", "written", "nulls", "taken"), "true or false")
 """Option to what is expected of it."""
-_LISTS: Final = ("also", "members")
+_LISTS: Final = ("also", "members", "below")
 _CONVERTERS: Final = tuple(name for name, converter in CONVERTERS.items() if converter.in_files)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoding": get_args(Encoding),
@@ -92,6 +98,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "time_format": get_args(TimeFormat),
     "first": WEEKDAYS,
     "id_type": get_args(IdType),
+    "part": CRON_PARTS,
     "type": get_args(BsonType),
 }
 LARGEST: Final = 1_000_000
@@ -112,6 +119,7 @@ _OF_A_COLLECTION: Final = (
 )
 _UNREADABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_BOTH: Final = 2
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
 _ASSIGNMENT: Final = re.compile(
@@ -646,12 +654,16 @@ class _Reading:
         spellings = self._words(columns, named, options, key, where)
         write_as = self._write_as(columns, spellings, options.get("write_as", {}), key, where)
         self._check_default(columns, options.get("default"), key, where)
-        if named in ("cron", "cron-fields"):
+        if named in ("cron", "cron-fields", "cron-field"):
             self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
             self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
         if options.get("local"):
             self._check_local(columns, options, key, where)
+        if "zone" in options:
+            self._check_zone(options, key, where)
+        if len(options.get("below", [None] * _BOTH)) != _BOTH:
+            self._wrong(key, f"{where}below: expected {_WHAT['below']}")
         if named == "weekdays":
             options = {**options, "dialect": weekdays.DIALECT}
         given = {name: options[name] for name in (*_CHOICES, *_TYPES, "dialect", "collection") if name in options}
@@ -740,6 +752,16 @@ class _Reading:
             self._wrong(key, f"{where}local: a time with Z is one in UTC")
         if options.get("encoding", "date") != "date":
             self._wrong(key, f"{where}local: expected a BSON date; other encodings say what they mean")
+
+    def _check_zone(self, options: Mapping[str, Any], key: Key, where: str) -> None:
+        if options.get("local") or options.get("encoding", "date") != "date":
+            self._wrong(
+                key, f"{where}zone: expected a BSON date, which is not local; other encodings say what they mean"
+            )
+        try:
+            cron.zone(str(options["zone"]))
+        except cron.ZoneError as error:
+            self._wrong(key, f"{where}zone: {error}")
 
     def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
         if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
@@ -934,7 +956,7 @@ class _Reading:
             self._wrong(key, f"collection {collection}: local: triggers.timezone is filled already")
         for table in fed:
             for column in sorted(tables.needed_columns(table)):
-                implied = tables.referred_table(f"{table}.{column}") in fed
+                implied = any(parent in fed for parent in tables.parents_of(f"{table}.{column}"))
                 if f"{table}.{column}" not in filled and not implied:
                     self._wrong(key, f"collection {collection}: {table}.{column} may not be null, and nothing fills it")
             if table == "triggers" and not {f"triggers.{one}" for one in constraints.CAUSES} & filled:

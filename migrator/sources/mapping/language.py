@@ -32,6 +32,9 @@ BsonType: TypeAlias = Literal["int", "long", "double", "decimal", "date", "objec
 WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """As a cron line names them."""
 
+CRON_PARTS: Final = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+"""The fields of a cron line, in their order."""
+
 MILLISECONDS: Mapping[str, float] = MappingProxyType(
     {"microseconds": 0.001, "milliseconds": 1, "seconds": 1_000, "minutes": 60_000, "hours": 3_600_000}
     | {"days": 86_400_000}
@@ -99,8 +102,14 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     local: bool = False
     """``time``: a BSON date that holds the local time of the source's zone. ``cron``, ``cron-fields``: the line is
     evaluated in that zone. It becomes the zone of the trigger; without a setting the document is quarantined."""
+    zone: str = ""
+    """``time``: the zone of which a BSON date holds the local time. No trigger keeps it, so the mapping says it."""
+    below: tuple[str, ...] = ()
+    """``flag``: paths of two numbers. Where the first has reached the second, which is not 0, the column is false."""
+    part: str = ""
+    """``cron-field``: which of ``CRON_PARTS`` the field is."""
     dialect: str = ""
-    """``cron``, ``cron-fields``: the dialect in which the line is evaluated."""
+    """``cron``, ``cron-fields``: the dialect in which the line is evaluated. ``cron-field``: that takes the field."""
     members: tuple[str, ...] = ()
     """``cron-fields``: the members of the document in the order of the line."""
     number: str = ""
@@ -117,7 +126,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ASCII."""
     expected: str = ""
     """``version``: the version that is known; another one is counted (finding ``unknown-schema-version``). With
-    ``taken``: what is expected of the document where the field is not taken."""
+    ``taken``, and ``refused``: what is expected of the document where the field is not taken."""
     taken: bool = True
     """``base64``, ``java-properties``: false: the target does not take the field, and a document in which it holds
     something is quarantined (converter ``refused``)."""
@@ -245,7 +254,8 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     skipped: bool = False
     """Of a kind: its documents make no rows; they are counted as skipped."""
     fixed: Mapping[str, str] = {}
-    """Field to the text that the source writes into each document; one that a field fills holds that instead."""
+    """Field to the text that the source writes into each document; one that a field fills holds that instead. A path
+    with dots: into the document there, if it is written."""
     object_ids: bool = False
     """The ``_id`` of a document for a row created in PostgreSQL is an ObjectId; else the text of the row's UUID."""
     expects_trigger: bool = False

@@ -160,10 +160,22 @@ def referred_table(column: str) -> str:
     )
 
 
-def references_of(table: str) -> Mapping[str, str]:
-    """Return the columns of a table that refer to rows, each with the table that it refers to."""
+def parents_of(column: str) -> tuple[str, ...]:
+    """Return the tables of which ``table.column`` may hold a row's id; none: it is no reference."""
+    table, name = split(column)
+    native = native_table(table)
+    if native is not None:
+        for place, worded in native.worded.items():
+            if native.member_of(place) == name:
+                return tuple(f"{native.target}/{referred}" for referred in worded.tables.values())
+    referred = referred_table(column)
+    return (referred,) if referred else ()
+
+
+def references_of(table: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the columns of a table that refer to rows, each with the tables that it may refer to."""
     types = types_of(table).items()
-    return {name: other for name, kind in types if kind == "uuid" and (other := referred_table(f"{table}.{name}"))}
+    return {name: others for name, kind in types if kind == "uuid" and (others := parents_of(f"{table}.{name}"))}
 
 
 def longest_of(column: str) -> int:
@@ -205,7 +217,8 @@ def bounds_of(column: str) -> tuple[int, int]:
     table, name = split(column)
     native = native_column(column)
     if native is not None:
-        return constraints.bounds_of_type(types_of(table)[split(name)[0]])
+        least, most = constraints.bounds_of_type(types_of(table)[split(name)[0]])
+        return (least if native.least is None else max(least, native.least)), most
     least, most = constraints.bounds_of(f"{table}.{split(name)[0]}")
     return (max(least, 0) if column in _NOT_NEGATIVE else least), most
 

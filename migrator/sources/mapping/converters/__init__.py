@@ -9,6 +9,7 @@ from migrator.sources.mapping.converters.celery import (
     CeleryEncoded,
     CeleryGroup,
     CeleryGroupPickle,
+    CeleryJson,
     CeleryPickle,
     CeleryStamps,
     Serialized,
@@ -19,6 +20,7 @@ from migrator.sources.mapping.converters.javascript import JavaScriptJson, Objec
 from migrator.sources.mapping.converters.numbers import Double, Duration, Flag, Number, Period
 from migrator.sources.mapping.converters.texts import (
     Cron,
+    CronField,
     CronFields,
     NumberList,
     Text,
@@ -48,6 +50,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         Reference(),
         Cron(),
         CronFields(),
+        CronField(),
         Zone(),
         Tenant(),
         IdTime(),
@@ -62,6 +65,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
         TextBytes(),
         Serialized(),
         CeleryEncoded(),
+        CeleryJson(),
         CeleryStamps(),
         CeleryPickle(),
         CeleryGroup(),

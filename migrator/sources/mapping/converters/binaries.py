@@ -141,8 +141,9 @@ class Refused(Converter):
 
     name = "refused"
     column_types: frozenset[str] = frozenset()
-    options: tuple[str, ...] = ()
-    in_files = False
+    options: tuple[str, ...] = ("expected",)
+    needed = ("expected",)
+    place = "fields"
     shape = always(Any)
     operation = no_operation
 

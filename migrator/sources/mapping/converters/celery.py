@@ -27,6 +27,7 @@ from migrator.sources.mapping.converters.base import (
     no_operation,
 )
 from migrator.sources.mapping.converters.binaries import BytesConverter
+from migrator.sources.mapping.converters.documents import HELD, are_keywords
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Rejected
 from migrator.values.times import to_bson
@@ -241,6 +242,53 @@ def _in_bson(value: Any) -> Any:
         case None | bool() | int() | float() | str() | bytes():
             return value
     raise TypeError
+
+
+class CeleryJson(Uncounted):
+    """Any value that JSON has, and times, of which the column holds the JSON that Celery makes.
+
+    Bytes are quarantined: MongoEngine gives Celery a list of numbers in their place.
+    """
+
+    name = "celery-json"
+    column_types = frozenset({"text"})
+    options = ("also", "holds", "default", "written", "nulls")
+    place = "fields"
+    operation = no_operation
+
+    def shape(self, field: Field, /) -> Any:
+        return Any if field.holds is None else HELD[field.holds] | None
+
+    def reader(self, target: Target, /) -> Reader | None:
+        field, checked = target.field, target.checked
+
+        def read(value: object, _reading: Reading) -> str:
+            if field.holds == "keywords" and not are_keywords(value):
+                _reject(field, "an object without names that begin with $")
+            try:
+                text = "" if _has_bytes(value) else _to_json(value)
+                _from_json(text)
+            except _UNREADABLE:
+                _reject(field, "values that JSON has, and times")
+            return checked(text, field.path)
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        def write(value: str) -> Any:
+            try:
+                return _in_bson(_from_json(value))
+            except _UNREADABLE:
+                return None
+
+        return write
+
+
+def _has_bytes(value: object) -> bool:
+    """Tell whether there are bytes, or a UUID, in a value."""
+    if isinstance(value, dict):
+        return any(map(_has_bytes, value.values()))
+    return any(map(_has_bytes, value)) if isinstance(value, list) else isinstance(value, bytes | UUID)
 
 
 class CeleryStamps(_Bytes):

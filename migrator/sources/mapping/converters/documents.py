@@ -52,7 +52,7 @@ _AS_TYPE: Final[Mapping[str, tuple[tuple[type, ...], Callable[[Any], Any]]]] = {
     "objectId": ((str,), ObjectId),
 }
 """BSON type to the types of its plain forms in JSON, and what makes a value of it."""
-_HELD: Final[Mapping[str, Any]] = {
+HELD: Final[Mapping[str, Any]] = {
     "list": list[Any],
     "object": dict[str, Any],
     "keywords": dict[str, Any],
@@ -70,7 +70,7 @@ class Json(Uncounted):
     options = ("also", "holds", "type", "nulls")
 
     def shape(self, field: Field, /) -> Any:
-        return Any if field.holds is None else _HELD[field.holds] | None
+        return Any if field.holds is None else HELD[field.holds] | None
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
@@ -168,18 +168,18 @@ def _keywords_reader(target: Target) -> Reader:
     is_member, path = bool(tables.member_of(target.column)), target.field.path
 
     def read(value: object, _reading: Reading) -> object:
-        if not _are_keywords(value):
+        if not are_keywords(value):
             raise Rejected("wrong-type", path, "an object without names that begin with $")
         return value if is_member else jsonb.encode(value)
 
     return read
 
 
-def _are_keywords(value: object) -> bool:
+def are_keywords(value: object) -> bool:
     """Tell whether no object in a value has a name that begins with ``$``."""
     if isinstance(value, dict):
-        return not any(name.startswith("$") for name in value) and all(map(_are_keywords, value.values()))
-    return not isinstance(value, list) or all(map(_are_keywords, value))
+        return not any(name.startswith("$") for name in value) and all(map(are_keywords, value.values()))
+    return not isinstance(value, list) or all(map(are_keywords, value))
 
 
 def _respelling_reader(field: Field) -> Reader:

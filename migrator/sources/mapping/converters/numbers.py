@@ -23,6 +23,7 @@ from migrator.sources.mapping.converters.base import (
     always,
     column_name,
     memo,
+    value_at,
     written_words,
 )
 from migrator.sources.mapping.language import MILLISECONDS, Field, Reading
@@ -265,13 +266,22 @@ class Flag(Same):
 
     name = "flag"
     column_types = frozenset({"bool"})
-    options = ("also", "default", "written", "nulls")
+    options = ("also", "default", "written", "nulls", "below")
     shape = always(bool | None)
 
-    def reader(self, _target: Target, /) -> Reader | None:
-        return None
+    def reader(self, target: Target, /) -> Reader | None:
+        if not target.field.below:
+            return None
+        count, limit = (path.split(".") for path in target.field.below)
+
+        def read(value: bool, reading: Reading) -> bool:  # noqa: FBT001 - the value of a field
+            return value and not _has_reached(value_at(reading.document, count), value_at(reading.document, limit))
+
+        return read
 
     def aggregate(self, field: Field, value: Any, sql: str, default: Any, /) -> Aggregate | None:
+        if field.below:
+            return None
         as_bool = f"({sql})::bool"
         if default is not None:
             value, as_bool = {"$ifNull": [value, default]}, f"coalesce({as_bool}, {default})"
@@ -286,6 +296,15 @@ class Flag(Same):
 
     def operation(self, _field: Field, /) -> Operation:
         return Operation(name="flag", shapes=(bool,))
+
+
+def _has_reached(count: object, limit: object) -> bool:
+    """Tell whether a number has reached another one that is a limit; 0, and what is no number, is none."""
+    numbers = [value for value in (count, limit) if isinstance(value, int | float) and not isinstance(value, bool)]
+    return len(numbers) == _BOTH and numbers[1] != 0 and numbers[0] >= numbers[1]
+
+
+_BOTH: Final = 2
 
 
 def members(kinds: Mapping[str, Any]) -> Any:

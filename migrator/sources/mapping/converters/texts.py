@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,7 +30,7 @@ from migrator.sources.mapping.converters.base import (
     written_words,
 )
 from migrator.sources.mapping.converters.numbers import LARGEST_DOUBLE, NUMBER, NUMBERS, members
-from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.mapping.language import CRON_PARTS, Field, Reading
 from migrator.sources.mapping.sql import literal
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.shapes import plain, text, unknown_value
@@ -326,6 +326,43 @@ class Cron(Text):
     def operation(self, field: Field, /) -> Operation:
         operation = super().operation(field)
         return msgspec.structs.replace(operation, options=operation.options | {"dialect"})
+
+
+class CronField(Uncounted):
+    """One field of a cron line, as a text or a number."""
+
+    name = "cron-field"
+    column_types = TEXT
+    options = ("part", "dialect", "default", "written")
+    needed = ("part",)
+    place = "fields"
+    shape = always(str | int | None)
+    operation = no_operation
+
+    def reader(self, target: Target, /) -> Reader | None:
+        field, checked = target.field, target.checked
+        place, path = CRON_PARTS.index(field.part), field.path
+
+        @lru_cache(maxsize=1_024)
+        def takes(text: str) -> bool:
+            line = ["*"] * len(CRON_PARTS)
+            line[place] = "".join(text.split()) or "?"
+            try:
+                cron.validate(field.dialect, " ".join(line), None)
+            except cron.CronError:
+                return False
+            return True
+
+        def read(value: str | int, _reading: Reading) -> str:
+            text = checked(str(value), path)
+            if not takes(text):
+                raise Rejected("unknown-value", path, f"a field of a cron line that the dialect {field.dialect} takes")
+            return text
+
+        return read
+
+    def writer(self, _field: Field, /) -> Writer | None:
+        return None
 
 
 class CronFields(Uncounted):

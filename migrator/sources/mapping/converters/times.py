@@ -8,6 +8,7 @@ from typing import Any, Final
 from bson.datetime_ms import DatetimeMS
 from bson.objectid import ObjectId
 
+from migrator import cron
 from migrator.sources import aggregates
 from migrator.sources.mapping import tables
 from migrator.sources.mapping.converters.base import (
@@ -31,7 +32,7 @@ from migrator.sources.profile import Rejected
 from migrator.sources.shapes import Moment, plain
 from migrator.sources.table_columns import Timestamp, Timestamptz
 from migrator.values import table_row
-from migrator.values.times import format_iso, format_javascript, parse_iso, to_bson
+from migrator.values.times import format_iso, format_javascript, instant_of, parse_iso, to_bson, wall_clock
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS: Final = ("date", "iso", "iso-z")
@@ -55,13 +56,15 @@ class Time(Converter):
 
     name = "time"
     column_types = _TIMESTAMPTZ
-    options = ("also", "encoding", "type", "local", "nulls")
+    options = ("also", "encoding", "type", "local", "zone", "nulls")
 
     def shape(self, field: Field, /) -> Any:
         return _TYPES.get(field.encoding, NUMBER)
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
+        if field.zone:
+            return _local_reader(field)
         if field.encoding in _READ_BY_SHAPE:
             return None
         unit, path = field.encoding.removesuffix("-text"), field.path
@@ -80,6 +83,9 @@ class Time(Converter):
         return read
 
     def writer(self, field: Field, /) -> Writer | None:
+        if field.zone:
+            zone = cron.zone(field.zone)[0]
+            return lambda value: to_bson(wall_clock(value, zone))
         if field.encoding in _WRITERS:
             return _WRITERS[field.encoding]
         microseconds = 1_000_000 // _PER_SECOND[field.encoding]
@@ -88,6 +94,8 @@ class Time(Converter):
         return lambda value: number((value - _EPOCH) / microsecond / microseconds)
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
+        if field.zone:
+            return None  # no server computes it as the codec does
         if field.encoding == "milliseconds-text":
             other = aggregates.milliseconds(value)
             expression: Any = {"$convert": {"input": value, "to": "long", "onError": other, "onNull": None}}
@@ -112,6 +120,22 @@ class Time(Converter):
         number = NUMBER_TYPES[field.type or ("double" if field.encoding == "seconds" else "long")]
         step = {"per_second": _PER_SECOND[field.encoding], "number": number}
         return Operation(name="epoch", options=frozenset({"encoding", "type"}), step=step)
+
+
+def _local_reader(field: Field) -> Reader:
+    """Return the function that reads a BSON date as the local time of the field's zone; a text says what it means."""
+    zone, paths = cron.zone(field.zone)[0], [path.split(".") for path in (field.path, *field.also)]
+
+    def read(value: datetime, reading: Reading) -> datetime:
+        stored = next((held for path in paths if (held := value_at(reading.document, path)) is not None), None)
+        if isinstance(stored, str):
+            return value
+        try:
+            return instant_of(value, zone)
+        except OverflowError:
+            raise Rejected("bad-date", field.path, _OUTSIDE) from None
+
+    return read
 
 
 class Milliseconds(Uncounted):
