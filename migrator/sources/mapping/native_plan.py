@@ -70,7 +70,7 @@ _OF_A_VALUE: Final = frozenset(
             "holds",
         ),
         *("spaced", "expected", "collection", "prefix", "id_type", "by", "loose", "shared", "shape", "respelled"),
-        *("time", "time_format", "first", "begins", "taken", "default", "written"),
+        *("time", "time_format", "first", "begins", "taken", "zone", "below", "part", "default", "written"),
     }
 )
 """Those that say nothing of a document without the field; the last two are looked at where a field is left out."""

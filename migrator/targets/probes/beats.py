@@ -56,7 +56,7 @@ def mongo_tasks(request: dict[str, Any]) -> Iterator[tuple[str, Read]]:
 
 
 def fields_of(model: Any, args: Any, kwargs: Any, last: Any) -> dict[str, Any]:
-    """Return what both sides say of a task; times as the library compares them, in UTC."""
+    """Return the fields of a task that both sides have; times as the library compares them, in UTC."""
     texts = {name: getattr(model, name) for name in ("task", "queue", "exchange", "routing_key")}
     return {
         **texts,
