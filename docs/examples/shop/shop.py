@@ -55,7 +55,11 @@ class PostgresShop:
 
 
 class MongoShop:
-    """Orders in MongoDB: first the order, then its job. If the shop dies in between, ``repair`` queues the job."""
+    """Orders in MongoDB: first the order, then its job, then the mark that it is queued.
+
+    If the shop dies before the job, ``repair`` queues it. If it dies before the mark, and the job has ended by the next
+    start, the mail is sent again: MongoDB has no transaction here that holds both.
+    """
 
     def __init__(self, client: MongoClient[dict[str, Any]], database: str, scheduler: Scheduler) -> None:
         """Use the database of the scheduler."""
