@@ -258,6 +258,10 @@ class CutoverSettings(Section, frozen=True, forbid_unknown_fields=True):
     """To a library's tables: when `cutover status` says that nobody has confirmed the application; zero: never."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
+    rehearsals: Annotated[int, Meta(ge=0, le=100)] = 0
+    """How many complete rehearsals with equal result the cutover requires; 0: none."""
+    rehearsal_config: str = "rehearsal.toml"
+    """The configuration of the servers on which `cutover rehearse` makes them; relative to the configuration file."""
     backup_directory: str = "backups"
     backup: bool = True
     """Export MongoDB at the cutover, so that rollback level 3 is possible."""

@@ -15,6 +15,7 @@ ASKING: Final = (
     ("quarantine", "drop"),
     ("cutover", "release-source"),
     ("cutover", "clean-copy"),
+    ("cutover", "rehearse"),
 )
 
 

@@ -45,6 +45,7 @@ from migrator.cutover import (
     parallel,
     procedure,
     processes,
+    rehearsal,
     rollback,
     status,
 )
@@ -360,6 +361,47 @@ def report_command(
     finish(result.exit_status())
 
 
+@cutover_group.command("rehearse", short_help="Copy, cut over and roll back on other servers; recorded.")
+@allow_quarantined_option
+@approval_options
+@yes_option
+@dry_run_option
+@common_options
+def rehearse_command(
+    config: str | None,
+    allow_quarantined: Allowance,
+    who: str | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make a complete rehearsal on the servers of cutover.rehearsal_config, and record its result and its times.
+
+    The file names another MongoDB and another database of PostgreSQL, with data like that of this configuration, and
+    has the same [source] and [target]. The copy, the cutover and the rollback are made there. Here a decision is
+    recorded, which the gate of cutover.rehearsals counts. Refused (2) if the file leads to a server of this
+    configuration. On a terminal it asks for the name of the rehearsal's environment.
+    """
+    settings, by = load(config), approval(who, reason)
+    place = rehearsal.place_of(settings, _file(config))
+    steps = [f"{number}. {step}" for number, step in enumerate(rehearsal.STEPS, 1)]
+    if dry_run:
+        show({"config": str(place.config), "steps": rehearsal.STEPS}, [*steps, "nothing was written"], as_json=as_json)
+        finish(mask())
+    confirm(place.settings, "rehearsal", lambda: steps, yes=yes)
+    done = rehearsal.rehearse(settings, place, by, quarantined=allow_quarantined)
+    lines = [
+        f"rehearsed in {done.environment}: {done.documents:,} documents, copied in {done.copy_s:.2f} s",
+        f"write pause {done.pause_s:.2f} s",
+        f"rollback {done.rollback_s:.2f} s; writers of PostgreSQL stopped for {done.rollback_pause_s:.2f} s",
+        "recorded; next: migrator cutover plan",
+    ]
+    show(done, lines, as_json=as_json)
+    finish(mask())
+
+
 @cutover_group.command("clean-copy", short_help="Export and remove what a rehearsal made in a copy.")
 @named_approval_options
 @yes_option
@@ -563,7 +605,10 @@ def _plan_lines(plan: CutoverPlan) -> Iterator[str]:
     yield from gate_lines(list(plan.gates))
     changed = "everything" if plan.changed is None else f"documents that changed: {plan.changed:,}"
     pause = "not known yet" if plan.pause_s is None else f"about {plan.pause_s:.1f} s (to compare: {changed})"
-    yield f"expected write pause: {pause}; limit {plan.pause_limit_s:g} s"
+    if plan.rehearsals.words:
+        yield f"{plan.rehearsals.words}; limit of the write pause {plan.pause_limit_s:g} s"
+    else:
+        yield f"expected write pause: {pause}; limit {plan.pause_limit_s:g} s"
     yield plan.overdue_words
     yield from first_fires.lines(plan.first_fires)
     yield from _loss_lines(plan.rollback_words)

@@ -20,6 +20,7 @@ from migrator.cutover import (
     library_documents,
     overdue,
     parallel,
+    rehearsal_record,
     server_gates,
 )
 from migrator.cutover.library_tables import LibraryTables
@@ -58,7 +59,13 @@ def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
         server_gates.evaluate(name, partial(look, sessions, conditions), sessions.target)
         for name, look in chosen.items()
     ]
+    if sessions.settings.cutover.rehearsals:
+        evaluated.append(server_gates.evaluate("rehearsals", partial(_rehearsals, sessions), sessions.target))
     return evaluated if chosen is _LIBRARY_GATES else [*evaluated, *parallel.gates(sessions)]
+
+
+def _rehearsals(sessions: Sessions) -> Answer:
+    return rehearsal_record.answer(sessions.target, sessions.settings, sessions.profile)
 
 
 def _copy(sessions: Sessions, _: GateOptions) -> Answer:

@@ -10,6 +10,7 @@ from migrator.connections.identity import environment_name
 from migrator.cutover import gates, journal, overdue, rollback_gaps
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
+from migrator.cutover.rehearsal_record import CountedRehearsals, counted
 from migrator.cutover.server_gates import Gate, unmet
 from migrator.cutover.write_pause import expected_pause
 from migrator.exit_status import Allowance
@@ -47,6 +48,8 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     first_fires: FirstFires
     """Schedules that do not fire at once after the cutover."""
+    rehearsals: CountedRehearsals
+    """Those that count for the cutover, with what they measured."""
     rollback_words: str = ""
     """What a rollback could not give to the old application; empty if there is nothing."""
 
@@ -72,5 +75,6 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             overdue_words=overdue.describe(late, settings.cutover.overdue),
             ready=not unmet(evaluated),
             first_fires=first_fires(sessions.target),
+            rehearsals=counted(sessions.target, settings, sessions.profile),
             rollback_words=rollback_gaps.plan_words(sessions.profile),
         )

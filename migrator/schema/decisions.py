@@ -22,6 +22,7 @@ PARALLEL_BEGUN: Final = "parallel run begun"
 """Processes read a lock row (``store.postgres.parallel_run``), which is written in the same transaction."""
 PARALLEL_ENDED: Final = "parallel run ended"
 COPY_CLEANED: Final = "rows of a rehearsal removed"
+REHEARSED: Final = "complete rehearsal on other servers"
 WAIVED: Final = "schedule waived in the parallel run"
 WAIVER_WITHDRAWN: Final = "waiver of a schedule withdrawn"
 

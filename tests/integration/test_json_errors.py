@@ -38,6 +38,7 @@ GIVEN = {
     "control set": "max_rate=500",
     "cutover parallel": "--who me --reason test",
     "cutover clean-copy": "--who me --reason x --yes",
+    "cutover rehearse": "--yes",
     "cutover release-source": "--yes",
     "cutover run": "--yes",
     "jobs create": "--tenant x --handler x --once --dry-run",
