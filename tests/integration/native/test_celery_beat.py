@@ -251,6 +251,7 @@ def wrong(made: Made) -> dict[str, list[Document]]:
         "too-long at crontab.day_of_week": [task("long day", {"day_of_week": ",".join(["1"] * 33)})],
         "unknown-value at crontab.minute": [task("99", {"minute": "99"}), task("blank", {"minute": " "})],
         "unknown-value at crontab.month_of_year": [task("month", {"month_of_year": "smarch"})],
+        "unknown-value at crontab.day_of_week": [task("spaced", {"day_of_week": "sun, mon"})],
         "unknown-value at crontab": [task("both", 1, crontab={"minute": "5"})],
         "unknown-value at ": [task("neither", 1, interval=None)],
         "wrong-type at args": [task("args", 1, args={"a": 1}), task("id", 1, args=[ObjectId()])],

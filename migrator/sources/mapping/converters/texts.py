@@ -346,7 +346,11 @@ class CronField(Uncounted):
         @lru_cache(maxsize=1_024)
         def takes(text: str) -> bool:
             line = ["*"] * len(CRON_PARTS)
-            line[place] = "".join(text.split()) or "?"
+            # as Celery reads it: spaces around a number alone, and nothing else with spaces
+            parts = [part.strip() if part.strip().isdecimal() else part for part in text.split(",")]
+            line[place] = ",".join(parts)
+            if len(" ".join(line).split(" ")) != len(line):
+                return False
             try:
                 cron.validate(field.dialect, " ".join(line), None)
             except cron.CronError:
