@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from pymongo.database import Database
-from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import ledger
+from migrator.pipeline import plan as plans
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.plan import Scope, plan_backfill, plan_context
@@ -103,20 +103,6 @@ def source(mongo_database: Source) -> Source:
 @pytest.fixture
 def settings(source: Source, scheduler_dsn: str) -> Settings:
     return with_history(settings_for(source, scheduler_dsn, chunk=7), "30d")
-
-
-class Commands(CommandListener):
-    """The commands that a client sends."""
-
-    def __init__(self) -> None:
-        self.sent: list[Document] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        self.sent.append(dict(event.command))
-
-    def succeeded(self, event: object) -> None: ...
-
-    def failed(self, event: object) -> None: ...
 
 
 @pytest.mark.proves("6-U7")
@@ -297,13 +283,18 @@ def test_the_tail_copies_what_changes_back_into_the_scope(
 
 
 @pytest.mark.proves("6-U7")
-def test_plan_and_inspect_name_the_rule_and_the_counts(source: Source, settings: Settings, tmp_path: Path) -> None:
+def test_plan_and_inspect_name_the_rule_and_the_counts(
+    source: Source, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "DOCUMENTS_PER_SECOND", 1)
     planned = plan_backfill(settings, Scope())
     before = planned.history.before
     assert before is not None
     old = sum(is_old(one, before) for one in source["runs"].find())
     assert {one.collection: one.left_out for one in planned.collections} == {"runs": old, "impact_snapshots": 0}
     assert planned.history.covers == ("runs",)
+    copied = sum(one.documents - one.left_out for one in planned.collections)
+    assert planned.estimated_seconds == copied, "the time is that of the documents that are copied"
     status, out, said = run("plan", "--config", str(write_config(tmp_path, settings)))
     assert status == 0, said
     whole = source["runs"].count_documents({})
