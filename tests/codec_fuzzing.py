@@ -22,12 +22,12 @@ from migrator import native
 from migrator.pipeline.references import UncheckedResolver
 from migrator.pipeline.transform import transform_documents
 from migrator.records import EMPTY
-from migrator.sources import load_profile
+from migrator.sources import load_profile, native_profile
 from migrator.sources.mapping.native_plan import NativeReader
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.copy_format import codec
-from tests import hostile_documents, modelled_documents, ports
+from tests import agenda_documents, hostile_documents, modelled_documents, ports
 
 CONTEXT: Final = Context(as_of=datetime(2026, 11, 20, 12, tzinfo=UTC), default_tenant="fallback")
 BATCH: Final = 48
@@ -74,7 +74,7 @@ class Difference(AssertionError):  # noqa: N818 - what is looked for
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Return every collection of a shipped source that has a native codec."""
+    """Return every collection of a shipped source that has a native codec, and Agenda's into its own table."""
     found = []
     for profile in (*ports.PROFILES, *_MODELLED):
         for collection in load_profile(profile).collections:
@@ -82,7 +82,20 @@ def cases() -> tuple[Case, ...]:
             corpus = tuple(dict.fromkeys(_corpus(profile, collection.name))) if reader is not None else ()
             if reader is not None and corpus:
                 found.append(Case(profile, collection, CONTEXT, reader, corpus))
+    own = native_profile("agenda", "agenda").by_name()["agendaJobs"]
+    if own.native is not None:
+        found.append(Case("agenda", own, CONTEXT, own.native(CONTEXT), tuple(_agenda_jobs())))
     return tuple(found)
+
+
+def _agenda_jobs() -> Iterator[bytes]:
+    repeats = agenda_documents.job_6(repeatInterval="5 minutes", repeatTimezone="Europe/Vienna", type="single")
+    full = agenda_documents.job_6(
+        data={"to": "a", "n": [1, 2.5, 5_000_000_000]}, disabled=True, fork=True, progress=7, skipDays=[1], failCount=2
+    )
+    for job in (agenda_documents.job_6(), repeats, full):
+        yield documents.encode(job)
+        yield documents.encode({name: job[name] for name in ("_id", "name", "type", *sorted({*job} - {"_id"}))})
 
 
 def _corpus(profile: str, collection: str) -> Iterator[bytes]:

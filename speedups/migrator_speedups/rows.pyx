@@ -21,7 +21,7 @@ from hashlib import sha1
 from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
 
-INTERFACE = 1  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 2  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -67,6 +67,7 @@ cdef enum Operation:
     EXCERPT
     REAL
     BYTES
+    STRINGIFIED
 
 OPERATIONS = {
     "memo": MEMO,
@@ -88,6 +89,7 @@ OPERATIONS = {
     "excerpt": EXCERPT,
     "double": REAL,
     "binary": BYTES,
+    "javascript-json": STRINGIFIED,
 }
 
 cdef enum:
@@ -101,6 +103,8 @@ cdef enum:
     UUID_SIZE = 16
     UUID_TEXT = 36
     TEXT_OID = 25
+    OBJECT_ID_SIZE = 12
+    EXACT_DIGITS = 15  # each number of so many digits is below 2^53
     MOST_TABLES = 8
     LARGEST = 2147483647
 
@@ -244,6 +248,17 @@ cdef bint is_text(const uint8_t* text, size_t size) noexcept:
                 return False
             i += 4
     return True
+
+
+cdef bint has_long_number(const uint8_t* text, size_t size) noexcept:
+    """Tell whether more digits than ``EXACT_DIGITS`` follow each other, be it in a number or in a text."""
+    cdef size_t i
+    cdef int digits = 0
+    for i in range(size):
+        digits = digits + 1 if 48 <= text[i] <= 57 else 0
+        if digits > EXACT_DIGITS:
+            return True
+    return False
 
 
 cdef bint may_be_space(uint8_t c) noexcept:
@@ -756,9 +771,14 @@ cdef class RowCodec:
     cdef list keeps  # of each table: whether its id keeps a UUID
     cdef bytes collection
     cdef bytes tenant_given
+    cdef object order_room
+    cdef int* order  # steps of the fields, in the order of a document that has another one than the plan
+    cdef int ordered  # how many those are
+    cdef bint is_reordered
     cdef int id_time
     cdef int id_text
     cdef int id_plain
+    cdef int id_uuid  # column of a UUID that holds an ObjectId after four zero bytes
     cdef size_t id_longest  # of an _id that a column holds as a text; 0: no limit
     cdef tuple choices  # columns with their cases: (position of a step or -1, BSON type and value or None, cell)
     cdef tuple run  # columns that complete a run; empty: it is not completed
@@ -799,6 +819,8 @@ cdef class RowCodec:
         self.count = len(plan.steps)
         self.room = bytearray(max(1, self.count) * sizeof(Step))
         self.steps = <Step*> <char*> self.room
+        self.order_room = bytearray(max(1, self.count) * sizeof(int))
+        self.order = <int*> <char*> self.order_room
         tables = plan.tables
         if len(tables) > MOST_TABLES:
             raise ValueError("more tables than a document feeds")
@@ -827,6 +849,7 @@ cdef class RowCodec:
         self.id_time, self.id_text, self.run = plan.id_time, plan.id_text, plan.run
         self.id_plain, self.choices = plan.id_plain, plan.choices
         self.id_longest = plan.id_longest
+        self.id_uuid = plan.id_uuid
         self.scratch = Buffer()
         self.back = Buffer()
         for index, described in enumerate(plan.steps):
@@ -998,7 +1021,8 @@ cdef class RowCodec:
         for index in range(self.count):
             self.steps[index].seen = False
         p += length
-        if not self._members(0, self.count, p, end):
+        self.ordered, self.is_reordered = 0, False
+        if not self._members(0, self.count, p, end, True):
             return 0
         if self.tenant is NULL:
             return 0
@@ -1057,9 +1081,24 @@ cdef class RowCodec:
             return 1
         return 0
 
-    cdef int _members(self, int first, int stop, const uint8_t* p, const uint8_t* end) except -1:
-        """Read the members of a document, up to the zero byte at its end; they stand in the order of the steps."""
+    cdef int _unread(self, int first, int stop, const uint8_t* name, size_t room) noexcept:
+        """Return the step of a field that was not read yet, from the first on; -1 if none of them is its step."""
         cdef int index = first
+        cdef Step* step
+        while index < stop:
+            step = &self.steps[index]
+            if not step.seen and room >= step.key_size and memcmp(name, step.key, step.key_size) == 0:
+                return index
+            index = step.stop if step.operation == GROUP else index + 1
+        return -1
+
+    cdef int _members(self, int first, int stop, const uint8_t* p, const uint8_t* end, bint is_whole) except -1:
+        """Read the members of a document, up to the zero byte at its end; they stand in the order of the steps.
+
+        Those of a whole document may stand in another one (the server sorts the fields of an upsert): the order says
+        nothing to the Python codec, and they are written in theirs.
+        """
+        cdef int index = first, found
         cdef Step* step
         cdef int64_t length
         cdef size_t room
@@ -1069,14 +1108,26 @@ cdef class RowCodec:
             p += 1
             room = end - p
             while True:
-                if index == stop:
-                    return 0
-                step = &self.steps[index]
-                if room >= step.key_size and memcmp(p, step.key, step.key_size) == 0:
+                if index != stop:
+                    step = &self.steps[index]
+                    if room >= step.key_size and memcmp(p, step.key, step.key_size) == 0 and not step.seen:
+                        break
+                if is_whole:
+                    found = self._unread(index, stop, p, room)
+                    if found < 0:
+                        found = self._unread(0, index, p, room)
+                        self.is_reordered = True
+                    if found < 0:
+                        return 0
+                    index = found
+                    step = &self.steps[index]
                     break
-                if step.required:
+                if index == stop or step.required:
                     return 0
                 index = step.stop if step.operation == GROUP else index + 1
+            if is_whole:
+                self.order[self.ordered] = index
+                self.ordered += 1
             p += step.key_size
             length = value_size(kind, p, end - p)
             if length < 0:
@@ -1088,7 +1139,7 @@ cdef class RowCodec:
             if step.operation == GROUP:
                 if kind != DOCUMENT or p[length - 1] != 0:
                     return 0
-                if not self._members(index + 1, step.stop, p + 4, p + length - 1):
+                if not self._members(index + 1, step.stop, p + 4, p + length - 1, False):
                     return 0
                 index = step.stop
             else:
@@ -1099,9 +1150,11 @@ cdef class RowCodec:
                     return 0
                 index += 1
             p += length
+        if is_whole:
+            index = first
         while index < stop:
             step = &self.steps[index]
-            if step.required:
+            if step.required and not step.seen:
                 return 0
             index = step.stop if step.operation == GROUP else index + 1
         return 1
@@ -1205,7 +1258,7 @@ cdef class RowCodec:
             cell.source = step.value
         elif step.operation == TEXTS:
             return self._texts(step, cell)
-        elif step.operation == JSON:
+        elif step.operation == JSON or step.operation == STRINGIFIED:
             cell.place = 2
             cell.offset = self.scratch.used
             self.scratch.append(b"\x01", 1)
@@ -1214,6 +1267,10 @@ cdef class RowCodec:
             ):
                 return 0
             if self.scratch.used - cell.offset > LARGEST:
+                return 0
+            if step.operation == STRINGIFIED and has_long_number(
+                self.scratch.data + cell.offset, self.scratch.used - cell.offset
+            ):
                 return 0
             cell.size = <int32_t> (self.scratch.used - cell.offset)
         elif step.operation == REFERENCE:
@@ -1404,6 +1461,13 @@ cdef class RowCodec:
             cell = &self.cells[self.id_time]
             cell.place, cell.size = 1, 8
             put64(cell.inline, (seconds - EPOCH_SECONDS) * MICROSECONDS)
+        if self.id_uuid >= 0:
+            if self.id_kind != OBJECT_ID:
+                return 0
+            cell = &self.cells[self.id_uuid]
+            cell.place, cell.size = 1, UUID_SIZE
+            memset(cell.inline, 0, UUID_SIZE - OBJECT_ID_SIZE)
+            memcpy(cell.inline + UUID_SIZE - OBJECT_ID_SIZE, self.id_value, OBJECT_ID_SIZE)
         if self.id_plain >= 0:
             if self.id_kind != TEXT or (self.id_longest and self.source_id_size > self.id_longest):
                 return 0
@@ -1547,7 +1611,7 @@ cdef class RowCodec:
         else:
             back.append(b"\x02_id\0", 5)
             self._put_text(found, length)
-        if self._write(rows, 0, self.count) < 0:
+        if (self._write_reordered(rows) if self.is_reordered else self._write(rows, 0, self.count)) < 0:
             return 0
         back.append(b"\0", 1)
         return back.used == size and memcmp(back.data, raw, size) == 0
@@ -1592,6 +1656,22 @@ cdef class RowCodec:
         memcpy(self.back.data + self.back.used + 1, step.key, step.key_size)
         self.back.used += 1 + step.key_size
         return 0
+
+    cdef int _write_reordered(self, Rows rows) except -2:
+        """Write fields in the order in which they were read, then those of which the document has none."""
+        cdef int place, index = 0, next_one
+        for place in range(self.ordered):
+            index = self.order[place]
+            next_one = self.steps[index].stop if self.steps[index].operation == GROUP else index + 1
+            if self._write(rows, index, next_one) < 0:
+                return -1
+        index = 0
+        while index < self.count:
+            next_one = self.steps[index].stop if self.steps[index].operation == GROUP else index + 1
+            if not self.steps[index].seen and self._write(rows, index, next_one) < 0:
+                return -1
+            index = next_one
+        return 1
 
     cdef int _write(self, Rows rows, int first, int stop) except -2:
         """Write fields from the rows; return how many were written, -1 if a cell stands for no value."""
@@ -1664,16 +1744,11 @@ cdef class RowCodec:
         table = <TableRows> rows.tables[step.table]
         cell, size = table.data.data + self.laid[step.column].offset, self.laid[step.column].size
         if size < 0:
-            if step.null_as is NULL:
-                return 0
-            text = <bytes> step.null_as
-            self._put_head(PyBytes_AS_STRING(text)[0], step)
-            self.back.append(PyBytes_AS_STRING(text) + 1, PyBytes_GET_SIZE(text) - 1)
-            return 1
+            return 0 if step.null_as is NULL else self._put_null(step)
         if step.default is not NULL and not step.written:
             text = <bytes> step.default
             if PyBytes_GET_SIZE(text) == size and memcmp(PyBytes_AS_STRING(text), cell, size) == 0:
-                return 0
+                return 0 if step.null_as is NULL else self._put_null(step)
         if not step.seen or step.kind == NULL_VALUE:
             return -1  # a constant, or a default that is written: not in the document
         if step.operation == MEMO:
@@ -1720,7 +1795,7 @@ cdef class RowCodec:
             self.back.append(cell, 1)
         elif step.operation == TEXTS:
             self._put_texts(step, cell, size)
-        elif step.operation == JSON:
+        elif step.operation == JSON or step.operation == STRINGIFIED:
             place = self.back.used
             self._put_head(0, step)
             kind = write_bson(
@@ -1747,6 +1822,13 @@ cdef class RowCodec:
             self.back.append(b"\0", 1)
         else:
             return -1
+        return 1
+
+    cdef int _put_null(self, Step* step) except -2:
+        """Write what stands for a column that holds nothing, or the default."""
+        cdef bytes text = <bytes> step.null_as
+        self._put_head(PyBytes_AS_STRING(text)[0], step)
+        self.back.append(PyBytes_AS_STRING(text) + 1, PyBytes_GET_SIZE(text) - 1)
         return 1
 
     cdef int _put_number(self, Step* step, int64_t number) except -1:

@@ -184,6 +184,8 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Column of the ``_id`` as a text."""
     id_plain: int = -1
     """Column of an ``_id`` that must be a text."""
+    id_uuid: int = -1
+    """Column of a UUID that holds the ``_id``, which must be an ObjectId, after zeros."""
     run: tuple[int, ...] = ()
     choices: tuple[tuple[int, tuple[Chosen, ...]], ...] = ()
     """Columns whose value the first case gives that applies."""
@@ -242,7 +244,7 @@ class _Planner:
         self._positions = {name: index for index, name in enumerate(names)}
         self._templates = [self._template(*one) for one in zip(codec.tables, self._formats, strict=True)]
         self._cells = [cell for cells in self._templates for cell in cells]
-        self._id_columns = {"id-time": -1, "id-text": -1, "text": -1}
+        self._id_columns = {"id-time": -1, "id-text": -1, "text": -1, "object-id-uuid": -1}
         self._id_longest = 0
         self._places: dict[str, int] = {}
         """Path of a field to the position of its step."""
@@ -270,6 +272,7 @@ class _Planner:
             id_longest=self._id_longest,
             id_text=self._id_columns["id-text"],
             id_plain=self._id_columns["text"],
+            id_uuid=self._id_columns["object-id-uuid"],
             choices=tuple(self._choices()),
             run=self._run(),
             trigger=self._trigger(),
@@ -456,9 +459,17 @@ class _Planner:
 
     def _take_id(self, field: Field) -> None:
         operation = converters.CONVERTERS[field.converter].operation(field)
-        if operation.name not in self._id_columns or len(field.columns) != 1 or field.columns[0] in tables.INDEXED:
+        kinds = [tables.type_of(column) for column in field.columns]
+        is_timed = operation.name == "object-id-uuid" and kinds == ["uuid", "timestamptz"]
+        if (
+            operation.name not in self._id_columns
+            or not (is_timed or len(kinds) == 1)
+            or field.columns[0] in tables.INDEXED
+        ):
             raise Unplannable("an _id that is read in another way")
         _check_heeded(field, _OF_THE_ID)
+        if is_timed:
+            self._id_columns["id-time"] = self._positions[field.columns[1]]
         self._id_columns[operation.name] = self._positions[field.columns[0]]
         self._id_longest = tables.longest_of(field.columns[0])  # of a native target: characters, at most as many bytes
 
@@ -495,13 +506,20 @@ class _Planner:
             if cell is not None and (field.written or cell != self._default(field, column)):
                 raise Unplannable(f"the field {field.path}, which is written of every row")
 
+    def _is_default_of_columns(self, field: Field) -> bool:
+        """Tell whether a column that no field fills holds the default of its field: then null makes the default."""
+        return all(
+            column in self._positions and self._cells[self._positions[column]] == self._default(field, column)
+            for column in field.columns
+        )
+
     def _default(self, field: Field, column: str) -> bytes | None:
         return None if field.default is None else copy_format.cell(tables.type_of(column), field.default)
 
     def _step(self, field: Field) -> NativeStep:
         converter = converters.CONVERTERS[field.converter]
-        if field.nulls and field.default is not None and not field.written:
-            raise Unplannable(f"the field {field.path}, of which the default is written as null")
+        if field.nulls and field.default is not None and not self._is_default_of_columns(field):
+            raise Unplannable(f"the field {field.path}, of which null is no default of the column")
         if any(map(tables.member_of, field.columns)) or not (field.columns or field.converter in ("tenant", "own-id")):
             raise Unplannable("a field that fills a part of a column, or none")
         operation = converter.operation(field)

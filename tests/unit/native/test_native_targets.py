@@ -1,6 +1,7 @@
 """Documents for a library's own table through both codecs: texts, numbers and bytes that only such a table holds."""
 
 import math
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import bson
@@ -11,8 +12,9 @@ from bson.objectid import ObjectId
 
 from migrator.sources import native_profile
 from migrator.values import document as documents
+from tests import agenda_documents
 from tests.apscheduler_documents import real
-from tests.both_codecs import compare
+from tests.both_codecs import compare, native_reader
 from tests.stellaops_documents import CONTEXT
 
 JOBS: Final = native_profile("apscheduler", "apscheduler").collections[0]
@@ -55,3 +57,105 @@ def test_every_job_of_the_library_is_plain(version: str) -> None:
 )
 def test_what_the_native_codec_takes(changes: dict[str, Any], is_plain: bool) -> None:  # noqa: FBT001 - a parameter
     assert (compare(JOBS, CONTEXT, [documents.encode(JOB | changes)]).plain == [0]) is is_plain
+
+
+AGENDA: Final = native_profile("agenda", "agenda").by_name()["agendaJobs"]
+BARE: Final[dict[str, Any]] = {
+    "name": "mail",
+    "data": {},
+    "type": "normal",
+    "priority": 0,
+    "nextRunAt": None,
+    "lockedAt": None,
+    **dict.fromkeys(("lastFinishedAt", "failedAt", "failCount", "failReason", "repeatTimezone", "lastRunAt")),
+    **dict.fromkeys(("repeatInterval", "repeatAt", "disabled", "progress", "debounceStartedAt", "fork")),
+    **dict.fromkeys(("startDate", "endDate", "skipDays", "lastModifiedBy")),
+}
+"""A job as Agenda 6 inserts it, in the order in which the rows give the fields back."""
+
+
+def agenda_job(order: list[str], **changes: Any) -> bytes:  # noqa: ANN401 - any BSON value
+    job = {"_id": ObjectId("65a0000000000000000000ff"), **{name: BARE[name] for name in order}} | changes
+    return documents.encode({name: value for name, value in job.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_plain"),
+    [
+        ({}, True),
+        ({"name": "mail\0"}, False),
+        ({"name": "x" * 255}, True),
+        ({"name": "x" * 256}, False),
+        ({"data": None}, True),
+        ({"data": "text"}, True),
+        ({"data": [1, 2.5, True, None, {"b": 1, "a": "\u00e9"}]}, True),
+        ({"data": {"a": 0.0}}, True),
+        ({"data": {"a": -0.0}}, False),
+        ({"data": {"a": math.nan}}, False),
+        ({"data": {"a": ObjectId("0" * 24)}}, False),
+        ({"data": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, False),
+        ({"data": {"a": b"x"}}, False),
+        ({"data": {"a": Int64(5)}}, False),
+        ({"data": {"a": Int64(5_000_000_000)}}, True),
+        ({"data": {"a": Int64(2**53 - 1)}}, False),  # it is the same, and is left to the Python codec by its digits
+        ({"data": {"a": Int64(2**53 + 1)}}, False),
+        ({"data": {"a": Int64(-(2**60))}}, False),
+        ({"data": {"a": "x\0"}}, False),
+        ({"data": {"$date": "2026-01-01"}}, False),
+        ({"data": ...}, False),
+        ({"type": "single"}, True),
+        ({"type": "once"}, False),
+        ({"type": None}, False),
+        ({"disabled": True}, True),
+        ({"disabled": False}, False),
+        ({"disabled": ...}, False),
+        ({"fork": True, "progress": 7}, True),
+        ({"progress": 0}, True),
+        ({"progress": 50.5}, True),
+        ({"progress": 0.1}, False),
+        ({"progress": -0.0}, False),
+        ({"progress": 1.0}, False),
+        ({"progress": math.inf}, True),
+        ({"progress": math.nan}, True),
+        ({"progress": 2**24 + 1}, False),
+        ({"progress": Int64(7)}, False),
+        ({"progress": 1e300}, False),
+        ({"repeatInterval": "5 minutes", "repeatTimezone": "Europe/Vienna"}, True),
+        ({"repeatInterval": 5000}, False),
+        ({"repeatInterval": ""}, True),
+        ({"repeatAt": "3:30pm", "failCount": 2, "failReason": "no\nroute"}, True),
+        ({"skipDays": []}, True),
+        ({"skipDays": [1, "a", None]}, True),
+        ({"skipDays": "2 days"}, False),
+        ({"skipDays": {"a": 1}}, False),
+        ({"startDate": datetime(2026, 1, 1, tzinfo=UTC)}, True),
+        ({"startDate": 5}, False),
+        ({"lockedAt": datetime(1969, 1, 1, tzinfo=UTC)}, True),
+        ({"_id": "text"}, False),
+        ({"_id": ObjectId("f" * 24)}, True),
+        ({"shouldSaveResult": False}, False),
+    ],
+)
+def test_what_the_native_codec_takes_for_agendas_own_table(changes: dict[str, Any], is_plain: bool) -> None:  # noqa: FBT001 - a parameter
+    order = [step.key.decode() for step in native_reader(AGENDA, CONTEXT).plan.steps]
+    assert {*order} == {*BARE}
+    job = agenda_job(order, **changes)
+    assert (compare(AGENDA, CONTEXT, [job]).plain == [0]) is is_plain
+
+
+def test_the_fields_may_stand_in_any_order() -> None:
+    """Agenda 6 inserts in its own order, and the server sorts the fields of an upsert after those of its query."""
+    order = [step.key.decode() for step in native_reader(AGENDA, CONTEXT).plan.steps]
+    upserted = ["name", "type", *sorted({*BARE} - {"name", "type"})]
+    for names in (order, [*BARE], upserted, order[::-1]):
+        job = agenda_job(names, disabled=True, repeatInterval="5 minutes", data={"b": 1, "a": [2]})
+        assert compare(AGENDA, CONTEXT, [job]).plain == [0]
+        assert compare(AGENDA, CONTEXT, [agenda_job(names, other=1)]).plain == []
+        assert compare(AGENDA, CONTEXT, [agenda_job(names, name=...)]).plain == []
+        again = job[4:-1] + b"\x0afork\0\0"  # a field that is there twice
+        assert compare(AGENDA, CONTEXT, [(len(again) + 4).to_bytes(4, "little") + again]).plain == []
+
+
+def test_the_jobs_of_agenda_6_are_plain_as_far_as_the_python_codec_has_no_remainder() -> None:
+    compared = compare(AGENDA, CONTEXT, agenda_documents.real("agenda-6", "agendaJobs"))
+    assert compared.plain == compared.clean != []

@@ -91,7 +91,7 @@ VALUES: dict[str, Any] = {
     "write": lambda _rows: None,
 }
 """Member of ``Field`` to a value that is not its default."""
-HEEDED = {"also", "required", "finding", "default", "written", "nulls", "trim", "type"}
+HEEDED = {"also", "required", "finding", "default", "written", "nulls", "trim", "exact", "type"}
 """What the operation of a text declares, or the planner says of every field."""
 OF_EVERY_DOCUMENT = {"none", "write"}
 """Those of the others that say something of documents without the field."""

@@ -105,8 +105,16 @@ class Json(Uncounted):
     def operation(self, field: Field, /) -> Operation:
         if field.respelled and field.shape is None:
             raise Unplannable("words of a document without a shape")
+        if field.holds is not None:
+            return self._holding(field)
         shape = None if field.shape is None else describe(field.shape, field.respelled)
         return json_operation(field, shape)
+
+    def _holding(self, field: Field) -> Operation:
+        if field.holds != "list" or field.shape is not None or field.respelled:
+            raise Unplannable("a value that must be of a type")
+        operation = json_operation(field, describe(list[Any]))
+        return msgspec.structs.replace(operation, options=frozenset({"holds"}))
 
 
 class JsonText(Uncounted):

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 from bson.binary import UUID_SUBTYPE, Binary
 from bson.code import Code
 from bson.datetime_ms import DatetimeMS
@@ -21,8 +22,18 @@ from bson.timestamp import Timestamp
 
 from migrator.result import NAMED_LOSS
 from migrator.sources.mapping import tables
-from migrator.sources.mapping.converters.base import Reader, Same, Target, Uncounted, Writer, always, no_operation
-from migrator.sources.mapping.converters.texts import TEXT
+from migrator.sources.mapping.converters.base import (
+    Operation,
+    Reader,
+    Same,
+    Target,
+    Uncounted,
+    Unplannable,
+    Writer,
+    always,
+)
+from migrator.sources.mapping.converters.documents import json_operation
+from migrator.sources.mapping.converters.texts import TEXT, longest_of
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
 from migrator.values import jsonb
@@ -45,7 +56,10 @@ class JavaScriptJson(Uncounted):
     column_types = frozenset({"jsonb"})
     options = ("also", "nulls")
     shape = always(Any)
-    operation = no_operation
+
+    def operation(self, field: Field, /) -> Operation:
+        """Take what JSON holds itself; a number that may be larger than 2^53 is for the Python codec."""
+        return msgspec.structs.replace(json_operation(field), name="javascript-json")
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path
@@ -144,7 +158,10 @@ class TextOrNumber(Uncounted):
     column_types = TEXT
     options = ("also", "nulls")
     shape = always(str | int | float | None)
-    operation = no_operation
+
+    def operation(self, field: Field, /) -> Operation:
+        """Take a text; a number is for the Python codec, because none comes back."""
+        return Operation(name="text", step={"longest": longest_of(field)})
 
     def reader(self, target: Target, /) -> Reader | None:
         checked, path = target.checked, target.field.path
@@ -176,7 +193,12 @@ class ObjectIdUuid(Same):
     column_types = frozenset({"uuid", "text", "timestamptz"})
     options = ("also", "nulls")
     shape = always(Any)
-    operation = no_operation
+
+    def operation(self, field: Field, /) -> Operation:
+        """Take an ``_id``; a text that holds one is for the Python codec."""
+        if tables.type_of(field.columns[0]) != "uuid":
+            raise Unplannable("an ObjectId in a text")
+        return Operation(name="object-id-uuid")
 
     def reader(self, target: Target, /) -> Reader | None:
         path, checked = target.field.path, target.checked

@@ -34,11 +34,11 @@ from migrator.sources.shapes import Int64 as Long
 NUMBER: Final = int | float | None
 LARGEST_DOUBLE: Final = 2.0**63
 NUMBERS: Final[Mapping[str, Callable[[float], Any]]] = {
-    "int": lambda value: round(value) if value == round(value) else value,
-    "long": lambda value: Int64(round(value)) if value == round(value) else value,
+    "int": lambda value: round(value) if value % 1 == 0 else value,
+    "long": lambda value: Int64(round(value)) if value % 1 == 0 else value,
     "double": float,
 }
-"""BSON type to the function that writes a number; one with a fraction is a double."""
+"""BSON type to the function that writes a number; one with a fraction, or without an end, is a double."""
 NUMBER_TYPES: Final = {"int": 0x10, "long": 0x12, "double": 0x01}
 """To the byte that BSON has for the type."""
 
@@ -140,7 +140,7 @@ class Double(Uncounted):
     def operation(self, field: Field, /) -> Operation:
         column = tables.native_column(field.columns[0])
         if field.type not in (None, "double") or (column is not None and column.is_real):
-            raise Unplannable("a number that is written as another type, or that loses digits")
+            return Operation(name="memo", options=frozenset({"type"}))
         return Operation(name="double", options=frozenset({"type"}))
 
     def reader(self, target: Target, /) -> Reader | None:

@@ -82,7 +82,7 @@ class Text(Uncounted):
             return Operation(name="memo", options=frozenset({"type"}))
         return Operation(
             name="trimmed" if field.trim else "text",
-            options=frozenset({"trim"}),
+            options=frozenset({"trim", "exact"}),
             shapes=(str,),
             step={"longest": longest_of(field)},
         )
