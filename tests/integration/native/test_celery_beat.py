@@ -329,8 +329,9 @@ def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Databas
 
 
 @both
-def test_a_beat_that_is_running_is_not_told(made: Made, mongo_database: Database[Document], postgres_dsn: str) -> None:
-    """The row by which a library notices changes is its own: the tool leaves it as it is."""
+def test_the_row_by_which_beat_notices_changes_is_left_to_the_library(
+    made: Made, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
     settings = prepared(made, mongo_database, postgres_dsn, [task("a", 1)])
     backfill(settings, Scope())
     table = {SQLALCHEMY.target: "periodictaskchanged", DJANGO.target: "periodictasks"}[made.target]
