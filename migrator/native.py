@@ -52,7 +52,7 @@ def module() -> ModuleType | None:
     if interface != INTERFACE:
         raise UsageError(
             f"migrator_speedups was compiled from other sources of version {__version__} (it takes plans of interface"
-            f" {interface}, migrator makes those of {INTERFACE}): compile it anew from the sources of this migrator,"
+            f" {interface}, the tool makes those of {INTERFACE}): compile it anew from the sources of this migrator,"
             f" or set {VARIABLE}={PYTHON}"
         )
     return speedups

@@ -73,7 +73,7 @@ def test_a_package_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_a_package_that_takes_other_plans_is_refused(monkeypatch: pytest.MonkeyPatch, interface: int | None) -> None:
     installed(monkeypatch, __version__, interface)
     with pytest.raises(
-        UsageError, match=f"takes plans of interface {interface or 0}, migrator makes those of {native.INTERFACE}"
+        UsageError, match=f"takes plans of interface {interface or 0}, the tool makes those of {native.INTERFACE}"
     ):
         native.module()
     native.module.cache_clear()
