@@ -3,9 +3,10 @@
 import subprocess
 import sys
 
-STEPS = 100_000
+STEPS = 1_000
+"""Each takes a millisecond, in which another thread runs, however busy the machine is."""
 PROGRAM = """
-import os, signal, threading
+import os, signal, threading, time
 from migrator import interruption
 
 interruption.install_handlers()
@@ -15,8 +16,9 @@ try:
     {block}
         signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGINT}})
         os.kill(os.getpid(), signal.SIGINT)
-        for _ in range(100000):
+        for _ in range(1000):
             steps.append(1)
+            time.sleep(0.001)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {{signal.SIGINT}})
     steps.append("after")
 except KeyboardInterrupt:
