@@ -74,7 +74,7 @@ class Difference(AssertionError):  # noqa: N818 - what is looked for
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Return every collection of a shipped source that has a native codec, and Agenda's into its own table."""
+    """Return every collection of a shipped source that has a native codec, and Agenda's into its own tables."""
     found = []
     for profile in (*ports.PROFILES, *_MODELLED):
         for collection in load_profile(profile).collections:
@@ -82,9 +82,14 @@ def cases() -> tuple[Case, ...]:
             corpus = tuple(dict.fromkeys(_corpus(profile, collection.name))) if reader is not None else ()
             if reader is not None and corpus:
                 found.append(Case(profile, collection, CONTEXT, reader, corpus))
-    own = native_profile("agenda", "agenda").by_name()["agendaJobs"]
-    if own.native is not None:
-        found.append(Case("agenda", own, CONTEXT, own.native(CONTEXT), tuple(_agenda_jobs())))
+    own = native_profile("agenda", "agenda").by_name()
+    for name, made in (
+        ("agendaJobs", _agenda_jobs()),
+        ("agenda_logs", agenda_documents.real("agenda-6", "agenda_logs")),
+    ):
+        taken = own[name].native
+        if taken is not None:
+            found.append(Case("agenda", own[name], CONTEXT, taken(CONTEXT), tuple(made)))
     return tuple(found)
 
 

@@ -1748,7 +1748,9 @@ cdef class RowCodec:
         if step.default is not NULL and not step.written:
             text = <bytes> step.default
             if PyBytes_GET_SIZE(text) == size and memcmp(PyBytes_AS_STRING(text), cell, size) == 0:
-                return 0 if step.null_as is NULL else self._put_null(step)
+                if step.null_as is NULL or PyBytes_AS_STRING(<bytes> step.null_as)[0] != NULL_VALUE:
+                    return 0  # a number that stands for none is not what is written of a default
+                return self._put_null(step)
         if not step.seen or step.kind == NULL_VALUE:
             return -1  # a constant, or a default that is written: not in the document
         if step.operation == MEMO:

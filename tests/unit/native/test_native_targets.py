@@ -159,3 +159,26 @@ def test_the_fields_may_stand_in_any_order() -> None:
 def test_the_jobs_of_agenda_6_are_plain_as_far_as_the_python_codec_has_no_remainder() -> None:
     compared = compare(AGENDA, CONTEXT, agenda_documents.real("agenda-6", "agendaJobs"))
     assert compared.plain == compared.clean != []
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_plain"),
+    [
+        ({}, True),
+        ({"jobId": "mail"}, True),
+        ({"jobId": agenda_documents.KEY}, False),  # its text is written
+        ({"jobId": str(agenda_documents.KEY).upper()}, False),
+        ({"jobId": f"00000000-0000-0000-0000-{'0' * 12}"}, False),
+        ({"jobId": "a\0"}, False),
+        ({"jobId": "x" * 256}, False),
+        ({"jobId": 5}, False),
+        ({"duration": None}, False),
+        ({"meta": {"a": 1}}, True),
+        ({"meta": {"a": Int64(2**53 + 1)}}, False),
+        ({"level": "x" * 11}, False),
+    ],
+)
+def test_which_lines_of_agenda_6_are_plain(changes: dict[str, Any], is_plain: bool) -> None:  # noqa: FBT001 - a parameter
+    logs = native_profile("agenda", "agenda").by_name()["agenda_logs"]
+    line = bson.encode(agenda_documents.log_6(**changes))
+    assert (compare(logs, CONTEXT, [line]).plain == [0]) is is_plain

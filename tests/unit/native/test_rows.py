@@ -480,3 +480,26 @@ def test_a_run_whose_fields_stand_in_another_order_is_plain() -> None:
     orders = (names[::-1], sorted(names), names[3:] + names[:3])
     raws = [bson.encode({"_id": run["_id"]} | {name: run[name] for name in order}) for order in orders]
     assert compare(STELLAOPS["runs"], CONTEXT, raws).handed == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "nulls", "is_plain"),
+    [
+        ({"tries": 4}, False, True),
+        ({"tries": 4}, True, True),
+        ({"tries": 3}, False, False),  # of the default, nothing is written
+        ({"tries": 0}, False, False),  # the number for none is in the remainder: the row has the default
+        ({"tries": 0}, True, False),
+        ({"tries": None}, True, True),
+        ({}, True, False),
+    ],
+)
+def test_a_number_for_none_beside_a_default(changes: Document, nulls: bool, is_plain: bool) -> None:  # noqa: FBT001 - parameters
+    name = Field(path="name", columns=("schedules.name",), converter="text", required=True)
+    column = "schedules.max_retries"
+    tries = Field(path="tries", columns=(column,), converter="number", none=0, default=3, nulls=nulls)
+    constants = {"schedules.status": "scheduled"}
+    mapped = Mapped(name="notes", tables=("schedules",), fields=(name, tries), constants=constants)
+    [collection] = profile_of_mapping(SourceMapping(name="x", collections=(mapped,)), 1).collections
+    raw = bson.encode({"_id": "a", "name": "n"} | changes)
+    assert (compare(collection, CONTEXT, [raw]).plain == [0]) is is_plain

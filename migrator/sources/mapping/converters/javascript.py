@@ -28,7 +28,6 @@ from migrator.sources.mapping.converters.base import (
     Same,
     Target,
     Uncounted,
-    Unplannable,
     Writer,
     always,
 )
@@ -195,10 +194,8 @@ class ObjectIdUuid(Same):
     shape = always(Any)
 
     def operation(self, field: Field, /) -> Operation:
-        """Take an ``_id``; a text that holds one is for the Python codec."""
-        if tables.type_of(field.columns[0]) != "uuid":
-            raise Unplannable("an ObjectId in a text")
-        return Operation(name="object-id-uuid")
+        """Take an ``_id``; of another field, ask once for each value: lines of a log share that of their job."""
+        return Operation(name="object-id-uuid" if field.path == "_id" else "memo")
 
     def reader(self, target: Target, /) -> Reader | None:
         path, checked = target.field.path, target.checked
