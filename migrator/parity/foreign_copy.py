@@ -24,6 +24,7 @@ from migrator.parity.compare import DESCRIBED, ChunkTotals, compared_value, coun
 from migrator.parity.foreign_tables import (
     ForeignTable,
     Key,
+    Origins,
     SeenRows,
     StoredRow,
     existing_origins,
@@ -45,6 +46,7 @@ from migrator.records import Record
 from migrator.result import Finding
 from migrator.sources import context_of
 from migrator.sources.profile import Collection, Reference
+from migrator.store import validation
 from migrator.values import remainder
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -421,9 +423,7 @@ class _ForeignCheck:
             )
         return equal
 
-    def _compare_relations(
-        self, row: _ExpectedRow, stored: StoredRow, origins: Mapping[str, str | None], totals: ChunkTotals
-    ) -> bool:
+    def _compare_relations(self, row: _ExpectedRow, stored: StoredRow, origins: Origins, totals: ChunkTotals) -> bool:
         equal = True
         for member in row.table.relations:
             wanted, held = getattr(row.record, member), stored.related[member]
@@ -437,7 +437,7 @@ class _ForeignCheck:
         return equal
 
     def _leads_there(
-        self, row: _ExpectedRow, member: str, wanted: UUID | None, held: Key, origins: Mapping[str, str | None]
+        self, row: _ExpectedRow, member: str, wanted: UUID | None, held: Key, origins: Origins
     ) -> bool | None:
         """Tell whether a reference leads to the row that the document names; None: nothing shows it."""
         relation = row.table.relations[member]
@@ -451,8 +451,8 @@ class _ForeignCheck:
             return None
         return held == (str(wanted),) or _names_document(row, member, held[0], origins)
 
-    def _resolved_references(self, documents: Sequence[_ExpectedDocument]) -> dict[str, str | None]:
-        """Return, by id, the source ids of the rows to which references lead that are not as the tool computes them."""
+    def _resolved_references(self, documents: Sequence[_ExpectedDocument]) -> Origins:
+        """Return the origins of the rows to which references lead that are not as the tool computes them."""
         ids: dict[str, set[str]] = defaultdict(set)
         names: dict[str, set[str]] = defaultdict(set)
         for document in documents:
@@ -466,7 +466,7 @@ class _ForeignCheck:
                     named = reference.named(document.source.content) if reference.named is not None else None
                     if held == (None,) and named is not None:
                         names[table].add(named)
-        origins: dict[str, str | None] = {}
+        origins: Origins = {}
         for table, asked in ids.items():
             if table in self._tables:
                 origins |= existing_origins(self._copy, self._tables[table], asked, names[table])
@@ -609,7 +609,7 @@ def _referred(row: _ExpectedRow, member: str, table: str) -> str | None:
     return None if own is None or own.stored is None or len(own.stored.key) != 1 else own.stored.key[0]
 
 
-def _names_document(row: _ExpectedRow, member: str, held: str | None, origins: Mapping[str, str | None]) -> bool:
+def _names_document(row: _ExpectedRow, member: str, held: str | None, origins: Origins) -> bool:
     """Tell whether a reference leads to a row of the document that is named, though its id is not the tool's.
 
     It may be null, as the tool stores it, if the copy has no row of the document that is named.
@@ -618,9 +618,11 @@ def _names_document(row: _ExpectedRow, member: str, held: str | None, origins: M
     if reference is None or reference.named is None:
         return False
     named = reference.named(row.document.source.content)
+    tenants = (row.record.tenant_id, validation.GLOBAL)  # type: ignore[attr-defined] # every record of the schema has one
+    wanted = str(getattr(row.record, member))
     if held is None:
-        return str(getattr(row.record, member)) not in origins and named not in origins.values()
-    return named is not None and origins.get(held) == named
+        return not any((tenant, wanted) in origins for tenant in tenants) and named not in origins.values()
+    return named is not None and any(origins.get((tenant, held)) == named for tenant in tenants)
 
 
 def _reference(row: _ExpectedRow, member: str) -> Reference | None:

@@ -6,7 +6,7 @@ of its table, columns that are unique and never null, or the row to which it ref
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from psycopg import sql
@@ -267,22 +267,30 @@ def rows_by_columns(connection: Connection, table: ForeignTable, column: str, va
     return _select(connection, table, condition, [sorted(set(values))])
 
 
+Origins: TypeAlias = dict[tuple[str, str], str | None]
+"""Tenant and id of a row to its source id."""
+
+
 def existing_origins(
     connection: Connection, table: ForeignTable, ids: Iterable[str], source_ids: Iterable[str]
-) -> dict[str, str | None]:
-    """Return, by id, the source ids of the rows that have one of these ids, or that one of these documents made.
+) -> Origins:
+    """Return the origins of the rows that have one of these ids, or that one of these documents made.
 
-    The table is one of the schema ``scheduler``.
+    The table is one of the schema ``scheduler``, where two tenants may have rows with the same id.
     """
     origin = sql.SQL("source_id" if table.has_origin else "NULL::text")
     kind = sql.SQL(table.types["id"])
-    query = sql.SQL("SELECT id::text, {} FROM {} WHERE id = ANY(%s::text[]::{}[])").format(origin, table.name, kind)
-    origins: dict[str, str | None] = dict(connection.execute(query, (sorted(set(ids)),)).fetchall())
+    query = sql.SQL("SELECT tenant_id, id::text, {} FROM {} WHERE id = ANY(%s::text[]::{}[])").format(
+        origin, table.name, kind
+    )
+    rows = connection.execute(query, (sorted(set(ids)),)).fetchall()
     names = sorted(set(source_ids))
     if names and table.has_origin:
-        made = sql.SQL("SELECT id::text, source_id FROM {} WHERE source_id = ANY(%s::text[])").format(table.name)
-        origins |= dict(connection.execute(made, (names,)).fetchall())
-    return origins
+        made = sql.SQL("SELECT tenant_id, id::text, {} FROM {} WHERE source_id = ANY(%s::text[])").format(
+            origin, table.name
+        )
+        rows += connection.execute(made, (names,)).fetchall()
+    return {(tenant, row_id): source_id for tenant, row_id, source_id in rows}
 
 
 def unseen_rows(connection: Connection, table: ForeignTable, seen: SeenRows) -> Iterator[str]:
