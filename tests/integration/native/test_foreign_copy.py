@@ -18,12 +18,14 @@ from migrator.config import Settings, SourceSettings, TargetSettings
 from migrator.errors import RefusedError, UsageError
 from migrator.exit_status import DIFFERENT, QUARANTINE, UNVERIFIED, USAGE
 from migrator.parity.foreign_copy import NO_MATCH, check_foreign_copy
+from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema import native_target
 from migrator.sources import profile_of
 from migrator.targets import load_target
 from tests.acceptance.test_readme import is_like, session
-from tests.copying import run, settings_for, uri_of, write_config
+from tests.copying import run, run_of, settings_for, uri_of, write_config
+from tests.stellaops_documents import fresh
 
 DDL = """
 CREATE SCHEMA shop;
@@ -304,6 +306,44 @@ def test_a_source_in_postgresql_is_refused(settings: Settings, postgres_dsn: str
     of_tables = Settings(source=source, mongo=settings.mongo, postgres=settings.postgres)
     with pytest.raises(UsageError, match="this source is tables of PostgreSQL"):
         check_foreign_copy(of_tables, Scope(), "etl.py")
+
+
+@pytest.fixture
+def scheduler_settings(mongo_database: Database[Any], scheduler_dsn: str) -> Settings:
+    """Return settings with a copy in the schema ``scheduler`` of which nothing says who made it."""
+    ids = [f"sch_{digit * 32}" for digit in "12"]
+    schedules = [fresh("schedules") | {"_id": one, "id": one, "name": one, "tenantId": "a"} for one in ids]
+    runs = [
+        run_of(_id=f"run_{digit * 32}", id=f"run_{digit * 32}", scheduleId=one, tenantId="a")
+        for digit, one in zip("12", ids, strict=True)
+    ]
+    mongo_database["schedules"].insert_many(schedules)
+    mongo_database["runs"].insert_many(runs)
+    made = settings_for(mongo_database, scheduler_dsn)
+    backfill(made, Scope())
+    changed(scheduler_dsn, "DELETE FROM migration.plans")
+    return made
+
+
+@pytest.mark.proves("6-U11")
+def test_a_copy_in_the_schema_scheduler_is_compared_by_id_and_tenant(
+    scheduler_settings: Settings, scheduler_dsn: str
+) -> None:
+    assert differences(scheduler_settings) == []
+    # another tenant has a row with the id of a schedule: it is nobody's, and hides nothing
+    changed(
+        scheduler_dsn,
+        "INSERT INTO scheduler.schedules (id, tenant_id, source, source_id, name, status)"
+        " SELECT id, 'elsewhere', source, 'stranger', 'a stranger', status FROM scheduler.schedules LIMIT 1",
+    )
+    assert [(side, table) for _, side, table, _, _ in differences(scheduler_settings)] == [("extra", "schedules")]
+    # a run that refers to the other schedule is a difference
+    changed(
+        scheduler_dsn,
+        "UPDATE scheduler.runs SET schedule_id = (SELECT schedule_id FROM scheduler.runs AS last"
+        " ORDER BY source_id DESC LIMIT 1) WHERE source_id = (SELECT min(source_id) FROM scheduler.runs)",
+    )
+    assert ("row", "runs", "schedule_id", "reference") in {one[1:] for one in differences(scheduler_settings)}
 
 
 @pytest.mark.parametrize("option", ["--repair=plan", "--lock-source", "--workers=2", "--yes"])
