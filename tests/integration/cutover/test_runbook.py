@@ -50,7 +50,7 @@ def section(title: str) -> str:
     """Return the text of a section of the runbook, on one line each paragraph or not."""
     found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert found is not None, title
-    return re.sub(r"### Parallel run\n.*", "", found[1], flags=re.DOTALL)
+    return re.sub(r"### Rehearsals that count\n.*", "", found[1], flags=re.DOTALL)
 
 
 def listed(title: str) -> list[str]:
