@@ -3,6 +3,7 @@
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Lock
 
 from migrator.config import nearest, parse_toml
 from migrator.errors import ConfigurationError
@@ -17,6 +18,7 @@ NAMES = (SCHEDULER, *SHIPPED)
 GROUP = "migrator.targets"
 """Entry points by which an installed package offers a native target of its own."""
 
+_lock = Lock()
 _known: dict[str, Target] = {}
 """The native targets that this process has loaded, by name."""
 
@@ -50,9 +52,19 @@ def load_target(name: str) -> Target:
 
 
 def register(target: Target) -> Target:
-    """Let the tables of a target be found by the names of their records; return the target."""
-    _known[target.name] = target
-    return target
+    """Let the tables of a target be found by the names of their records; return the target, or an equal one known.
+
+    A record is made once: two threads that load one mapping would else make rows of different records, of which each
+    finds none of the other's.
+    """
+    with _lock:
+        known = _known.get(target.name)
+        if known == target:
+            return known
+        for table in target.tables:
+            table.record  # noqa: B018 - made here, under the lock
+        _known[target.name] = target
+        return target
 
 
 def mapping_path(target: str, source: str) -> Path:

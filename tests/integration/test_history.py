@@ -112,7 +112,7 @@ def test_what_finished_before_the_cutoff_is_left_out_and_nothing_else(
     result = backfill(settings, Scope())
     before = cutoff(settings)
     assert before is not None
-    assert abs(before - (NOW - timedelta(days=30))) < timedelta(minutes=5)
+    assert abs(before - (datetime.now(UTC) - timedelta(days=30))) < timedelta(minutes=5)
     documents = list(source["runs"].find())
     old = {one["_id"] for one in documents if is_old(one, before)}
     aside = {key for name, key, *_ in quarantine(scheduler_dsn) if name == "runs"}

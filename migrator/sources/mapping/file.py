@@ -249,7 +249,7 @@ class _Reading:
         if "target" in self._tree:
             self._target = read_target(self._tree, self._wrong)
             if not self.mistakes:
-                register(self._target)
+                self._target = register(self._target)
         if self.mistakes:
             return SourceMapping(name="", collections=())
         source = self._table(("source",), self._tree.get("source"))
