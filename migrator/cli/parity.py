@@ -126,11 +126,11 @@ def repair_lines(repair: Repair) -> Iterator[str]:
         yield f"cleared the alarm of the tail: {repair.cleared}"
 
 
-def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
-    """Yield the summary of a parity check, its differences first by cause."""
+def _collection_lines(outcome: ParityOutcome, whole: str, rejected: str) -> Iterator[str]:
+    """Yield the table of the collections; ``whole`` and ``rejected`` head two of its columns."""
     yield (
-        f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
-        f" {'quarantined':>11} {'skipped':>8}"
+        f"{'collection':<20} {'documents':>10} {'equal':>10} {whole:>10} {'different':>9} {'missing':>8} {'extra':>6}"
+        f" {rejected} {'skipped':>8}"
     )
     for collection in outcome.collections:
         if collection.unverified:
@@ -139,9 +139,14 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield (
             f"{collection.collection:<20} {collection.documents:>10,} {collection.matched:>10,}"
             f" {collection.without_remainder:>10,}"
-            f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,} {collection.quarantined:>11,}"
-            f" {sum(collection.skipped.values()):>8,}"
+            f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,}"
+            f" {collection.quarantined:>{len(rejected)},} {sum(collection.skipped.values()):>8,}"
         )
+
+
+def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the summary of a parity check, its differences first by cause."""
+    yield from _collection_lines(outcome, "clean", "quarantined")
     yield from _finding_lines(outcome)
     yield from _loss_lines(outcome)
     yield from _silent_lines(outcome)
@@ -161,20 +166,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
 def foreign_lines(outcome: ForeignOutcome) -> Iterator[str]:
     """Yield the summary of a parity check of a copy that another tool made."""
     yield f"this copy was made by {outcome.copied_by}, and not by this tool; nothing was written, and nothing recorded"
-    yield (
-        f"{'collection':<20} {'documents':>10} {'equal':>10} {'whole':>10} {'different':>9} {'missing':>8} {'extra':>6}"
-        f" {'no rows':>8} {'skipped':>8}"
-    )
-    for collection in outcome.collections:
-        if collection.unverified:
-            yield f"{collection.collection:<20} not compared: {collection.unverified}"
-            continue
-        yield (
-            f"{collection.collection:<20} {collection.documents:>10,} {collection.matched:>10,}"
-            f" {collection.without_remainder:>10,}"
-            f" {collection.differing:>9,} {collection.missing:>8,} {collection.extra:>6,} {collection.quarantined:>8,}"
-            f" {sum(collection.skipped.values()):>8,}"
-        )
+    yield from _collection_lines(outcome, "whole", " no rows")
     yield from _finding_lines(outcome)
     for collection in outcome.collections:
         for reason in collection.quarantine:
