@@ -274,15 +274,13 @@ def run_command(
 def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
     settings = load(config)
+    target = library_cutover.LibraryCutover if settings.target.is_native else cutover.SchedulerCutover
     if dry_run:
-        if settings.target.is_native:
-            steps = [one.step for one in library_cutover.steps_to_undo(settings)]
-        else:
-            steps = [one.step for one in cutover.steps_to_undo(settings)]
+        steps = [step.step for step in procedure.steps_to_undo(target, settings)]
         lines = ["would lift the fence, and undo the steps:", *(f"  {one}" for one in steps), "nothing was written"]
         show({"would_undo": steps}, lines, as_json=as_json)
         finish(mask())
-    done = library_cutover.abort(settings) if settings.target.is_native else cutover.abort(settings)
+    done = procedure.abort(target, settings)
     show(done, ["undone: the fence is lifted, everything is as it was before"], as_json=as_json)
 
 

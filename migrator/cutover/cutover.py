@@ -12,7 +12,7 @@ from migrator.connections.identity import environment_name
 from migrator.cutover import config_file, epoch, fence, metrics, outbox, overdue, procedure, processes, takeover
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import Cutover, Journal, Step
+from migrator.cutover.journal import Cutover, Journal
 from migrator.cutover.procedure import Act, CutoverTarget
 from migrator.cutover.smoke import smoke
 from migrator.errors import RefusedError
@@ -136,16 +136,6 @@ class SchedulerCutover(CutoverTarget[CutoverResult]):
 def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> CutoverResult:
     """Make the cutover as ``procedure.run`` does; raises as it does."""
     return procedure.run(SchedulerCutover, settings, conditions, by)
-
-
-def abort(settings: Settings) -> Cutover:
-    """Undo an interrupted cutover as ``procedure.abort`` does; raises as it does."""
-    return procedure.abort(SchedulerCutover, settings)
-
-
-def steps_to_undo(settings: Settings) -> list[Step]:
-    """Return the steps that ``abort`` would undo, the last first, and write nothing; raises as ``abort`` does."""
-    return procedure.steps_to_undo(SchedulerCutover, settings)
 
 
 def _reopen_epoch(sessions: Sessions, cutover: Cutover) -> None:

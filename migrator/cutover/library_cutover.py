@@ -23,7 +23,6 @@ from migrator.cutover.journal import (
     POINT_OF_NO_RETURN,
     Cutover,
     Journal,
-    Step,
     exclusive_sessions,
     latest,
     unfinished_level,
@@ -178,16 +177,6 @@ class LibraryCutover(CutoverTarget[LibraryCutoverResult]):
 def run(settings: Settings, conditions: GateOptions, by: Approval = UNNAMED) -> LibraryCutoverResult:
     """Make the cutover as ``procedure.run`` does; raises as it does."""
     return procedure.run(LibraryCutover, settings, conditions, by)
-
-
-def abort(settings: Settings) -> Cutover:
-    """Undo an interrupted cutover as ``procedure.abort`` does; raises as it does."""
-    return procedure.abort(LibraryCutover, settings)
-
-
-def steps_to_undo(settings: Settings) -> list[Step]:
-    """Return the steps that ``abort`` would undo, the last first, and write nothing; raises as ``abort`` does."""
-    return procedure.steps_to_undo(LibraryCutover, settings)
 
 
 def confirm(settings: Settings, by: Approval = UNNAMED, *, dry_run: bool = False) -> ConfirmResult:

@@ -12,7 +12,7 @@ from psycopg import errors, sql
 from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import config_file, cutover, fence, journal
+from migrator.cutover import config_file, cutover, fence, journal, procedure
 from migrator.cutover.journal import latest
 from migrator.cutover.undo import UndoError
 from migrator.errors import BackendMovedError, RefusedError, UnreachableError
@@ -144,7 +144,7 @@ def test_full_at_each_step_of_a_switch(
             with pytest.raises(UndoError, match=SAYS):
                 ready.switch()  # still full
             disk.free()
-            cutover.abort(ready.settings)
+            procedure.abort(cutover.SchedulerCutover, ready.settings)
             assert state(ready) == "aborted"
         for step in BEHIND:
             with full_at(step, disk, ready, monkeypatch), pytest.raises(UnreachableError, match=SAYS):
@@ -153,7 +153,7 @@ def test_full_at_each_step_of_a_switch(
             with pytest.raises(BackendMovedError):
                 open_scheduler_store(ready.settings)
             with pytest.raises(RefusedError, match="point of no return is passed"):
-                cutover.abort(ready.settings)
+                procedure.abort(cutover.SchedulerCutover, ready.settings)
             disk.free()
         done = ready.switch()
         assert (done.resumed, done.cutover.state) == (True, "cut-over")

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from migrator import fault_points
-from migrator.cutover import cutover, fence, rollback
+from migrator.cutover import cutover, fence, procedure, rollback
 from migrator.errors import RefusedError, UnreachableError
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
@@ -99,7 +99,7 @@ def test_there_and_back_behind_revoked_roles(ready: Scene) -> None:
     assert users(ready).keys() == before.keys()
     assert users(ready) != before
     assert users(ready)["admin.admin"] == before["admin.admin"]  # who may grant keeps what it has
-    cutover.abort(ready.settings)
+    procedure.abort(cutover.SchedulerCutover, ready.settings)
     assert users(ready) == before
 
     with ready.foreign() as one, ready.foreign("operator") as other:

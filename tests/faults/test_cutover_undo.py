@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from migrator import fault_points
 from migrator.cli import cli
 from migrator.connections.postgres import open_target
-from migrator.cutover import cutover, fence, outbox
+from migrator.cutover import cutover, fence, outbox, procedure
 from migrator.cutover.journal import latest
 from migrator.cutover.undo import UndoError
 from migrator.errors import MigratorError, UnreachableError
@@ -115,7 +115,7 @@ def test_a_fence_that_cannot_be_lifted_calls_the_hook_and_the_rest_is_undone(rea
         assert not outbox.is_open(target), "a part that fails does not keep the others from being undone"
     [failure] = told(ready)
     assert failure["not_undone"] == ["the fence of MongoDB", "the journal"]
-    assert cutover.abort(ready.settings).state == "aborted"
+    assert procedure.abort(cutover.SchedulerCutover, ready.settings).state == "aborted"
     assert not fence.is_source_fenced(ready.database, "write-block", ())
 
 

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from migrator import fault_points
 from migrator.config import load_settings
-from migrator.cutover import completion, config_file, cutover, epoch, fence, journal, rollback
+from migrator.cutover import completion, config_file, cutover, epoch, fence, journal, procedure, rollback
 from migrator.errors import BackendMovedError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.positions import oplog_history
@@ -95,7 +95,7 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
                 with pytest.raises(BackendMovedError):
                     open_scheduler_store(ready.settings)
                 with pytest.raises(RefusedError, match="point of no return is passed: call migrator cutover run"):
-                    cutover.abort(ready.settings)
+                    procedure.abort(cutover.SchedulerCutover, ready.settings)
             monkeypatch.undo()
             ready.folder.chmod(0o700)
         done = ready.switch()
@@ -113,7 +113,7 @@ def test_two_switches_at_once(auth_server: MongoServer, scheduler_dsn: str) -> N
             assert (status, out) == (USAGE, "")
             assert said == "migrator: another cutover, or rollback, of this target is running\n"
             for other in (
-                lambda: cutover.abort(ready.settings),
+                lambda: procedure.abort(cutover.SchedulerCutover, ready.settings),
                 lambda: completion.finish(ready.settings),
                 lambda: rollback.run(ready.settings, ready.config, 1),
             ):
