@@ -1,5 +1,6 @@
 """A process's connections to both sides, opened once and replaced when they break; retries of transient failures."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -105,18 +106,18 @@ class Sessions(SourceSessions):
 
 Kind = TypeVar("Kind", bound=SourceSessions)
 
-_cached: list[SourceSessions] = []
-"""The connections of this process, if there are any."""
+_cached: dict[int, SourceSessions] = {}
+"""The connections of each thread of this process that has any, by the thread's identifier."""
 
 
 def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
-    """Run ``work`` with this process's connections to both sides, as ``retry_transient`` does."""
+    """Run ``work`` with this thread's connections to both sides, as ``retry_transient`` does."""
     with translate_errors("the target"), translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
 def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
-    """Run ``work`` with this process's connection to the source, as ``retry_transient`` does."""
+    """Run ``work`` with this thread's connection to the source, as ``retry_transient`` does."""
     with translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, SourceSessions, work))
 
@@ -204,9 +205,9 @@ class _RetryBudget:
 
 
 def close_cached() -> None:
-    """Close this process's connections, if there are any."""
+    """Close the connections of all threads of this process, if there are any."""
     while _cached:
-        _cached.pop().close()
+        _cached.popitem()[1].close()
 
 
 @contextmanager
@@ -220,16 +221,25 @@ def thread_executor() -> Iterator[Executor]:
 
 
 def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
-    if _cached and (_cached[0].settings != settings or type(_cached[0]) is not kind):
-        close_cached()
-    if not _cached:
-        _cached.append(kind(settings))
-    sessions = _cached[0]
+    """Run ``work`` with the connections of this thread alone: one that was left behind must not close another's."""
+    thread = threading.get_ident()
+    sessions = _cached.get(thread)
+    if sessions is not None and (sessions.settings != settings or type(sessions) is not kind):
+        _close_of(thread)
+        sessions = None
+    if sessions is None:
+        sessions = _cached[thread] = kind(settings)
     assert isinstance(sessions, kind)  # noqa: S101 - made so just above
     try:
         return work(sessions)
     except psycopg.errors.UniqueViolation:
         raise
     except (psycopg.Error, PyMongoError, UnreachableError):
-        close_cached()
+        _close_of(thread)
         raise
+
+
+def _close_of(thread: int) -> None:
+    sessions = _cached.pop(thread, None)
+    if sessions is not None:
+        sessions.close()

@@ -139,7 +139,7 @@ def test_few_documents_in_one_chunk_start_no_worker_process(
     assert done.written == 50
     own = number(scheduler_dsn, f"SELECT count(*) FROM migration.chunks WHERE worker LIKE '%:{os.getpid()}'")
     assert own == chunks_here
-    assert sessions._cached == []
+    assert not sessions._cached
 
 
 def test_statistics_after_a_copy_are_there_from_a_small_sample(

@@ -100,10 +100,15 @@ def record_of(table: str) -> type[Record]:
     return constraints.RECORDS[table] if native is None else native.record
 
 
-@cache
 def types_of(table: str) -> Mapping[str, str]:
     """Return column to PostgreSQL type of a table that a mapping may feed."""
-    return copy_format.column_types(record_of(table))
+    return _types_of(record_of(table))
+
+
+@cache
+def _types_of(record: type[Record]) -> Mapping[str, str]:
+    """By record and not by name: a name may stand for another table in the next mapping that is loaded."""
+    return copy_format.column_types(record)
 
 
 def native_column(column: str) -> Column | None:
@@ -223,7 +228,6 @@ def bounds_of(column: str) -> tuple[int, int]:
     return (max(least, 0) if column in _NOT_NEGATIVE else least), most
 
 
-@cache
 def needed_columns(table: str) -> frozenset[str]:
     """Return the columns of a table that may not be null, have no default, and are not filled by the tool.
 
