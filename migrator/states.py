@@ -72,6 +72,10 @@ RUN_WAITING = ("planning", "queued")
 RUN_OPEN = ("queued", "running")
 """States of a run that counts as live when its schedule fires again."""
 
+SCHEDULE_QUEUED = "queued"
+"""What is said of a running schedule while each live run of it waits. No column holds it: a claim of a run writes no
+schedule."""
+
 RUN_FAILED = ("error", "timeout")
 """States of a run that did not do its work."""
 

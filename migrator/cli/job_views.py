@@ -45,7 +45,7 @@ def _job_view(listed: ListedJob) -> View:
     schedule = listed.job.schedule
     return {name: getattr(schedule, name) for name in _JOB} | {
         "tenant": schedule.tenant_id,
-        "state": schedule.status,
+        "state": listed.job.state,
         "handler": handler_of(schedule),
         "tags": schedule.tags or (),
         "next_fire_at": listed.job.next_fire_at,
@@ -91,7 +91,7 @@ def created_line(job: Job, backend: str, *, dry_run: bool) -> str:
     """Return the line for a job that was created, or would be."""
     schedule, (trigger,) = job.schedule, job.triggers
     verb = "would create" if dry_run else "created"
-    fires = schedule.status if schedule.status != "scheduled" else f"next fire {time_text(job.next_fire_at)}"
+    fires = job.state if job.state != "scheduled" else f"next fire {time_text(job.next_fire_at)}"
     identity = "" if dry_run else f" ({job.id})"
     return (
         f"{verb} in {DATABASES[backend]}: {schedule.tenant_id}/{schedule.name}{identity}, {_timing(trigger)}, {fires}"
@@ -184,8 +184,7 @@ def time_text(at: datetime | None) -> str:
 
 
 def _state(found: ListedJob) -> str:
-    schedule = found.job.schedule
-    return schedule.status if schedule.enabled else f"{schedule.status}, disabled"
+    return found.job.state if found.job.schedule.enabled else f"{found.job.state}, disabled"
 
 
 def _timing(trigger: Trigger) -> str:

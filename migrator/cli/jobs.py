@@ -99,7 +99,10 @@ _job_argument = click.argument("job", metavar="JOB")
 def _filters(command: Command) -> Command:
     """Add the options that choose jobs."""
     command = click.option(
-        "--state", multiple=True, type=click.Choice([*states.SCHEDULE]), help="Only jobs in this state; repeatable."
+        "--state",
+        multiple=True,
+        type=click.Choice([*states.SCHEDULE, states.SCHEDULE_QUEUED]),
+        help="Only jobs in this state; repeatable.",
     )(command)
     command = click.option(
         "--handler", multiple=True, metavar="NAME", help="Only jobs with this handler; repeatable: with one of them."

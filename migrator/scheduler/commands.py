@@ -15,7 +15,7 @@ import msgspec
 from migrator import states
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, RefusedError, TransitionError, UsageError
 from migrator.records import EMPTY, Handler, Run, Schedule, Trigger
-from migrator.scheduler import completion, firing, validation
+from migrator.scheduler import completion, firing, queries, validation
 from migrator.scheduler.completion import end_schedule, may_fire
 from migrator.scheduler.lifecycle import (
     EXECUTION_RETRY,
@@ -28,7 +28,7 @@ from migrator.scheduler.lifecycle import (
     audit_entry,
 )
 from migrator.scheduler.models import Changes, Delivery, Job, Seeding, Timing
-from migrator.states import RUN_FAILED, RUN_OPEN, RUN_WAITING
+from migrator.states import RUN_FAILED, RUN_WAITING
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.queue import ARGUMENTS
 from migrator.store.validation import check_own_tenant
@@ -123,7 +123,8 @@ class Change:
 
     def job(self, schedule: Schedule) -> Job:
         """Return the present state of the schedule, with its triggers."""
-        return Job(schedule=schedule, triggers=tuple(self.session.triggers.of_schedule(schedule.id)))
+        (job,) = queries.jobs_of(self.session, [schedule])
+        return job
 
 
 def concurrent_change() -> OvertakenError:
@@ -147,10 +148,8 @@ def _pausable(session: Session, schedule_id: UUID) -> tuple[Schedule, str]:
     One whose slots are over is running until its last run has ended; while that run waits, it may be paused too.
     """
     schedule = validation.own_schedule(session, schedule_id)
-    if schedule.status == "running":
-        live = session.runs.list(RunQuery(schedule_id=schedule_id, states=RUN_OPEN, limit=100)).runs
-        if live and all(run.state in RUN_WAITING for run in live):
-            return schedule, states.SCHEDULE_ACTIONS["pause"][1]
+    if queries.waiting_schedules(session, [schedule]):
+        return schedule, states.SCHEDULE_ACTIONS["pause"][1]
     return schedule, validation.next_status(schedule, "pause")
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator import states
 from migrator.records import ExecutionLog, Run, Schedule, Trigger
 from migrator.values import jsonb
 
@@ -94,6 +95,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     triggers: tuple[Trigger, ...]
     """By id."""
+    waits: bool = False
+    """It has no further slots, and each live run of it waits for a worker."""
+
+    @property
+    def state(self) -> str:
+        """Return the status of the schedule; ``queued`` in place of ``running`` while each live run of it waits."""
+        return states.SCHEDULE_QUEUED if self.waits else self.schedule.status
 
     @property
     def id(self) -> UUID:

@@ -100,6 +100,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether more than tenants are named."""
         return bool(self.name or self.tags or self.states or self.handlers)
 
+    @property
+    def asks_runs(self) -> bool:
+        """Return whether runs decide who passes: of running and queued, which are one status, one is chosen."""
+        return ("running" in self.states) != (states.SCHEDULE_QUEUED in self.states)
+
 
 class ListedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a list."""
@@ -387,7 +392,12 @@ class Jobs:
     def _passing(self, tenant: str, chosen: JobFilter) -> list[Schedule]:
         """Return the tenant's jobs that pass the filter, by name."""
         found = self._scan(tenant, _query(chosen))
-        return [one for one in found if chosen.name is None or fnmatchcase(one.name, chosen.name)]
+        named = [one for one in found if chosen.name is None or fnmatchcase(one.name, chosen.name)]
+        if not chosen.asks_runs:
+            return named
+        waiting = queries.read(self.store, tenant, None, lambda session: queries.waiting_schedules(session, named))
+        wanted = states.SCHEDULE_QUEUED in chosen.states
+        return [one for one in named if one.status != "running" or (one.id in waiting) == wanted]
 
     def _called(self, tenant: str, text: str) -> Sequence[Schedule]:
         return queries.read(self.store, tenant, None, lambda session: session.schedules.called(text))
@@ -413,7 +423,7 @@ class Jobs:
         total = 0
         for tenant in self._tenants(chosen.tenants):
             skipped, room = max(0, offset - total), limit - len(listed)
-            if chosen.name is not None:
+            if chosen.name is not None or chosen.asks_runs:
                 passing = self._passing(tenant, chosen)
                 rows, count = passing[skipped : skipped + room], len(passing)
             else:
@@ -576,22 +586,23 @@ _CHECKS: Final[Mapping[Action, Callable[[JobTarget, Session], object]]] = {
 
 def _pause(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.pause(target.schedule.id, by=who, reason=reason)
-    return _result(target, "done", state=job.schedule.status)
+    return _result(target, "done", state=job.state)
 
 
 def _resume(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.resume(target.schedule.id, by=who, reason=reason)
-    return _result(target, "done", state=job.schedule.status)
+    return _result(target, "done", state=job.state)
 
 
 def _cancel(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     job = client.cancel(target.schedule.id, by=who, reason=reason or "cancelled")
-    return _result(target, "done", state=job.schedule.status)
+    return _result(target, "done", state=job.state)
 
 
 def _trigger(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
     run = client.trigger_now(target.schedule.id, by=who, reason=reason)
-    return _result(target, "done", state=target.schedule.status, run=run.id)
+    job = client.get(target.schedule.id)
+    return _result(target, "done", state=None if job is None else job.state, run=run.id)
 
 
 def _retry(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
@@ -604,7 +615,7 @@ def _retry(client: Scheduler, target: JobTarget, who: str, reason: str | None) -
         failed = queries.read(client.store, target.tenant, None, lambda session: _last_run(session, schedule))
         run = client.retry(failed.id, by=who, reason=reason)
     job = client.get(schedule.id)
-    return _result(target, "done", state=None if job is None else job.schedule.status, run=run.id)
+    return _result(target, "done", state=None if job is None else job.state, run=run.id)
 
 
 def _delete(client: Scheduler, target: JobTarget, who: str, reason: str | None) -> OperationResult:
@@ -646,7 +657,9 @@ def _result(
 
 def _tried_out(action: Action, targets: Sequence[JobTarget], session: Session) -> list[OperationResult]:
     results = []
+    waiting = queries.waiting_schedules(session, [target.schedule for target in targets])
     for target in targets:
+        schedule = target.schedule
         try:
             _CHECKS[action](target, session)
         except OvertakenError:
@@ -654,7 +667,8 @@ def _tried_out(action: Action, targets: Sequence[JobTarget], session: Session) -
         except _REFUSALS as error:
             results.append(_refused(target, error))
         else:
-            results.append(_result(target, "allowed", state=target.schedule.status))
+            state = states.SCHEDULE_QUEUED if schedule.id in waiting else schedule.status
+            results.append(_result(target, "allowed", state=state))
     return results
 
 
@@ -663,8 +677,9 @@ def _refused(target: JobTarget, error: MigratorError) -> OperationResult:
 
 
 def _query(chosen: JobFilter) -> ScheduleQuery:
+    statuses = dict.fromkeys("running" if state == states.SCHEDULE_QUEUED else state for state in chosen.states)
     return ScheduleQuery(
-        statuses=chosen.states, handlers=chosen.handlers, tags_all=chosen.tags, sort_by="name", descending=False
+        statuses=(*statuses,), handlers=chosen.handlers, tags_all=chosen.tags, sort_by="name", descending=False
     )
 
 

@@ -149,7 +149,21 @@ def jobs_of(session: Session, schedules: Sequence[Schedule]) -> list[Job]:
     triggers: dict[UUID, list[Trigger]] = {schedule.id: [] for schedule in schedules}
     for trigger in session.triggers.of_schedules(list(triggers)) if triggers else ():
         triggers[trigger.schedule_id].append(trigger)
-    return [Job(schedule=schedule, triggers=tuple(triggers[schedule.id])) for schedule in schedules]
+    waiting = waiting_schedules(session, schedules)
+    return [
+        Job(schedule=schedule, triggers=tuple(triggers[schedule.id]), waits=schedule.id in waiting)
+        for schedule in schedules
+    ]
+
+
+def waiting_schedules(session: Session, schedules: Sequence[Schedule]) -> frozenset[UUID]:
+    """Return the ids of those of them that are running only because a run of them is queued: no worker executes one."""
+    running = [schedule.id for schedule in schedules if schedule.status == "running"]
+    if not running:
+        return frozenset()
+    queued = {run.schedule_id for run in session.runs.newest_of(running, ("queued",))}
+    begun = {run.schedule_id for run in session.runs.newest_of(running, ("running",))}
+    return frozenset(identity for identity in running if identity in queued - begun)
 
 
 METRICS_WINDOW = timedelta(hours=24)

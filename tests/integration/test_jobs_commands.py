@@ -20,6 +20,7 @@ from migrator.errors import BackendMovedError, ConflictError, RefusedError, Unre
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.records import Handler, Schedule, WorkerRecord
+from migrator.scheduler import firing
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.operations import Jobs
@@ -150,6 +151,33 @@ def test_a_list_has_state_next_fire_last_outcome_and_the_total(place: Place) -> 
         found = place.json(f"list --tenant {place.tenant}", *chosen)
         assert [one["name"] for one in found["jobs"]] == names
     assert place.json(f"list --tenant {place.tenant} --name *", "--limit", "1", "--offset", "3")["total"] == 4
+
+
+def test_a_job_that_fires_once_is_listed_as_queued_until_a_worker_has_its_run(place: Place) -> None:
+    client = place.client()
+    job = client.schedule_once(ScheduleRequest(name="import", handler_name="copy", created_by="ann"))
+    assert len(place.store.queue.fire_due(firing.plan, 10, tenants=[place.tenant])) == 1
+    of_tenant = ("--tenant", place.tenant)
+
+    def listed(state: str) -> list[tuple[str, str]]:
+        return [(one["name"], one["state"]) for one in place.json("list", *of_tenant, "--state", state)["jobs"]]
+
+    assert (listed("queued"), listed("running"), place.state(job)) == ([("import", "queued")], [], "running")
+    assert place.json(f"show {job.id}")["state"] == "queued"
+    assert "  state: queued\n" in place.call(f"show {job.id}")[1]
+    (tried,) = place.json("pause --dry-run", *of_tenant, "--state", "queued")["jobs"]
+    assert (tried["outcome"], tried["state"]) == ("allowed", "queued")
+    (paused,) = place.json("pause", *of_tenant, "--state", "queued", "--yes")["jobs"]
+    assert (paused["outcome"], paused["state"]) == ("done", "paused")
+    assert client.claim("w", 100) == []
+    (resumed,) = place.json(f"resume {job.id}")["jobs"]
+    assert resumed["state"] == "queued"
+    both = place.json("list", *of_tenant, "--state", "queued", "--state", "running", "--limit", "1")
+    assert [one["state"] for one in both["jobs"]] == ["queued"]
+    (claim,) = client.claim("w", 100)
+    assert (listed("queued"), listed("running")) == ([], [("import", "running")])
+    assert place.json(f"pause {job.id}", status=1)["jobs"][0]["outcome"] == "refused"
+    assert client.finish(claim, "completed")
 
 
 def test_a_list_goes_on_with_the_next_tenant(place: Place) -> None:

@@ -10,7 +10,7 @@ import pytest
 from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.commands import check_transition
-from migrator.scheduler.models import Changes
+from migrator.scheduler.models import Changes, Job
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, force_status, status_of, stored
@@ -25,10 +25,14 @@ def test_a_job_that_fires_once_is_paused_while_its_run_waits_and_not_while_it_ru
     harness.worker.fire()
     assert status_of(harness, job) == "running"
     for _ in range(2):
-        assert harness.facade.pause(job.id, now=NOW).schedule.status == "paused"
+        assert shown_states(harness, job) == {"queued"}
+        assert harness.facade.pause(job.id, now=NOW).state == "paused"
+        assert shown_states(harness, job) == {"paused"}
         assert harness.worker.claim() == 0
-        assert harness.facade.resume(job.id, now=NOW).schedule.status == "running"
+        resumed = harness.facade.resume(job.id, now=NOW)
+        assert (resumed.state, resumed.schedule.status) == ("queued", "running")
     assert harness.worker.claim() == 1
+    assert shown_states(harness, job) == {"running"}
     before = everything(harness)
     with harness.session() as session, pytest.raises(TransitionError):
         check_transition(session, job.id, "pause")
@@ -39,6 +43,38 @@ def test_a_job_that_fires_once_is_paused_while_its_run_waits_and_not_while_it_ru
     harness.executor.listener(claim).ended(claim, DONE)
     harness.worker.collect()
     assert status_of(harness, job) == "completed"
+
+
+def shown_states(harness: Harness, job: Job) -> set[str]:
+    """Return the states that the calls of the client say of a job, which is in no list but its own."""
+    by_id, by_name = harness.facade.get(job.id), harness.facade.get_by_name(job.schedule.name)
+    assert by_id is not None
+    assert by_name is not None
+    listed = [other for other in harness.facade.list().jobs if other.id == job.id]
+    return {shown.state for shown in (by_id, by_name, *listed)}
+
+
+def test_a_retry_that_waits_is_queued_and_another_job_is_what_it_is(harness: Harness) -> None:
+    failing = harness.once(max_retries=1)
+    harness.executor.outcome = lambda _: FAILED
+    harness.worker.fire()
+    assert harness.worker.claim() == 1
+    harness.worker.collect()
+    other = harness.recurring()
+    assert shown_states(harness, failing) == {"queued"}
+    assert shown_states(harness, other) == {"scheduled"}
+    assert harness.facade.pause(failing.id, now=harness.now).state == "paused"
+
+
+def test_a_job_is_running_while_one_of_its_runs_is_executed_and_another_waits(harness: Harness) -> None:
+    harness.executor.outcome = lambda _: None
+    job = harness.once(max_concurrency=1)
+    harness.worker.fire()
+    assert harness.worker.claim() == 1
+    harness.facade.trigger_now(job.id, now=harness.now)
+    assert shown_states(harness, job) == {"running"}
+    with pytest.raises(TransitionError, match="cannot pause a schedule that is running"):
+        harness.facade.pause(job.id, now=harness.now)
 
 
 def test_a_job_that_was_paused_while_its_run_waited_can_be_cancelled(harness: Harness) -> None:

@@ -23,7 +23,8 @@ NOTICE = "<!-- Made from the code: UPDATE_GOLDEN=1 pytest tests/golden/docs writ
 
 ABOUT = {
     "schedule": "`schedules.status`. Scheduled or paused to pending is a forced run. A completed schedule can be"
-    " scheduled\nagain. A failed schedule begins again.",
+    " scheduled\nagain. A failed schedule begins again. Running is a schedule without further slots until its last"
+    " run has\nended; it is shown as `queued`, which no row holds, while that run waits for a worker.",
     "run": "`runs.state`. A retry is a new run in state queued, which names the old one in `retry_of`.",
     "graph job": "`graph_jobs.status`, a number; the events in `graph_job_events` have the same numbers.",
     "policy job": "`policy_jobs.status`. Two shapes of document share the table: work items (pending, dispatching,"
