@@ -30,6 +30,7 @@ _NUDGE_S: Final = 0.1
 """How often the main thread is woken after the first signal, so that it executes the handler."""
 _DEFERRED_S: Final = 1.0
 """How long the end at once waits for a block of ``deferred``."""
+_COUNTER: Final = "interruption"
 _AT_ONCE = "ended at once; what was committed is kept, and a transaction that was open is undone"
 
 
@@ -57,12 +58,20 @@ def install_handlers() -> None:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=_forget)
-        threading.Thread(target=_watch, args=(reader,), name="interruption", daemon=True).start()
+        threading.Thread(target=_watch, args=(reader,), name=_COUNTER, daemon=True).start()
         atexit.register(_keep_status)
     signal.signal(signal.SIGURG, _do_nothing)
     signal.signal(signal.SIGTERM, _handle)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _handle)
+
+
+def is_alone() -> bool:
+    """Tell whether this process is a command whose only threads are the main one and the one that counts signals.
+
+    The latter holds no lock while it waits, so that such a process can be forked.
+    """
+    return _installed.is_set() and {one.name for one in threading.enumerate()} <= {"MainThread", _COUNTER}
 
 
 def allow_slow_end() -> None:

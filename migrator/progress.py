@@ -31,7 +31,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         """Show it from now on."""
-        if telemetry.shows_progress() and self._stream.isatty() and not telemetry.writes_json():
+        if telemetry.draws_bars(self._stream):
             self._bars = _Bars(self._verb, self._expected, self._stream)
             telemetry.set_display(self._bars)
         return self

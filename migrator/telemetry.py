@@ -171,6 +171,11 @@ def shows_progress() -> bool:
     return _output.progress and _output.verbosity >= 0
 
 
+def draws_bars(stream: TextIO) -> bool:
+    """Tell whether progress is drawn on a stream."""
+    return shows_progress() and stream.isatty() and not writes_json()
+
+
 def writes_json() -> bool:
     """Tell whether every line is a JSON document."""
     return _output.log_format == "json"

@@ -11,6 +11,7 @@ from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.files import UnreadableError, read_text
 from migrator.pipeline.backfill import backfill
+from migrator.pipeline.executors import forked_workers
 from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.pipeline.tail.reread import read_again
 
@@ -68,13 +69,14 @@ def backfill_command(
         reread = read_again(settings, tuple(dict.fromkeys(only)), ids, dry_run=flags["dry_run"])
         show(reread, reread_lines(reread, dry_run=flags["dry_run"]), as_json=flags["as_json"])
         finish(mask(quarantine=beyond(reread.quarantined, allow_quarantined)))
-    done = backfill(
-        settings,
-        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
-        restart=flags["restart"],
-        dry_run=flags["dry_run"],
-        position=not flags["no_position"],
-    )
+    with forked_workers(settings.copy):
+        done = backfill(
+            settings,
+            Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
+            restart=flags["restart"],
+            dry_run=flags["dry_run"],
+            position=not flags["no_position"],
+        )
     show(done, backfill_lines(done, dry_run=flags["dry_run"]), as_json=flags["as_json"])
     finish(mask(unverified=not done.complete, quarantine=beyond(done.quarantined, allow_quarantined)))
 

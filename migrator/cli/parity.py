@@ -24,6 +24,7 @@ from migrator.parity.foreign_copy import ForeignOutcome, check_foreign_copy
 from migrator.parity.model import DROPPED, ParityOutcome
 from migrator.parity.recorded_check import check_and_record
 from migrator.parity.repair import Repair, apply_repair, plan_repair
+from migrator.pipeline.executors import forked_workers
 from migrator.pipeline.plan import Scope
 from migrator.result import NAMED_LOSS
 
@@ -95,7 +96,8 @@ def parity_command(
         raise UsageError("--who, --reason and --yes belong to --repair apply")
     if repair is None:
         check = partial(check_parity, scope=scope) if scope != Scope() else partial(check_and_record, dry_run=dry_run)
-        outcome = check(settings, lock_source=lock_source)
+        with forked_workers(settings.copy):
+            outcome = check(settings, lock_source=lock_source)
     else:
         if repair == "apply" and not dry_run:
             confirm(settings, "parity repair", lambda: repair_lines(plan_repair(settings, scope)), yes=yes)

@@ -5,8 +5,10 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -17,6 +19,7 @@ from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
 from types import ModuleType
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -86,28 +89,85 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
         with _dask().cluster(settings) as cluster:
             yield cluster
         return
-    # spawn: MongoDB's driver has threads, which a forked process would not have
-    context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
-    reasons, channel = context.Pipe(duplex=False)
-    threading.Thread(target=_relay, args=(reasons,), name="reasons", daemon=True).start()
-    given = (os.getpid(), telemetry.output_settings(), channel if telemetry.has_display() else None)
-    pool = ProcessPoolExecutor(workers(settings), context, _start_worker, given)
+    started = _Forked.take(settings) or _WorkerPool(settings, "spawn")
+    pool = started.pool
     try:
         yield pool
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
-            for worker in set(multiprocessing.active_children()) - others:
-                worker.kill()
+            started.kill()
         pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise UnreachableError(LOST_WORKER) from error
         raise
-    # At its end, the interpreter wakes the pool's thread (concurrent.futures.process._python_exit). It fails with "bad
-    # file descriptor" if that thread ends at the same moment. So the thread is waited for, outside of the block.
-    ends = threading.Thread(target=pool.shutdown, name="workers end")
-    ends.start()
-    interruption.join_later(ends)
+    started.end()
+
+
+class _WorkerPool:
+    """The worker processes of one executor."""
+
+    def __init__(self, settings: CopySettings, method: Literal["fork", "spawn"]) -> None:
+        """Start all of them now if they are forked, else each when it is needed."""
+        context = multiprocessing.get_context(method)
+        self._others = set(multiprocessing.active_children())
+        reasons, channel = context.Pipe(duplex=False)
+        shown = telemetry.has_display() if method == "spawn" else telemetry.draws_bars(sys.stderr)
+        given = (os.getpid(), telemetry.output_settings(), channel if shown else None)
+        self.number = workers(settings)
+        self.pool = ProcessPoolExecutor(self.number, context, _start_worker, given)
+        if method == "fork":
+            gc.freeze()  # a collection would write to what both processes have, and so copy it
+            with interruption_blocked(), warnings.catch_warnings():
+                # newer versions of Python warn of any second thread, also of one that holds no lock
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pool.submit(os.getpid)
+        threading.Thread(target=_relay, args=(reasons,), name="reasons", daemon=True).start()
+
+    def kill(self) -> None:
+        """Kill them."""
+        for worker in set(multiprocessing.active_children()) - self._others:
+            worker.kill()
+
+    def end(self) -> None:
+        """Let them end, which the end of the interpreter waits for."""
+        # At its end, the interpreter wakes the pool's thread (concurrent.futures.process._python_exit). It fails with
+        # "bad file descriptor" if that thread ends at the same moment. So the thread is waited for.
+        ends = threading.Thread(target=self.pool.shutdown, name="workers end")
+        ends.start()
+        interruption.join_later(ends)
+
+
+class _Forked:
+    """The worker processes that were forked and that no executor has taken yet."""
+
+    waiting: ClassVar[_WorkerPool | None] = None
+
+    @classmethod
+    def take(cls, settings: CopySettings) -> _WorkerPool | None:
+        """Return them, once, if they are as many as an executor needs."""
+        taken = cls.waiting
+        if taken is None or taken.number != workers(settings):
+            return None
+        cls.waiting = None
+        return taken
+
+
+@contextmanager
+def forked_workers(settings: CopySettings) -> Iterator[None]:
+    """Fork the worker processes for the first ``executor`` of the block, if nothing of this process forbids it.
+
+    Call it before a connection is open, and when the modules that they need are loaded. A worker that is an interpreter
+    of its own takes half a second to load them. MongoDB's driver has threads, which a forked process would not have:
+    so a later executor starts interpreters, and so does one of a process that is not a command of this tool.
+    """
+    if settings.executor == "local" and sys.platform == "linux" and interruption.is_alone():
+        _Forked.waiting = _WorkerPool(settings, "fork")
+    try:
+        yield
+    finally:
+        unused, _Forked.waiting = _Forked.waiting, None
+        if unused is not None:
+            unused.end()
 
 
 def _relay(reasons: Connection) -> None:
@@ -199,6 +259,7 @@ def _start_worker(
 ) -> None:
     """Ignore interruption, which the parent handles; end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked one has the handler of its parent
     shield_streams()
     if output is not None:
         telemetry.set_output(**asdict(output))

@@ -120,16 +120,36 @@ def test_a_killed_copy_without_workers_is_finished_by_the_next_call(
     finish(small, scheduler_dsn)
 
 
-def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
-    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path, environment={SPAWNED: "1"}) as copy:
-        born = [pid for pid in copy.group() if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        assert len(born) == 1
+@pytest.mark.parametrize(("command", "is_interpreter"), [("backfill", False), ("inspect", True)])
+def test_ctrl_c_while_the_workers_are_being_born(
+    command: str, config: Path, scheduler_dsn: str, tmp_path: Path, *, is_interpreter: bool
+) -> None:
+    """A copy forks them; an inspection, which has connections by then, starts interpreters."""
+    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path, command=command, environment={SPAWNED: "1"}) as copy:
+        others = set(copy.group()) - {copy.process.pid}
+        spawned = {pid for pid in others if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        born = spawned if is_interpreter else others
+        assert (len(born), len(spawned)) == (1, int(is_interpreter))
         assert all(blocks(pid, signal.SIGINT) for pid in born)
         interrupt_the_group(copy.process.pid)
         copy.go()
         status, _, said = copy.end()
     assert status == INTERRUPTED, said
     assert "Traceback" not in said
+    finish(config, scheduler_dsn)
+
+
+def test_sigterm_to_the_group_ends_forked_workers_and_the_copy(
+    config: Path, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    """They have their parent's handlers until they begin: one that kept them would not end."""
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        assert copy.pid != copy.process.pid
+        terminate(copy.pid)
+        status, _, said = copy.end()
+    assert status == TOOL_FAILED
+    assert said.splitlines()[-1].startswith("migrator: a worker process was killed")
+    assert gone(copy.pid)
     finish(config, scheduler_dsn)
 
 
