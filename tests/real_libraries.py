@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from migrator.targets.library import LIBRARIES
+from migrator.targets.library import LIBRARIES, Interpreter
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = Path(__file__).parent / "fixtures_data" / "libraries"
@@ -109,12 +109,13 @@ def interpreter(name: str) -> Path:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            install = ["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(lock)]
+            # pip of this environment: one in each is installed, and its modules compiled, for nothing. What is imported
+            # is compiled then.
+            pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--no-compile"]
+            install = [*pip, "--quiet", "--require-hashes", "--requirement", str(lock)]
             try:
-                venv.create(folder, with_pip=True)
-                done = subprocess.run(
-                    [folder / "bin" / "python", *install], capture_output=True, text=True, timeout=SECONDS, check=False
-                )
+                venv.create(folder)
+                done = subprocess.run(install, capture_output=True, text=True, timeout=SECONDS, check=False)
                 answer = "" if done.returncode == 0 else done.stderr
             except (subprocess.SubprocessError, OSError) as error:
                 answer = str(error)
@@ -122,6 +123,33 @@ def interpreter(name: str) -> Path:
                 pytest.skip(f"not run: pip cannot install the packages of {lock}: {answer.strip()[-300:]}")
             (folder / "complete").touch()
     return folder / "bin" / "python"
+
+
+def compile_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Java start the compiled probe of Quartz: compiling it takes most of the time of each start.
+
+    A test that does not call this starts it as the product does, from its source.
+    """
+    require_java()
+    command = Interpreter.command
+    ordinary = command(Interpreter(), "quartz")
+    source, jars = Path(ordinary[-1]), ordinary[ordinary.index("-cp") + 1]
+    version = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
+    digest = hashlib.sha256(source.read_bytes() + version).hexdigest()
+    folder = INSTALLED / f"quartz-probe-{digest[:12]}"
+    INSTALLED.mkdir(exist_ok=True)
+    with (INSTALLED / "quartz-probe.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            subprocess.run(["javac", "-proc:none", "-d", folder, "-cp", jars, source], check=True, timeout=SECONDS)
+            (folder / "complete").touch()
+    compiled = [*ordinary[: ordinary.index("-cp")], "-cp", f"{folder}:{jars}", source.stem]
+
+    def started(self: Interpreter, target: str) -> list[str]:
+        asked = command(self, target)
+        return compiled if asked == ordinary else asked
+
+    monkeypatch.setattr(Interpreter, "command", started)
 
 
 def require_java() -> None:

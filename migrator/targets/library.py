@@ -101,6 +101,8 @@ _ALCHEMY: Final = "sqlalchemy>=2,<2.2"
 _JARS: Final = "/usr/share/java"
 _READ_BY_JAVA: Final = "java.base/*;org.quartz.**;!*"
 """Classes of objects that Java may read from what is stored: none of others is loaded."""
+_STARTED_OFTEN: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of Java for a process that lives for seconds: its start takes half the computing."""
 LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
     "quartz": InstalledLibrary(
         probe="Quartz",
@@ -164,7 +166,8 @@ class Interpreter(msgspec.Struct, frozen=True):
             return [str(self.program or "node"), str(PROBES / f"{library.probe}.mjs")]
         if library.program == "java":
             jars = [str(self.packages / "*")] if self.packages else [f"{_JARS}/{name}.jar" for name in library.jars]
-            java = [str(self.program or "java"), f"-Djdk.serialFilter={_READ_BY_JAVA}", "-cp", ":".join(jars)]
+            java = [str(self.program or "java"), *_STARTED_OFTEN, f"-Djdk.serialFilter={_READ_BY_JAVA}"]
+            java += ["-cp", ":".join(jars)]
             return [*java, str(PROBES / f"{library.probe}.java")]
         return [str(self.program or sys.executable), "-I", str(PROBES / "__main__.py")]
 

@@ -25,15 +25,15 @@ from tests.copying import settings_for
 from tests.library_checks import checked, execute, told
 from tests.modelled_documents import NEXT_YEAR, NOON, object_id
 from tests.quartz_documents import OPTIONS, Documents, clock, job, quartz, trigger
-from tests.real_libraries import require_java
+from tests.real_libraries import compile_probe
 
 Document = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def java() -> None:
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Say that a test was not run where Debian's packages are not installed."""
-    require_java()
+    compile_probe(monkeypatch)
 
 
 def documents() -> Documents:

@@ -22,7 +22,7 @@ from tests.conftest import NEWEST
 from tests.copying import settings_for
 from tests.quartz_documents import OPTIONS, quartz, trigger
 from tests.quartz_tables import make, rows
-from tests.real_libraries import require_java
+from tests.real_libraries import compile_probe, require_java
 
 NOW = datetime(2027, 11, 22, 12, tzinfo=UTC)
 """When the triggers of the documents are due."""
@@ -56,8 +56,9 @@ def ask(dsn: str, do: Any, **members: Any) -> list[Line]:  # noqa: ANN401 - see 
 
 
 @pytest.fixture
-def copied(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
+def copied(mongo_database: Database[Any], postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Return settings of a copy into tables that Quartz has made."""
+    compile_probe(monkeypatch)
     for name, documents in quartz().items():
         mongo_database[name].insert_many(documents)
     once = {"repeatCount": 0, "repeatInterval": Int64(0), "timesTriggered": 0}
@@ -78,7 +79,7 @@ def fields(lines: list[Line]) -> dict[str, Any]:
 
 
 def test_the_tables_of_the_other_tests_are_those_that_the_library_makes(clusters: object) -> None:
-    """And those of the recorded catalogue."""
+    """And those of the recorded catalogue. The probe is started as the product starts it, from its source."""
     cluster = clusters.get(NEWEST)  # type: ignore[attr-defined]  # a Clusters, whose module imports this one's fixtures
     ours, theirs = cluster.empty(), cluster.empty()
     make(ours)
