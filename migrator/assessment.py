@@ -24,6 +24,7 @@ from migrator.cutover import fence, server_gates
 from migrator.cutover.server_gates import Gate, evaluate
 from migrator.cutover.write_pause import FENCE_S, STEPS_S
 from migrator.errors import ConfigurationError, RefusedError
+from migrator.pipeline import history as history_scope
 from migrator.pipeline.census import ChunkCensus, CollectionCensus, count_documents, merged
 from migrator.pipeline.extract import (
     ORDINARY_COLLECTION,
@@ -40,6 +41,7 @@ from migrator.pipeline.transform import SourceDocument
 from migrator.records import AuditEntry, ExecutionLog, Lock, Run, Schedule, Trigger
 from migrator.redaction import redact
 from migrator.scheduler import firing
+from migrator.sources import history as history_rule
 from migrator.sources import installed_sources
 from migrator.sources.profile import Collection, Context, Profile, Rows
 from migrator.sources.recognition import RecognisedSource, recognise
@@ -67,6 +69,8 @@ AGES: Final = {
 }
 """Words for the age of finished work to the age that is beyond it."""
 NO_DATE: Final = "without a date"
+HISTORY: Final = "30d"
+"""The value of ``copy.history`` of which is said what it would leave out."""
 ENDED_SCHEDULES: Final = ("completed", "failed", "cancelled")
 COPY_BASIS: Final = (
     f"an estimate, from a measured rate of {DOCUMENTS_PER_SECOND:,} documents of 1 KB a second and worker, on another"
@@ -110,6 +114,11 @@ class CollectionAssessment(msgspec.Struct, frozen=True, kw_only=True):
     counted: CollectionCensus
     history: dict[str, int] = msgspec.field(default_factory=dict)
     """Age to documents that say of work that has ended; all ages together are at most ``moves``."""
+    history_left_out: int | None = 0
+    """Documents that ``copy.history`` of ``HISTORY`` would leave out, as the server counts them by the rule of the
+    copy; of a sample, as many as the collection has. None: not counted."""
+    has_history: bool = False
+    """The rule of ``copy.history`` is for this collection."""
 
     @property
     def share(self) -> str:
@@ -187,6 +196,11 @@ class SourceAssessment(msgspec.Struct, frozen=True, kw_only=True):
         return {age: ages[age] for age in (*AGES, NO_DATE) if ages[age]}
 
     @property
+    def history_left_out(self) -> dict[str, int | None]:
+        """Return the documents that ``copy.history`` would leave out, by collection that it is for."""
+        return {one.name: one.history_left_out for one in self.collections if one.has_history}
+
+    @property
     def expected_moves(self) -> int:
         """Return the documents that would move; of a sample, as many as the collection has."""
         return sum(round(one.moves * one.factor) for one in self.collections)
@@ -222,6 +236,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
     """The time limit was reached."""
     write_pause_seconds: float = FENCE_S + STEPS_S
+    history_setting: str = HISTORY
     copy_basis: str = COPY_BASIS
     pause_basis: str = PAUSE_BASIS
     commands: tuple[str, ...] = ()
@@ -389,7 +404,8 @@ class _DatabaseReader:
         names = {one.name: recognised.collections.get(one.name, one.name) for one in profile.collections}
         present = [one for one in profile.collections if self.kinds.get(names[one.name]) == ORDINARY_COLLECTION]
         tenant = self._tenant(present, names, samples)
-        context = Context(as_of=self.as_of, default_tenant=tenant)
+        before = history_scope.cutoff(Settings(copy=CopySettings(history=HISTORY)), profile, self.as_of, ())
+        context = Context(as_of=self.as_of, default_tenant=tenant, history_before=before)
         seen = _Seen(self.as_of)
         sizes: list[SourceCollection] = []
         collections = tuple(self._collection(one, names[one.name], context, seen, sizes) for one in present)
@@ -433,7 +449,7 @@ class _DatabaseReader:
     ) -> CollectionAssessment:
         part, history = ChunkCensus(collection=collection.name), Counter[str]()
         size = SourceCollection(collection=collection, name=name, documents=0, average_bytes=0)
-        unread = ""
+        unread, left_out = "", None
         say(f"assess: {name}", level="debug")
         try:
             size = sized(self.source, collection, name)
@@ -442,6 +458,7 @@ class _DatabaseReader:
                     seen.add(document.rows)
                     ended, at = ended_at(document.rows)
                     history.update([age_of(at, self.as_of)] if ended else [])
+            left_out = self._left_out(size, context)
             unread = "" if self.left_ms() else "the time limit was reached"
         except ExecutionTimeout:
             self.over, unread = True, "the time limit was reached"
@@ -465,7 +482,23 @@ class _DatabaseReader:
             skipped=dict(sorted(part.skipped.items())),
             counted=merged(size, [part]),
             history={age: history[age] for age in (*AGES, NO_DATE) if history[age]},
+            history_left_out=left_out,
+            has_history=collection.history is not None,
         )
+
+    def _left_out(self, size: SourceCollection, context: Context) -> int | None:
+        """Return how many documents of a collection the rule of the copy leaves out; None if there is no time left."""
+        condition = history_rule.left_out(size.collection, context.history_before)
+        if not condition:
+            return 0
+        if not self.left_ms():
+            return None
+        drawn = size.documents > self.limits.sample
+        stages: list[dict[str, Any]] = [{"$sample": {"size": self.limits.sample}}] if drawn else []
+        stages += [{"$match": condition}, {"$group": {"_id": None, "documents": {"$sum": 1}}}]
+        groups = list(self.source[size.name].aggregate(stages, allowDiskUse=True, maxTimeMS=self.left_ms() or 1))
+        counted: int = groups[0]["documents"] if groups else 0
+        return round(counted * size.documents / self.limits.sample) if drawn else counted
 
     def _documents(self, size: SourceCollection, context: Context, part: ChunkCensus) -> Iterator[SourceDocument]:
         """Yield the documents of a collection as they are transformed: all, or a sample of a large one."""
@@ -607,6 +640,11 @@ def _config_lines(uri: str, database: str, sources: Sequence[SourceAssessment]) 
         yield ""
     else:
         yield "# No known source was found: migrator source draft describes one, and [source] mapping names the file."
+    if sources and (left_out := sum(one or 0 for one in sources[0].history_left_out.values())):
+        about = "" if sources[0].is_whole else "about "
+        yield "[copy]"
+        yield f'# history = "{HISTORY}"  # would leave out {about}{left_out:,} documents that finished earlier'
+        yield ""
     yield "[mongo]"
     if holds_login(uri):
         yield f'uri_env = "{URI_VARIABLE}"  # the environment variable that holds the address'

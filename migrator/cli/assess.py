@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from migrator.assessment import (
+    HISTORY,
     NO_SOURCE,
     URI_VARIABLE,
     Assessment,
@@ -104,7 +105,13 @@ def _fields(assessment: Assessment) -> dict[str, object]:
     """Return the assessment with what is computed from it."""
     tree: dict[str, object] = msgspec.to_builtins(assessment)
     sources = [
-        msgspec.to_builtins(one) | {"totals": one.totals, "history": one.history, "expected_moves": one.expected_moves}
+        msgspec.to_builtins(one)
+        | {
+            "totals": one.totals,
+            "history": one.history,
+            "history_left_out": {"setting": HISTORY, "documents": one.history_left_out},
+            "expected_moves": one.expected_moves,
+        }
         for one in assessment.sources
     ]
     return tree | {"sources": sources}
@@ -176,11 +183,24 @@ def _source_lines(source: SourceAssessment) -> Iterator[str]:
         share = sum(source.history.values()) / max(source.expected_moves, 1)
         about = "" if source.is_whole else "about "
         yield f"  {about}{share:.1%} of all that would move say of work that has ended: {ages}"
+    yield from (f"  {line}" for line in _history_lines(source))
     yield from (f"  {line}" for one in source.collections for line in _collection_lines(one))
     yield from (f"  {line}" for line in _state_lines(source))
     yield f"  expected time of the copy: {'about ' if source.copy_seconds else 'under '}{source.copy_seconds or 1:,} s"
     for offer in source.targets:
         yield f"  target {offer.name} ({offer.title}): {offer.cutover}"
+
+
+def _history_lines(source: SourceAssessment) -> Iterator[str]:
+    """Yield what a setting would leave out, if it is for a collection of the source."""
+    counted = {name: count for name, count in source.history_left_out.items() if count is not None}
+    if counted:
+        about = "" if source.is_whole or not any(counted.values()) else "about "
+        each = ", ".join(f"{name} {count:,}" for name, count in counted.items())
+        words = count_words(sum(counted.values()), "document")
+        yield f'[copy] history = "{HISTORY}" would leave out {about}{words} that finished earlier ({each})'
+    for name in source.history_left_out.keys() - counted.keys():
+        yield f'{name}: not counted what [copy] history = "{HISTORY}" would leave out'
 
 
 def _collection_lines(collection: CollectionAssessment) -> Iterator[str]:

@@ -55,7 +55,9 @@ def index(runs: Sequence[Any]) -> bytes:
 def assessment(found: Any) -> bytes:  # noqa: ANN401 - an ``assessment.Assessment``, which is of a higher layer
     """Return an assessment as one HTML file."""
     template = _html().get_template("assessment.html.j2")
-    return template.render(found=found, sureness=recognition.WORDS, size=bytes_text).encode()
+    return template.render(
+        found=found, sureness=recognition.WORDS, size=bytes_text, history=found.history_setting
+    ).encode()
 
 
 def values(run: str, shown: Sequence[Any]) -> bytes:

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from pymongo.database import Database
 
-from migrator.config import Settings
+from migrator.assessment import AssessmentLimits, assess
+from migrator.config import Settings, load_settings
 from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
@@ -21,7 +22,7 @@ from migrator.pipeline.plan import Scope, plan_backfill, plan_context
 from migrator.pipeline.quarantine import retry
 from migrator.pipeline.sessions import open_sessions
 from migrator.sources import history
-from tests.copying import number, quarantine, run, run_of, settings_for, write_config
+from tests.copying import number, quarantine, run, run_of, settings_for, uri_of, write_config
 from tests.stellaops_documents import fresh
 from tests.tailing import caught_up, compared
 
@@ -124,6 +125,54 @@ def test_what_finished_before_the_cutoff_is_left_out_and_nothing_else(
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE retry_of IS NOT NULL") == 0
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.impact_snapshots WHERE run_id IS NULL") == 1
     assert result.dangling == 2, "a reference to a run that was left out is counted"
+
+
+@pytest.mark.proves("6-U1", "6-U7")
+def test_an_assessment_says_what_the_copy_then_leaves_out(
+    source: Source, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    status, said, _ = run(
+        *(
+            "assess",
+            uri_of(source),
+            "--database",
+            source.name,
+            "--write-config",
+            str(path),
+            "--allow-quarantined",
+            "all",
+        )
+    )
+    before = datetime.now(UTC) - timedelta(days=30)
+    old = sum(is_old(document, before) for document in source["runs"].find())
+    assert (status, old) == (0, 20)
+    (line,) = (line.strip() for line in said.splitlines() if "[copy] history" in line)
+    assert line == f'[copy] history = "30d" would leave out {old} documents that finished earlier (runs {old})'
+    written = path.read_text()
+    commented = '# history = "30d"  # would leave out 20 documents that finished earlier\n'
+    assert f"[copy]\n{commented}" in written
+    path.write_text(written.replace(commented, 'history = "30d"\n'))
+    monkeypatch.setenv("POSTGRES_DSN", scheduler_dsn)
+    settings = load_settings(path, {})
+    assert {one.collection: one.left_out for one in plan_backfill(settings, Scope()).collections}["runs"] == old
+    backfill(settings, Scope())
+    [runs] = [one for one in check_parity(settings, Scope()).collections if one.collection == "runs"]
+    assert runs.history == old
+
+
+@pytest.mark.proves("6-U1")
+def test_an_assessment_says_of_a_sample_what_the_whole_collection_would_leave_out(mongo_database: Source) -> None:
+    mongo_database["runs"].insert_many([run_ended(f"old {n}", 400) for n in range(40)])
+    limits = AssessmentLimits(sample=10)
+    [found] = assess(uri_of(mongo_database), mongo_database.name, limits).sources
+    assert found.history_left_out == {"runs": 40}
+    mongo_database["runs"].update_many({}, {"$set": {"finishedAt": text(2)}})
+    young = assess(uri_of(mongo_database), mongo_database.name, limits)
+    assert young.sources[0].history_left_out == {"runs": 0}
+    assert "history" not in young.config
+    late = assess(uri_of(mongo_database), mongo_database.name, AssessmentLimits(seconds=0))
+    assert [one.history_left_out for one in late.sources] in ([], [{"runs": None}])
 
 
 @pytest.mark.proves("6-U7")
