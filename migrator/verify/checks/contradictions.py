@@ -9,6 +9,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from migrator.connections.postgres import Connection
+from migrator.cutover.library_tables import NOTE_TRIGGER
 from migrator.cutover.outbox import TRACKED_RECORDS, TRIGGER
 from migrator.store.epoch import BACKEND, KEY
 
@@ -22,10 +23,12 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     statement: LiteralString
     """Returns the text that names each row that says it; the first column."""
     fix: str = "find out who wrote it; compare with a backup of the database"
+    of_scheduler: bool = False
+    """Whether it looks into the schema ``scheduler``, which does not exist beside the tables of a library."""
 
 
 _NEWEST: Final = "(SELECT id FROM migration.plans ORDER BY created_at DESC, id LIMIT 1)"
-_OPEN: Final = f"EXISTS (SELECT FROM pg_trigger WHERE tgname = '{TRIGGER}')"
+_OPEN: Final = f"EXISTS (SELECT FROM pg_trigger WHERE tgname IN ('{TRIGGER}', '{NOTE_TRIGGER}'))"
 _TRACKED: Final = ", ".join(f"'{record.table}'" for record in TRACKED_RECORDS)
 
 # ruff: noqa: S608 - statements are put together from texts of this module
@@ -81,6 +84,7 @@ CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
         title="an index or foreign key of a table that does not exist, or that was restored before it was dropped",
         statement="SELECT target_table || ' ' || name FROM migration.deferred_ddl"
         " WHERE to_regclass('scheduler.' || quote_ident(target_table)) IS NULL OR restored_at < dropped_at",
+        of_scheduler=True,
     ),
     Contradiction(
         table="tail",
@@ -97,10 +101,16 @@ CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
     ),
     Contradiction(
         table="dangling_references",
-        title="a dangling reference whose key is not that of its document, or to a table that does not exist",
+        title="a dangling reference whose key is not that of its document",
         statement="SELECT collection || ' ' || source_id FROM migration.dangling_references"
-        " WHERE source_key <> sha256(convert_to(source_id, 'UTF8'))"
-        " OR to_regclass('scheduler.' || quote_ident(target_table)) IS NULL",
+        " WHERE source_key <> sha256(convert_to(source_id, 'UTF8'))",
+    ),
+    Contradiction(
+        table="dangling_references",
+        title="a dangling reference to a table that does not exist",
+        statement="SELECT collection || ' ' || source_id FROM migration.dangling_references"
+        " WHERE to_regclass('scheduler.' || quote_ident(target_table)) IS NULL",
+        of_scheduler=True,
     ),
     Contradiction(
         table="pending_documents",
@@ -121,6 +131,7 @@ CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
         " AND NOT EXISTS (SELECT FROM migration.cutover_steps WHERE cutover_id = cutover.id"
         " AND starts_with(step, 'rollback-'))"  # which moves the data back before it ends the journal
         f" AND NOT EXISTS (SELECT FROM scheduler.locks WHERE key = '{KEY}' AND metadata ->> '{BACKEND}' = 'postgres')",
+        of_scheduler=True,
     ),
     Contradiction(
         table="cutovers",
@@ -138,9 +149,14 @@ CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
     ),
     Contradiction(
         table="outbox",
-        title="a note of the outbox while it is not open, or of a table that is not carried",
-        statement=f"SELECT table_name || ' ' || row_id FROM migration.outbox WHERE NOT {_OPEN}"
-        f" OR table_name NOT IN ({_TRACKED})",
+        title="a note of the outbox while it is not open",
+        statement=f"SELECT table_name || ' ' || row_id FROM migration.outbox WHERE NOT {_OPEN}",
+    ),
+    Contradiction(
+        table="outbox",
+        title="a note of the outbox of a table that is not carried",
+        statement=f"SELECT table_name || ' ' || row_id FROM migration.outbox WHERE table_name NOT IN ({_TRACKED})",
+        of_scheduler=True,
     ),
     Contradiction(
         table="control",
@@ -157,6 +173,11 @@ CONTRADICTIONS: Final[tuple[Contradiction, ...]] = (
 )
 
 
-def contradictions(target: Connection) -> Sequence[tuple[Contradiction, str]]:
-    """Return each row that contradicts others, with what it contradicts."""
-    return [(one, str(row[0])) for one in CONTRADICTIONS for row in target.execute(one.statement + " ORDER BY 1")]
+def contradictions(target: Connection, *, is_native: bool = False) -> Sequence[tuple[Contradiction, str]]:
+    """Return each row that contradicts others, with what it contradicts; ``is_native``: the target is of a library."""
+    return [
+        (one, str(row[0]))
+        for one in CONTRADICTIONS
+        if not (is_native and one.of_scheduler)
+        for row in target.execute(one.statement + " ORDER BY 1")
+    ]

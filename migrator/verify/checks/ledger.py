@@ -1,12 +1,13 @@
 """Area parity, the tool's own tables: ledger and quarantine are as the tool wrote them, and no one else writes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Any, Final, LiteralString
 
 from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import checksums
+from migrator.pipeline.target import target_tables
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, Tally
 from migrator.sources import profile_of
@@ -34,7 +35,7 @@ def ledger_sound(context: CheckContext) -> CheckResult:
     with context.target() as target:
         looked = checksums.verify_checksums(target)
         rate = copy_rate(target)
-        contradicting = contradictions(target)
+        contradicting = contradictions(target, is_native=context.settings.target.is_native)
         unbalanced = target.execute(
             "SELECT chunk.collection, chunk.collection || ' chunk ' || chunk.ordinal FROM migration.chunks AS chunk"
             " JOIN unnest(%s::text[], %s::text[]) AS owner (collection, owner_table) USING (collection)"
@@ -119,8 +120,8 @@ def quarantine_intact(context: CheckContext) -> CheckResult:
     """Compare every document in quarantine with the source's, and its reason with the one that it has now."""
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
-    cut_over = context.settings.persistence.scheduler == "postgres"  # MongoDB is no longer the source
     with context.target() as target, source_rows(context, target) as source:
+        cut_over = _is_cut_over(context, target)  # MongoDB is no longer the source
         dropped = target.execute(_DROPPED, (source.sessions.profile.name,)).fetchall()
         known = source.sessions.profile.by_name()
         for batch in batches(target, _QUARANTINED, (), BATCH):
@@ -179,34 +180,33 @@ def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel,
     return (Panel(kind="table", title=title, columns=_DROPPED_COLUMNS, rows=lines, rows_total=len(rows)),)
 
 
+def _is_cut_over(context: CheckContext, target: Connection) -> bool:
+    """Tell whether the application works on the target."""
+    if context.settings.target.is_native:
+        return target_tables(context.settings).active_since(target) is not None
+    return context.settings.persistence.scheduler == "postgres"
+
+
 def no_foreign_rows(context: CheckContext) -> CheckResult:
-    """Look for rows that name no source, while the application still writes to MongoDB."""
+    """Look for rows that did not come from the source, while the application still writes to MongoDB."""
     anomalies = Anomalies(context.listed, "foreign")
-    cut_over = context.settings.persistence.scheduler == "postgres"
     cells = []
     created = 0
     with context.target() as target:
-        for record in ALL:
-            if "source" not in record.__struct_fields__:
-                continue
-            rows = target.execute(
-                "SELECT id::text, count(*) OVER () FROM scheduler."  # noqa: S608 - a record's table name
-                f"{record.table} WHERE source IS NULL AND NOT starts_with(tenant_id, %s) ORDER BY id LIMIT %s",
-                (SCRATCH, context.listed),
-            ).fetchall()
-            count = rows[0][1] if rows else 0
+        cut_over = _is_cut_over(context, target)
+        for table, count, keys in _foreign_rows(context, target):
             created += count
-            wrong = bool(count) and not cut_over and record.table not in STANDBY_TABLES
-            for key, _ in rows if wrong else ():
+            wrong = bool(count) and not cut_over and table not in STANDBY_TABLES
+            for key in keys if wrong else ():
                 anomalies.add(
                     "difference",
                     "foreign-writer",
                     "a row that was not copied from the source, while the application writes to MongoDB",
                     "stop the other writer, and remove the row: a later copy would overwrite it or conflict with it",
                     key=key,
-                    table=record.table,
+                    table=table,
                 )
-            cells.append(Cell(table=record.table, outcome=FAILED if wrong else PASSED, count=count, unit="rows"))
+            cells.append(Cell(table=table, outcome=FAILED if wrong else PASSED, count=count, unit="rows"))
     return CheckResult(
         outcome=outcome_of(wrong=bool(anomalies.findings)),
         counts={"rows created in the target": created, "differences": anomalies.count("difference")},
@@ -215,6 +215,24 @@ def no_foreign_rows(context: CheckContext) -> CheckResult:
         findings=tuple(sorted(anomalies.findings)),
         findings_total=anomalies.count("difference"),
     )
+
+
+def _foreign_rows(context: CheckContext, target: Connection) -> Iterator[tuple[str, int, Sequence[str]]]:
+    """Yield each table, with the number of rows that did not come from the source and the keys of the first ones."""
+    if context.settings.target.is_native:
+        profile = profile_of(context.settings.source, context.settings.target)
+        tables = target_tables(context.settings)
+        for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
+            yield record.table, *tables.foreign_rows(target, profile, record, context.listed)
+        return
+    for record in ALL:
+        if "source" in record.__struct_fields__:
+            rows = target.execute(
+                "SELECT id::text, count(*) OVER () FROM scheduler."  # noqa: S608 - a record's table name
+                f"{record.table} WHERE source IS NULL AND NOT starts_with(tenant_id, %s) ORDER BY id LIMIT %s",
+                (SCRATCH, context.listed),
+            ).fetchall()
+            yield record.table, rows[0][1] if rows else 0, [key for key, _ in rows]
 
 
 CHECKS = (
@@ -231,7 +249,7 @@ CHECKS = (
     CheckSpec(
         id="parity.foreign",
         title="No other program writes to the target before the cutover",
-        fails_if="while the application writes to MongoDB, a row names no source",
+        fails_if="while the application writes to MongoDB, a row names no source, or a row of a library has no origin",
         requirements=("0-X1",),
         limits=(
             "graph_jobs and graph_job_events have no column for the source. parity.extra detects extra rows in them.",
