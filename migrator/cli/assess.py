@@ -192,7 +192,7 @@ def _source_lines(source: SourceAssessment) -> Iterator[str]:
 
 
 def _history_lines(source: SourceAssessment) -> Iterator[str]:
-    """Yield what a setting would leave out, if it is for a collection of the source."""
+    """Yield the documents that a setting would leave out, if it is for a collection of the source."""
     counted = {name: count for name, count in source.history_left_out.items() if count is not None}
     if counted:
         about = "" if source.is_whole or not any(counted.values()) else "about "
