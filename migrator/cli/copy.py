@@ -69,7 +69,7 @@ def backfill_command(
         reread = read_again(settings, tuple(dict.fromkeys(only)), ids, dry_run=flags["dry_run"])
         show(reread, reread_lines(reread, dry_run=flags["dry_run"]), as_json=flags["as_json"])
         finish(mask(quarantine=beyond(reread.quarantined, allow_quarantined)))
-    with forked_workers(settings.copy):
+    with forked_workers(settings):
         done = backfill(
             settings,
             Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),

@@ -96,7 +96,7 @@ def parity_command(
         raise UsageError("--who, --reason and --yes belong to --repair apply")
     if repair is None:
         check = partial(check_parity, scope=scope) if scope != Scope() else partial(check_and_record, dry_run=dry_run)
-        with forked_workers(settings.copy):
+        with forked_workers(settings):
             outcome = check(settings, lock_source=lock_source)
     else:
         if repair == "apply" and not dry_run:

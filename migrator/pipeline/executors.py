@@ -23,10 +23,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from migrator import interruption, telemetry
+from migrator import interruption, native, telemetry
 from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.pipeline.ledger import Chunk, Plan
+from migrator.sources import profile_of
 from migrator.sources.profile import Context
 from migrator.telemetry import shield_streams
 
@@ -153,15 +154,18 @@ class _Forked:
 
 
 @contextmanager
-def forked_workers(settings: CopySettings) -> Iterator[None]:
+def forked_workers(settings: Settings) -> Iterator[None]:
     """Fork the worker processes for the first ``executor`` of the block, if nothing of this process forbids it.
 
-    Call it before a connection is open, and when the modules that they need are loaded. A worker that is an interpreter
+    Call it before a connection is open, and when the modules that they need are loaded; the profile is loaded here, and
+    what that raises is raised. A worker that is an interpreter
     of its own takes half a second to load them. MongoDB's driver has threads, which a forked process would not have:
     so a later executor starts interpreters, and so does one of a process that is not a command of this tool.
     """
-    if settings.executor == "local" and sys.platform == "linux" and interruption.is_alone():
-        _Forked.waiting = _WorkerPool(settings, "fork")
+    if settings.copy.executor == "local" and sys.platform == "linux" and interruption.is_alone():
+        profile_of(settings.source, settings.target)
+        native.module()
+        _Forked.waiting = _WorkerPool(settings.copy, "fork")
     try:
         yield
     finally:

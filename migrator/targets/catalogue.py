@@ -1,9 +1,9 @@
 """The shape of a library's tables: as a version of the library makes them, and as a database has them.
 
 The shapes that are known are data, a TOML file for each in ``catalogues``: ``<target>-<shape>.toml``. Each was read
-from a database in which the library itself had made its tables; ``tests/integration/targets/test_catalogues.py`` also
-writes the file. A shape does not name the schema: the library's tables may be in any. Tables have the names that the
-library gives them if nobody configures others.
+from a database in which the library itself had made its tables, and written by ``catalogue_file``. A shape does not
+name the schema: the library's tables may be in any. Tables have the names that the library gives them if nobody
+configures others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,6 @@ from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
-import tomlkit
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
@@ -117,44 +116,6 @@ def shapes(target: str) -> tuple[Shape, ...]:
         if entry.name.endswith(".toml")
     ]
     return tuple(sorted((one for one in known if one.target == target), key=lambda one: one.name, reverse=True))
-
-
-def encode(shape: Shape) -> str:
-    """Return a shape as the text of its file."""
-    content = msgspec.to_builtins(shape)
-    catalogue = content.pop("catalogue")
-    tables = catalogue.pop("tables")
-    document = tomlkit.document()
-    for name, value in content.items():
-        document.add(name, _inline(value))
-    inner = tomlkit.table()
-    for name, value in catalogue.items():
-        inner.add(name, _section(value))
-    document.add("catalogue", inner)
-    listed = tomlkit.table(is_super_table=True)
-    for name, table in tables.items():
-        listed.add(name, _section(table))
-    inner.add("tables", listed)
-    return tomlkit.dumps(document)
-
-
-def _section(value: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an item of tomlkit
-    section = tomlkit.table()
-    for name, inner in value.items():
-        section.add(name, _inline(inner, multiline=name == "columns"))
-    return section
-
-
-def _inline(value: Any, *, multiline: bool = False) -> Any:  # noqa: ANN401 - builtins, and items of tomlkit
-    if isinstance(value, dict):
-        table = tomlkit.inline_table()
-        table.update(value)
-        return table
-    if isinstance(value, list):
-        array = tomlkit.array().multiline(multiline)
-        array.extend(_inline(inner) for inner in value)
-        return array
-    return tomlkit.item(value)
 
 
 def read(connection: Connection, schema: str, tables: Mapping[str, str], sequences: Sequence[str] = ()) -> Catalogue:

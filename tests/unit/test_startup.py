@@ -86,6 +86,7 @@ NOT_OF_A_COPY = (
     "sqlalchemy",
     "stamina",
     "structlog",
+    "tomlkit",
 )
 
 
@@ -101,7 +102,14 @@ def test_the_command_of_the_copy_loads_what_its_workers_do_and_no_signatures(mod
 
 @pytest.mark.parametrize("module", ["pipeline.backfill", "pipeline.tail.loop", "parity.check"])
 def test_copy_tail_and_comparison_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
-    assert loaded(f"import migrator.{module}", ("alembic", "distributed", "jinja2", "sqlalchemy")) == []
+    assert loaded(f"import migrator.{module}", ("alembic", "distributed", "jinja2", "sqlalchemy", "tomlkit")) == []
+
+
+def test_the_command_of_the_parity_check_loads_no_log_before_it_writes_a_line() -> None:
+    """Of one that is put on record: structlog loads rich and pygments, together a tenth of a second."""
+    rest = ("pygments", "rich", "structlog", "tomlkit")
+    assert loaded("import migrator.__main__, migrator.cli.parity", rest) == []
+    assert loaded("from migrator.log import logger; logger()", rest) == ["pygments", "rich", "structlog"]
 
 
 @pytest.mark.parametrize("group", ["migration", "parity", "report", "metrics", "scheduler", "jobs"])

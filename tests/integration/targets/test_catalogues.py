@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from migrator.targets import catalogue
+from migrator.targets import catalogue, catalogue_file
 from migrator.targets.catalogue import Catalogue, Shape, VersionRow
 from tests.conftest import NEWEST, Cluster
 from tests.native_tables import Made, every_shape, prepare
@@ -30,12 +30,12 @@ def test_the_library_makes_the_known_tables(made: Made, any_cluster: Cluster, an
             versions = ", ".join(f"{name} {version}" for name, version in answer[-1]["versions"].items())
             rows = [VersionRow(**line["version_row"]) for line in prepared if line.get("version_row")]
             shape = Shape(made.target, made.shape, versions, live, rows[0] if rows else None)
-            file.write_text(catalogue.encode(shape), encoding="utf-8")
+            file.write_text(catalogue_file.encode(shape), encoding="utf-8")
             catalogue.shapes.cache_clear()
         known = next(shape for shape in catalogue.shapes(made.target) if shape.name == made.shape)
         assert live.tables
         assert catalogue.differences(known.catalogue, live) == []
-        assert file.read_text(encoding="utf-8") == catalogue.encode(known)
+        assert file.read_text(encoding="utf-8") == catalogue_file.encode(known)
         assert catalogue.recognise(made.target, catalogue.read_known(connection, made.target, made.schema)) == (
             known,
             [],
