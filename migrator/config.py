@@ -256,6 +256,9 @@ class CutoverSettings(Section, frozen=True, forbid_unknown_fields=True):
     """How long the rollback stays open, unless somebody decides to close it earlier."""
     confirm_within: WaitOrNone = NONE
     """To a library's tables: when `cutover status` says that nobody has confirmed the application; zero: never."""
+    fence: Literal["any", "write-block", "roles", "collections"] = "any"
+    """Which fence stops the writers of MongoDB: one of a whole server or database, as its rights allow; or, for a
+    cutover of a group of collections, one that holds the collections of the source alone."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
     rehearsals: Annotated[int, Meta(ge=0, le=100)] = 0

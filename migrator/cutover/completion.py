@@ -138,10 +138,11 @@ def release_source(settings: Settings, by: Approval, *, dry_run: bool = False) -
                 lift_source_fence(sessions, current)
                 if is_source_fenced(sessions, current):
                     raise UnreachableError("MongoDB still refuses writes after the fence was lifted")
-        connected = late_writes.connected_users(sessions.source, current.fence.get("revoked", ()))
+        revoked, held = current.fence.get("revoked", ()), current.fence.get("collections", ())
+        connected = late_writes.connected_users(sessions.source, revoked, collections=held)
         return ReleaseResult(
             cutover=current,
-            writers=tuple(sorted(fence.writing_users(sessions.source, current.fence.get("revoked", ())))),
+            writers=tuple(sorted(fence.writing_users(sessions.source, revoked, held))),
             connected=None if connected is None else tuple(connected),
             fenced=fenced,
         )

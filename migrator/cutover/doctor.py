@@ -85,8 +85,9 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     yield evaluate("history", lambda: server_gates.oplog(oplog_history(source)))
     if settings.target.is_native:
         return  # the rest is about a cutover by the tool
-    yield evaluate("writers of the source", lambda: server_gates.writers(source, settings))
-    yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source, settings.target)))
+    profile = profile_of(settings.source, settings.target)
+    yield evaluate("writers of the source", lambda: server_gates.writers(source, settings, profile))
+    yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile))
 
 
 def _table_findings(settings: Settings) -> Iterator[Gate]:

@@ -497,7 +497,12 @@ def _fence_words(fence: Mapping[str, Any]) -> str:
     if not fence:
         return ""
     revoked = len(fence.get("revoked", ()))
-    kinds = {"write-block": "the server refuses every write", "roles": f"write roles of {revoked} users are revoked"}
+    held = ", ".join(fence.get("collections", ()))
+    kinds = {
+        "write-block": "the server refuses every write",
+        "roles": f"write roles of {revoked} users are revoked",
+        "collections": f"rights of {revoked} users to write to {held} are revoked",
+    }
     return kinds.get(fence.get("kind", ""), str(fence.get("kind", "")))
 
 

@@ -1,6 +1,6 @@
 """The fence: it stops every writer of a database, in any language, at the server.
 
-**Of the source**, at the cutover. There are two kinds. The kind is chosen before anything is changed:
+**Of the source**, at the cutover. There are three kinds. The kind is chosen before anything is changed:
 
 - ``write-block``: ``setUserWriteBlockMode`` (MongoDB 6.0 and later, with authentication, for a user that may call it
   and pass it: role ``restore`` or ``root``). The server refuses every write to every database from users without the
@@ -10,6 +10,9 @@
 - ``roles``: every user that may write to the source's database loses its roles and gets read rights. The roles are
   returned before, so that they can be stored. A transaction that is open may still commit (on 6.0.27), so such
   transactions are waited for.
+- ``collections``: only if the settings ask for it (``cutover.fence``), for a cutover of a group of collections. Every
+  user that may write to one of them gets, in place of its roles, a role of its own that has all its rights except those
+  to change something there (``narrowed_rights``). A user whose right comes from one to all databases is not stopped.
 
 A process that is killed inside a transaction leaves it open at the server for ``transactionLifetimeLimitSeconds`` (60).
 So both kinds end transactions that have been open for longer than `TRANSACTION_PATIENCE`, if the tool's user may
@@ -20,8 +23,9 @@ write is lost. A collection validator is no fence: deletes pass it, and so do cl
 rights besides the tool's roles are not stopped. They are named.
 """
 
+import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -33,14 +37,16 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 from migrator.config import PostgresSettings
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, first_line, translate_errors, version
 from migrator.connections.postgres import Connection, fetch_value
+from migrator.cutover.narrowed_rights import WRITE_ACTIONS, Privilege, can_narrow, narrowed, reaches
 from migrator.errors import RefusedError
 from migrator.records import ALL, columns_of
 from migrator.schema.security import Roles, write_grants
 from migrator.telemetry import say
 
-FenceKind: TypeAlias = Literal["write-block", "roles"]
+FenceKind: TypeAlias = Literal["write-block", "roles", "collections"]
 
-WRITE_ACTIONS: Final = frozenset({"insert", "update", "remove"})
+FENCE_ROLE: Final = "migrator-fence-"
+"""What the name of a role of the fence ``collections`` begins with, in the database ``admin``."""
 BYPASS_ACTION: Final = "bypassWriteBlockingMode"
 BLOCK_COMMAND: Final = "setUserWriteBlockMode"
 BLOCKED: Final = 2
@@ -50,7 +56,11 @@ WRITE_BLOCK_ACTIONS: Final = frozenset({BLOCK_COMMAND, BYPASS_ACTION, "serverSta
 """Actions of the fence ``write-block``. The last one shows whether the fence is closed, after a kill."""
 ROLE_ACTIONS: Final = frozenset({"grantRole", "revokeRole", "inprog"})
 """Actions of the fence ``roles``. The last one shows open transactions."""
+COLLECTION_ACTIONS: Final = ROLE_ACTIONS | {"createRole", "dropRole"}
+"""Actions of the fence ``collections``."""
 NO_SUCH_USER: Final = 11
+NO_SUCH_ROLE: Final = 31
+ROLE_EXISTS: Final = 51_002
 ILLEGAL_OPERATION: Final = 20
 KILL_ACTIONS: Final = frozenset({"inprog", "killAnySession"})
 """Actions with which the tool sees and ends transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
@@ -66,8 +76,10 @@ class SourceUser(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     """The database that defines it; user names are unique within one."""
     roles: tuple[dict[str, str], ...]
+    privileges: tuple[Privilege, ...]
+    """All rights, those of its roles included."""
     writes: bool
-    """May insert, update or remove in the source's database."""
+    """May insert, update or remove in the source's database, or in one of the collections that are asked for."""
     passes: bool
     """May write while writes are blocked."""
     grants: bool
@@ -93,8 +105,13 @@ class FenceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the tool may end transactions that stay open."""
 
 
-def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> FenceSurvey:
-    """Find out which fence this server allows; ``prefer`` names the only kind to consider."""
+def survey_source(
+    source: MongoDatabase, *, prefer: FenceKind | None = None, collections: Collection[str] = ()
+) -> FenceSurvey:
+    """Find out which fence this server allows; ``prefer`` names the only kind to consider.
+
+    ``collections``: those that the kind ``collections`` is to hold, which is considered if they are given alone.
+    """
     with translate_errors("the source"):
         me = _own_users(source)
         if me is None:
@@ -102,7 +119,7 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
                 kind=None, why_not="the server requires no authentication, so the fence cannot stop any user"
             )
         try:
-            users = tuple(_users(source))
+            users = tuple(_users(source, collections))
         except OperationFailure:
             return FenceSurvey(
                 kind=None, why_not="the tool's user may not see the users of the server (privilege viewUser)"
@@ -110,6 +127,8 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
         mine = {privilege for name in me for privilege in _actions(source, name)}
         others = [user for user in users if (user.name, user.database) not in me]
         writers = [user for user in others if user.writes]
+        if collections:
+            return _survey_collections(source, me, writers, collections, mine)
         if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and mine >= WRITE_BLOCK_ACTIONS:
             return FenceSurvey(
                 kind="write-block",
@@ -126,14 +145,17 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
     )
 
 
-def writing_users(source: MongoDatabase, revoked: Sequence[Mapping[str, Any]] = ()) -> set[str]:
+def writing_users(
+    source: MongoDatabase, revoked: Sequence[Mapping[str, Any]] = (), collections: Collection[str] = ()
+) -> set[str]:
     """Return the users (``name@database``), besides the tool's own, who may write where no fence stops them.
 
-    ``revoked``: users whose roles a fence has revoked.
+    ``revoked``: users whose roles a fence has revoked. ``collections``: to these; none given: anywhere.
     """
     with translate_errors("the source"):
         me = _own_users(source) or set()
-        writers = {user.title for user in _users(source) if user.writes and (user.name, user.database) not in me}
+        users = _users(source, collections)
+        writers = {user.title for user in users if user.writes and (user.name, user.database) not in me}
     return writers | {f"{one['user']}@{one['database']}" for one in revoked}
 
 
@@ -157,17 +179,68 @@ def _survey_roles(
     )
 
 
-def revocable_roles(source: MongoDatabase) -> list[dict[str, Any]]:
-    """Return the roles that the fence ``roles`` will revoke, to be stored before `engage_source`."""
+def _survey_collections(
+    source: MongoDatabase,
+    me: set[tuple[str, str]],
+    writers: Sequence[SourceUser],
+    collections: Collection[str],
+    mine: set[str],
+) -> FenceSurvey:
+    """Find out whether the tool may make the narrowed roles, and whose rights can be narrowed."""
+    if missing := COLLECTION_ACTIONS - mine:
+        return FenceSurvey(
+            kind=None, why_not=f"the fence collections needs the privileges {', '.join(sorted(missing))}"
+        )
+    stopped = [user for user in writers if _can_stop(source, user, collections)]
+    granted = {database for name in me for database in _grantable_databases(source, name)}
+    needed = {"admin"} | {role["db"] for user in stopped for role in user.roles}
+    needed |= {one["resource"].get("db", "admin") for user in stopped for one in user.privileges}
+    if "" not in granted and (lacking := needed - granted):
+        names = ", ".join(sorted(lacking))
+        return FenceSurvey(kind=None, why_not=f"the fence collections needs the privilege grantRole in {names}")
+    return FenceSurvey(
+        kind="collections",
+        unstopped=tuple(user.title for user in writers if user not in stopped),
+        stopped=tuple(user.title for user in stopped),
+        ends=mine >= KILL_ACTIONS,
+    )
+
+
+def _can_stop(source: MongoDatabase, user: SourceUser, collections: Collection[str]) -> bool:
+    return not user.grants and can_narrow(user.privileges, source.name, collections)
+
+
+def revocable_roles(source: MongoDatabase, collections: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return the roles that the fence ``roles`` will revoke, to be stored before `engage_source`.
+
+    ``collections``: those that the fence ``collections`` holds; each user then comes with the role it gets instead.
+    """
     with translate_errors("the source"):
         me = _own_users(source) or set()
-        return [
-            {"user": user.name, "database": user.database, "roles": list(user.roles)}
-            for user in _users(source)
+        writers = [
+            user
+            for user in _users(source, collections)
             # A user that could grant them to itself again is not stopped, and is named: if its roles were revoked,
             # nobody might be able to give them back.
             if user.writes and not user.grants and (user.name, user.database) not in me
         ]
+        if not collections:
+            return [_roles_of(user) for user in writers]
+        others = sorted(set(source.list_collection_names()) - set(collections))
+        return [
+            _roles_of(user)
+            | {
+                "narrowed": f"{FENCE_ROLE}{user.title}",
+                "privileges": narrowed(user.privileges, source.name, collections, others),
+                "collections": sorted(collections),
+            }
+            for user in writers
+            if _can_stop(source, user, collections)
+        ]
+
+
+def _roles_of(user: SourceUser) -> dict[str, Any]:
+    return {"user": user.name, "database": user.database, "roles": list(user.roles)}
 
 
 def engage_source(
@@ -182,9 +255,14 @@ def engage_source(
         if kind == "write-block":
             _block_writes(source, limit)
             return
-        for one in revoked:
-            _set_roles(source, one, [{"role": "read", "db": source.name}])
-        _wait_for_transactions(source, limit)
+        for user in revoked:
+            if kind == "collections":
+                _make_role(source, user)
+                _set_roles(source, user, [{"role": user["narrowed"], "db": "admin"}])
+            else:
+                _set_roles(source, user, [{"role": "read", "db": source.name}])
+        whose = None if kind == "roles" else {(one["user"], one["database"]) for one in revoked}
+        _wait_for_transactions(source, limit, whose)
 
 
 def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]]) -> None:
@@ -212,8 +290,30 @@ def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mappin
                     level="warning",
                 )
                 failed = error
+            else:
+                if "narrowed" in user:
+                    _drop_role(source, user["narrowed"])
         if failed is not None:
             raise failed
+
+
+def _make_role(source: MongoDatabase, user: Mapping[str, Any]) -> None:
+    """Make the role that a user has under the fence ``collections``; one of an earlier call gets these rights."""
+    admin = source.client.admin
+    try:
+        admin.command("createRole", user["narrowed"], privileges=user["privileges"], roles=[])
+    except OperationFailure as error:
+        if error.code != ROLE_EXISTS:
+            raise
+        admin.command("updateRole", user["narrowed"], privileges=user["privileges"], roles=[])
+
+
+def _drop_role(source: MongoDatabase, name: str) -> None:
+    try:
+        source.client.admin.command("dropRole", name)
+    except OperationFailure as error:
+        if error.code != NO_SUCH_ROLE:
+            raise
 
 
 def _set_roles(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) -> None:
@@ -231,7 +331,8 @@ def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[M
             state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
             return bool(state == BLOCKED)
         fenced = {(one["user"], one["database"]) for one in revoked}
-        return not any(user.writes for user in _users(source) if (user.name, user.database) in fenced)
+        held = {name for one in revoked for name in one.get("collections", ())}
+        return not any(user.writes for user in _users(source, held) if (user.name, user.database) in fenced)
 
 
 def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
@@ -256,10 +357,13 @@ def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
     raise _fence_open_error(limit, _visible_transactions(source), allowed=allowed)
 
 
-def _wait_for_transactions(source: MongoDatabase, limit: timedelta) -> None:
-    """Wait until no transaction is open that began before now: it may commit although the roles are revoked."""
+def _wait_for_transactions(source: MongoDatabase, limit: timedelta, whose: set[tuple[str, str]] | None) -> None:
+    """Wait until no transaction is open that began before now: it may commit although the roles are revoked.
+
+    ``whose``: only those of these users; None: all.
+    """
     began = time.monotonic()
-    open_now = {_transaction_key(one): one["lsid"] for one in _transactions(source)}
+    open_now = {_transaction_key(one): one["lsid"] for one in _transactions(source) if _is_of(one, whose)}
     allowed = True
     while still := {key: one for one in _transactions(source) if (key := _transaction_key(one)) in open_now}:
         waited = time.monotonic() - began
@@ -326,6 +430,19 @@ def _transactions(source: MongoDatabase) -> Iterator[dict[str, Any]]:
     yield from source.client.admin.aggregate(pipeline)
 
 
+def _is_of(operation: Mapping[str, Any], whose: set[tuple[str, str]] | None) -> bool:
+    """Tell whether a transaction is one of these users.
+
+    A session's identifier holds the digest of its user (``user@database``), also while it does nothing.
+    """
+    digest = operation["lsid"].get("uid")
+    return whose is None or digest is None or any(_digest(user) == bytes(digest) for user in whose)
+
+
+def _digest(user: tuple[str, str]) -> bytes:
+    return hashlib.sha256("@".join(user).encode()).digest()
+
+
 def _transaction_key(operation: Mapping[str, Any]) -> tuple[bytes, int]:
     return bytes(operation["lsid"]["id"]), operation["transaction"]["parameters"]["txnNumber"]
 
@@ -337,15 +454,18 @@ def _own_users(source: MongoDatabase) -> set[tuple[str, str]] | None:
     return found or None
 
 
-def _users(source: MongoDatabase) -> Iterator[SourceUser]:
+def _users(source: MongoDatabase, collections: Collection[str] = ()) -> Iterator[SourceUser]:
     answer = source.client.admin.command("usersInfo", {"forAllDBs": True})
     for entry in answer["users"]:
-        actions = set(_actions(source, (entry["user"], entry["db"])))
+        privileges = tuple(_privileges(source, (entry["user"], entry["db"])))
+        actions = {action for one in privileges if reaches(one, source.name, ()) for action in one["actions"]}
+        writing = {action for one in privileges if reaches(one, source.name, collections) for action in one["actions"]}
         yield SourceUser(
             name=entry["user"],
             database=entry["db"],
             roles=tuple({"role": role["role"], "db": role["db"]} for role in entry["roles"]),
-            writes=bool(WRITE_ACTIONS & actions),
+            privileges=privileges,
+            writes=bool(WRITE_ACTIONS & writing),
             passes=BYPASS_ACTION in actions,
             grants="grantRole" in actions,
         )
@@ -354,8 +474,7 @@ def _users(source: MongoDatabase) -> Iterator[SourceUser]:
 def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
     """Yield the actions of a user in the source's database or on the whole server."""
     for privilege in _privileges(source, user):
-        where = privilege["resource"]
-        if where.get("cluster") or where.get("anyResource") or where.get("db") in ("", source.name):
+        if reaches(privilege, source.name, ()):
             yield from privilege["actions"]
 
 

@@ -273,7 +273,8 @@ def _library_tables(sessions: Sessions, _: GateOptions) -> Answer:
 def _application(sessions: Sessions, _: GateOptions) -> Answer:
     """Who would still work on MongoDB at the fence: a library that executes before it writes must be stopped."""
     stops = load_target(sessions.profile.target).runs_first
-    users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers)
+    held = server_gates.held_collections(sessions.settings, sessions.profile)
+    users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers, held)
     if users is None:
         return None, "who is connected to MongoDB is not known: the tool's user may not see connections (inprog)"
     if not users:
@@ -310,7 +311,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "quarantined share": _quarantined_share,
     "schedules fire": _schedules_fire,
     "overdue triggers": _overdue,
-    "fence": lambda sessions, _: server_gates.writers(sessions.source, sessions.settings),
+    "fence": lambda sessions, _: server_gates.writers(sessions.source, sessions.settings, sessions.profile),
     "configuration": _config,
     "epoch": _epoch,
     "clocks": lambda sessions, conditions: server_gates.clocks(

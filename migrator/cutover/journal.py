@@ -4,7 +4,7 @@ A step that is done is not repeated. A step that was running when the tool was k
 idempotent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, Literal, LiteralString, TypeAlias
@@ -179,9 +179,12 @@ class Journal:
         """Add members to the detail of the cutover."""
         self._update("detail = detail || %s", Jsonb(detail))
 
-    def fenced(self, kind: str, revoked: list[dict[str, Any]]) -> None:
-        """Record what the fence will revoke; a record that exists stays as it is."""
-        closed = Jsonb({"kind": kind, "revoked": revoked})
+    def fenced(self, kind: str, revoked: list[dict[str, Any]], collections: Sequence[str] = ()) -> None:
+        """Record what the fence will revoke; a record that exists stays as it is.
+
+        ``collections``: those that it holds; none: the whole database.
+        """
+        closed = Jsonb({"kind": kind, "revoked": revoked, "collections": list(collections)})
         self._update("fence = CASE WHEN fence = '{}' THEN %s ELSE fence END", closed)
 
     def end(self, state: State) -> None:

@@ -136,14 +136,18 @@ def _expiring(sessions: Sessions, names: list[str]) -> set[str]:
 
 
 def connected_users(
-    source: MongoDatabase, revoked: Sequence[Mapping[str, Any]], tolerated: Sequence[str] = ()
+    source: MongoDatabase,
+    revoked: Sequence[Mapping[str, Any]],
+    tolerated: Sequence[str] = (),
+    collections: Sequence[str] = (),
 ) -> list[str] | None:
     """Return the users, besides the tool's own, who are connected and write when no fence stops them, with their host.
 
-    ``revoked``: those whose roles the fence has revoked. ``tolerated``: those who are known not to write. None if the
-    tool's user may not see connections (privilege inprog).
+    ``revoked``: those whose roles the fence has revoked. ``tolerated``: those who are known not to write.
+    ``collections``: those to which they write; none: to any. None if the tool's user may not see connections
+    (privilege inprog).
     """
-    writers = fence.writing_users(source, revoked) - set(tolerated)
+    writers = fence.writing_users(source, revoked, collections) - set(tolerated)
     pipeline: list[dict[str, Any]] = [
         {"$currentOp": {"allUsers": True, "idleConnections": True}},
         {"$match": {"effectiveUsers": {"$exists": True}, "client": {"$exists": True}}},
@@ -173,7 +177,9 @@ def gates(sessions: Sessions, cutover: Cutover, allowed: Allowance = 0, *, secon
     ``allowed``: so many documents written by others are known, and do not matter.
     """
     looked = find(sessions, cutover, seconds=seconds)
-    users = connected_users(sessions.source, cutover.fence.get("revoked", ()))
+    users = connected_users(
+        sessions.source, cutover.fence.get("revoked", ()), collections=cutover.fence.get("collections", ())
+    )
     if users is None:
         connected = Gate(
             name=CONNECTED_GATE, passed=None, words="not known: the tool's user may not see connections (inprog)"

@@ -16,7 +16,7 @@ import msgspec
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.identity import environment_name
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.cutover import gates, late_writes, procedure
+from migrator.cutover import gates, late_writes, procedure, server_gates
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import (
     CONFIRM_STEP,
@@ -131,7 +131,8 @@ class LibraryCutover(CutoverTarget[LibraryCutoverResult]):
         sessions = self.sessions
         if not load_target(sessions.profile.target).runs_first:
             return
-        users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers)
+        held = server_gates.held_collections(sessions.settings, sessions.profile)
+        users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers, held)
         if users:
             raise RefusedError(
                 f"connected to MongoDB: {', '.join(users)}; the library executes a job before it writes that down, so"
@@ -246,10 +247,11 @@ def plan(settings: Settings, conditions: GateOptions) -> LibraryCutoverPlan:
     with open_sessions(settings) as sessions:
         pause, changed = expected_pause(sessions)
         evaluated = tuple(gates.evaluate(sessions, msgspec.structs.replace(conditions, pause=(pause, changed))))
+        held = server_gates.held_collections(settings, sessions.profile)
     left_out = {} if settings.cutover.backup else {"backup": "left out (cutover.backup)"}
     return LibraryCutoverPlan(
         environment=environment_name(settings),
-        steps=STEP_TEXTS | left_out,
+        steps=server_gates.steps_of(STEP_TEXTS, held) | left_out,
         gates=evaluated,
         pause_s=pause,
         pause_limit_s=settings.cutover.max_pause.total_seconds(),

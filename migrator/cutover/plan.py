@@ -7,7 +7,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
-from migrator.cutover import gates, journal, overdue, rollback_gaps
+from migrator.cutover import gates, journal, overdue, rollback_gaps, server_gates
 from migrator.cutover.first_fires import FirstFires, first_fires
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.rehearsal_record import CountedRehearsals, counted
@@ -61,12 +61,12 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
         conditions = GateOptions(config=config, quarantined=quarantined, pause=(pause, changed))
         evaluated = tuple(gates.evaluate(sessions, conditions))
         late = overdue.count_late(sessions.target)
+        held = server_gates.held_collections(settings, sessions.profile)
         return CutoverPlan(
             environment=environment_name(settings),
             config=str(config),
-            steps=STEP_TEXTS
-            if settings.cutover.backup
-            else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
+            steps=server_gates.steps_of(STEP_TEXTS, held)
+            | ({} if settings.cutover.backup else {"backup": "left out (cutover.backup): no level 3"}),
             gates=evaluated,
             pause_s=pause,
             pause_limit_s=settings.cutover.max_pause.total_seconds(),

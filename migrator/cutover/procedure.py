@@ -22,7 +22,7 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection
-from migrator.cutover import backup, fence, gates, reverse_sync
+from migrator.cutover import backup, fence, gates, reverse_sync, server_gates
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import (
     POINT_OF_NO_RETURN,
@@ -55,8 +55,9 @@ NO_BACKUP: Final = "the reverse sync had begun, so MongoDB is not as it was at t
 INTERRUPTED: Final = "an earlier call was interrupted before the point of no return"
 
 GROUP: Final = (
-    "a cutover moves the whole source: the fence of MongoDB stops the writers of all collections and tenants, and one"
-    " record says for all of them which side is active; call it without {options}"
+    "a cutover moves the whole source: one record says for all its collections and tenants which side is active; a"
+    " group of collections has a configuration and a mapping of its own, with cutover.fence set to collections (the"
+    " runbook says how); call it without {options}"
 )
 
 Result = TypeVar("Result")
@@ -302,10 +303,11 @@ def _run_steps_before(target: CutoverTarget[Any], journal: Journal, conditions: 
         call_hook(settings, hooks.CUTOVER_BEFORE_FENCE, journal)
         with journal.step("fence") as detail:
             target.require_stopped()
-            kind = fence.survey_source(sessions.source).kind
+            held = server_gates.held_collections(settings, sessions.profile)
+            kind = server_gates.fence_survey(sessions.source, settings, held).kind
             assert kind is not None  # noqa: S101 - a gate has seen to it
-            revoked = fence.revocable_roles(sessions.source) if kind == "roles" else []
-            journal.fenced(kind, revoked)
+            revoked = [] if kind == "write-block" else fence.revocable_roles(sessions.source, held)
+            journal.fenced(kind, revoked, held)
             target.announce(journal)
             pause.begin()
             target.stop_own(journal)  # the fence waits for what they began before

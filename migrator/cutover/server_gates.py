@@ -5,7 +5,7 @@ fire early, or a second time, when the data moves from one server to the other.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -149,15 +149,37 @@ def replica_set(source: MongoDatabase) -> Answer:
     return True, f"replica set {name}"
 
 
-def writers(source: MongoDatabase, settings: Settings) -> Answer:
+def held_collections(settings: Settings, profile: Profile) -> tuple[str, ...]:
+    """Return the names of the collections that the fence holds: those of the profile, or none for a whole database."""
+    if settings.cutover.fence != "collections":
+        return ()
+    return tuple(settings.source.collections.get(one.name, one.name) for one in profile.collections)
+
+
+def steps_of(texts: Mapping[str, str], held: Sequence[str]) -> dict[str, str]:
+    """Return the steps of a plan, with what the fence holds; ``held``: of ``held_collections``."""
+    names = ", ".join(held)
+    words = f"MongoDB refuses every other user's writes to {names}, also in transactions that stay open"
+    return dict(texts) | ({"fence": words} if held else {})
+
+
+def fence_survey(source: MongoDatabase, settings: Settings, held: Sequence[str]) -> fence.FenceSurvey:
+    """Return which fence of those that the settings allow this server allows. ``held``: of ``held_collections``."""
+    kind = settings.cutover.fence
+    return fence.survey_source(source, prefer=None if kind == "any" else kind, collections=held)
+
+
+def writers(source: MongoDatabase, settings: Settings, profile: Profile) -> Answer:
     """Which users could still write under the fence, except those who are known not to."""
-    survey = fence.survey_source(source)
+    held = held_collections(settings, profile)
+    survey = fence_survey(source, settings, held)
     if survey.kind is None:
         return False, survey.why_not
     through = [name for name in survey.unstopped if name not in settings.cutover.tolerated_writers]
     if through:
         return False, f"{survey.kind} does not stop {', '.join(through)}"
-    detail = f"{survey.kind}; stops {', '.join(survey.stopped) or 'nobody'}"
+    kind = f"{survey.kind} ({', '.join(held)})" if held else survey.kind
+    detail = f"{kind}; stops {', '.join(survey.stopped) or 'nobody'}"
     if not survey.ends:
         detail += f"; waits for transactions that stay open, without {' and '.join(sorted(fence.KILL_ACTIONS))}"
     return True, detail

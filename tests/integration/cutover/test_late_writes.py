@@ -83,7 +83,7 @@ def test_a_forgotten_application_is_refused_until_a_person_opens_mongodb(
     kind: FenceKind, ready: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     survey = fence.survey_source
-    monkeypatch.setattr(fence, "survey_source", lambda source: survey(source, prefer=kind))
+    monkeypatch.setattr(fence, "survey_source", lambda source, **_: survey(source, prefer=kind))
     if kind == "roles":  # the server's own administrator may grant, and is known not to write
         settings = msgspec.structs.replace(ready.settings.cutover, tolerated_writers=["admin@admin", f"{PASSES}@admin"])
         ready.settings = msgspec.structs.replace(ready.settings, cutover=settings)

@@ -180,3 +180,129 @@ def test_without_the_fence_the_foreign_client_writes(foreign: Callable[[str], Da
     assert outcomes(foreign("application")) == dict.fromkeys(WRITES, True)
     with pytest.raises(PyMongoError):
         foreign("reader").runs.insert_one({})
+
+
+GROUP = ("runs", "not made yet")
+
+
+def everything(source: Database[Any]) -> tuple[Any, ...]:
+    """Return all users with their roles, and the names of all roles that somebody made."""
+    admin = source.client.admin
+    users = admin.command("usersInfo", {"forAllDBs": True})["users"]
+    return users, sorted(one["_id"] for one in admin.command("rolesInfo", 1)["roles"])
+
+
+def test_the_survey_of_a_group_names_whose_rights_cannot_be_narrowed(source: Database[Any]) -> None:
+    survey = fence.survey_source(source, collections=GROUP)
+    assert (survey.kind, survey.stopped, survey.unstopped, survey.ends) == (
+        "collections",
+        ("application@admin",),
+        ("operator@admin", "restorer@admin"),
+        True,
+    )
+    assert fence.writing_users(source, (), GROUP) == {"application@admin", "operator@admin", "restorer@admin"}
+
+
+@pytest.mark.proves("6-U10")
+def test_a_group_of_collections_is_held_and_the_others_are_written(
+    source: Database[Any], foreign: Callable[[str], Database[Any]]
+) -> None:
+    before = everything(source)
+    source.orders.insert_one({"_id": "o1", "n": 0})
+    client = foreign("application")
+    taken = fence.revocable_roles(source, GROUP)
+    assert [one["user"] for one in taken] == ["application"]
+    assert not fence.is_source_fenced(source, "collections", taken)
+    for _ in range(2):
+        fence.engage_source(source, "collections", taken, LIMIT)
+    assert fence.is_source_fenced(source, "collections", taken)
+    assert outcomes(client) == dict.fromkeys(WRITES, False)
+    assert client.runs.find_one() == {"_id": "r1", "n": 0}
+    client.orders.insert_one({"_id": "o2"})
+    client.orders.update_one({"_id": "o1"}, {"$set": {"n": 1}})
+    client.orders.delete_one({"_id": "o2"})
+    client.orders.create_index("n")
+    with pytest.raises(OperationFailure):  # the server knows no right to all collections but some
+        client.later.insert_one({})
+    for _ in range(2):
+        fence.lift_source(source, "collections", taken)
+    assert not fence.is_source_fenced(source, "collections", taken)
+    assert everything(source) == before
+    assert outcomes(client) == dict.fromkeys(WRITES, True)
+
+
+def test_two_groups_have_a_user_each_and_neither_stops_the_other(
+    source: Database[Any], foreign: Callable[[str], Database[Any]]
+) -> None:
+    rights = {"resource": {"db": source.name, "collection": "runs"}, "actions": ["find", "insert", "remove"]}
+    source.command("createRole", "runner", privileges=[rights], roles=[])
+    source.client.admin.command("updateUser", "application", roles=[{"role": "runner", "db": source.name}])
+    try:
+        assert fence.writing_users(source, (), ("orders",)).isdisjoint({"application@admin"})
+        taken = fence.revocable_roles(source, ("orders",))
+        fence.engage_source(source, "collections", taken, LIMIT)
+        foreign("application").runs.insert_one({"_id": "goes on"})
+        assert taken == []
+    finally:
+        source.command("dropRole", "runner")
+
+
+def test_a_transaction_of_another_group_is_not_waited_for(
+    source: Database[Any], foreign: Callable[[str], Database[Any]]
+) -> None:
+    source.orders.insert_one({"_id": "o1"})
+    client = foreign("operator")  # is not stopped by this fence
+    with client.client.start_session() as session:
+        session.start_transaction()
+        client.orders.insert_one({"_id": "inside"}, session=session)
+        taken = fence.revocable_roles(source, GROUP)
+        fence.engage_source(source, "collections", taken, LIMIT)
+        session.commit_transaction()
+    fence.lift_source(source, "collections", taken)
+    assert source.orders.find_one({"_id": "inside"})
+
+
+def test_a_transaction_of_the_group_that_stays_open_is_ended(
+    source: Database[Any], foreign: Callable[[str], Database[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "TRANSACTION_PATIENCE", SOON)
+    client = foreign("application")
+    taken = fence.revocable_roles(source, GROUP)
+    with client.client.start_session() as session:
+        session.start_transaction()
+        client.runs.insert_one({"_id": "inside"}, session=session)
+        fence.engage_source(source, "collections", taken, LIMIT)
+        with pytest.raises(OperationFailure):
+            session.commit_transaction()
+    fence.lift_source(source, "collections", taken)
+    assert source.runs.find_one({"_id": "inside"}) is None
+
+
+def limited(source: Database[Any], *privileges: dict[str, Any]) -> None:
+    """Let the user ``reader`` be a tool that may see all users and transactions, with these rights besides."""
+    cluster = {"resource": {"cluster": True}, "actions": ["viewUser", "inprog"]}
+    viewing = {"resource": {"db": "", "collection": ""}, "actions": ["viewUser"]}
+    source.client.admin.command("createRole", "limited", privileges=[cluster, viewing, *privileges], roles=[])
+    source.client.admin.command("updateUser", "reader", roles=["limited"])
+
+
+@pytest.mark.parametrize(
+    ("actions", "why_not"),
+    [
+        ([], "the fence collections needs the privileges createRole, dropRole, grantRole, revokeRole"),
+        (
+            ["createRole", "dropRole", "grantRole", "revokeRole"],
+            "the fence collections needs the privilege grantRole in admin",
+        ),
+    ],
+)
+def test_a_tool_without_the_rights_for_the_fence_of_a_group_is_told(
+    actions: list[str], why_not: str, source: Database[Any], foreign: Callable[[str], Database[Any]]
+) -> None:
+    resource = {"db": source.name, "collection": ""}
+    limited(source, *([{"resource": resource, "actions": actions}] if actions else []))
+    try:
+        survey = fence.survey_source(foreign("reader"), collections=GROUP)
+    finally:
+        source.client.admin.command("dropRole", "limited")
+    assert (survey.kind, survey.why_not) == (None, why_not)
