@@ -48,12 +48,14 @@ class LibraryScene:
     """APScheduler's jobs in MongoDB, and its table in PostgreSQL."""
 
     made = MADE
+    profile = ""
+    """Of the source; empty: that of the target's name."""
 
     def __init__(self, server: MongoServer, database: Database[Document], dsn: str, folder: Path) -> None:
         self.server, self.database, self.dsn, self.folder = server, database, dsn, folder
         packages = program(self.made).packages
         target = TargetSettings(name=self.made.target, packages=None if packages is None else str(packages))
-        base = settings_for(database, dsn, profile=self.made.target, target=target)
+        base = settings_for(database, dsn, profile=self.profile or self.made.target, target=target)
         self.settings: Settings = msgspec.structs.replace(
             base, mongo=type(base.mongo)(uri=server.uri, database=database.name)
         )

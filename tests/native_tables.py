@@ -36,6 +36,7 @@ MADE = (
     Made("sqlalchemy-celery-beat", "0.9", "sqlalchemy-celery-beat"),
     Made("django-celery-beat", "2.9", "django-celery-beat"),
     Made("apscheduler4", "4.0.0a6", "apscheduler-4", schema="apscheduler"),
+    Made("pgmq", "1.13", "pgmq", schema="pgmq"),
 )
 BY_NAME = {made.name: made for made in MADE}
 every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])

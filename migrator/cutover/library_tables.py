@@ -400,7 +400,7 @@ class LibraryTables:
 
 def _given(table: Table) -> sql.Composed:
     """Return the relation of the keys in the parameter: ``row_id``, and the columns of the key in their types."""
-    types = {column.name: column.type for column in table.columns} | ({table.key[0]: "uuid"} if table.made else {})
+    types = {column.name: column.type for column in table.columns}
     if len(table.key) == 1:
         parts = [sql.SQL("row_id::{} AS key_0").format(sql.SQL(types[table.key[0]]))]
     else:

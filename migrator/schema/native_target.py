@@ -375,6 +375,8 @@ class _Writing:
         for member, link in table.links.items():
             filled += link.columns
             values += [_write_link(target, member, link, column) for column in link.columns]
+        # A key that is made never changes, and PostgreSQL refuses to update one that is GENERATED ALWAYS.
+        kept = _names(filled), sql.SQL(", ").join(values)
         if table.made:
             filled, values = [table.key[0], *filled], [made, *values]
         keys = () if table.made == "row" else table.key
@@ -386,6 +388,8 @@ class _Writing:
             "same": same_key(table, "stored", "origin"),
             "columns": _names(filled),
             "values": sql.SQL(", ").join(values),
+            "kept_columns": kept[0],
+            "kept_values": kept[1],
             "names": _names([*own, *(_KEY + name for name in keys)]),
             "given": sql.SQL(", ").join([*given, *(values[filled.index(name)] for name in keys)]),
             "new_key": _new_key(table, library),
@@ -409,12 +413,12 @@ BEGIN
         -- the origin of a row that the library has deleted
         DELETE FROM {origins} AS origin
             WHERE origin.id = new.id AND NOT EXISTS (SELECT FROM {library} AS stored WHERE {same});
-        INSERT INTO {library} ({columns}) VALUES ({values});
+        INSERT INTO {library} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({values});
         INSERT INTO {origins} ({names}) VALUES ({given});
         RETURN new;
     END IF;
     made := {old_key};
-    UPDATE {library} AS stored SET ({columns}) = ROW({values}) FROM {origins} AS origin
+    UPDATE {library} AS stored SET ({kept_columns}) = ROW({kept_values}) FROM {origins} AS origin
         WHERE origin.id = old.id AND {same};
     UPDATE {origins} SET ({names}) = ROW({given}) WHERE id = old.id;
     RETURN new;
@@ -440,7 +444,7 @@ def _append(target: Target, table: Table, library: LibraryTable) -> sql.Composed
     body = sql.SQL(
         """
 WITH given AS MATERIALIZED (SELECT new.*, {new_key} AS made FROM {stage} AS new),
-    stored AS (INSERT INTO {library} ({columns}) SELECT {values} FROM given AS new)
+    stored AS (INSERT INTO {library} ({columns}) OVERRIDING SYSTEM VALUE SELECT {values} FROM given AS new)
 INSERT INTO {origins} ({names}) SELECT {given} FROM given AS new
 """
     ).format(stage=stage(table), **writing.parts)

@@ -143,8 +143,17 @@ def read(connection: Connection, schema: str, tables: Mapping[str, str], sequenc
     return Catalogue(
         tables={own: _table(facts[live], own, live) for own, live in tables.items() if live in facts},
         enums={name: tuple(members["words"]) for name, members in loose.get("enum", [])},
-        sequences={name: members["owner"] for name, members in loose.get("sequence", [])},
+        sequences=dict(_sequence(name, members["owner"], tables) for name, members in loose.get("sequence", [])),
     )
+
+
+def _sequence(live: str, owner: str, tables: Mapping[str, str]) -> tuple[str, str]:
+    """Return a sequence and what it belongs to, as the library names both for a table of its own name."""
+    table, _, column = owner.rpartition(".")
+    own = next((name for name, renamed in tables.items() if renamed == table), table)
+    prefix = f"{table}_"
+    name = f"{own}_{live.removeprefix(prefix)}" if table and live.startswith(prefix) else live
+    return name, f"{own}.{column}" if table else owner
 
 
 def _table(facts: Mapping[str, list[tuple[str, Any]]], own: str, live: str) -> ShapeTable:

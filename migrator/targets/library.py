@@ -147,6 +147,11 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         requirements=("apscheduler==4.0.0a6", "sniffio", "sqlalchemy[asyncio]>=2,<2.2", _POSTGRES, "pymongo"),
         makes="SQLAlchemyDataStore makes its tables when the application's scheduler is started with it",
     ),
+    "pgmq": InstalledLibrary(
+        probe="pgmq_queues",
+        requirements=("pgmq>=1.1,<2", _POSTGRES),
+        makes="pgmq.create makes a queue, in a database with the extension or with what install_pgmq_from_sql makes",
+    ),
 }
 """Target → its library."""
 

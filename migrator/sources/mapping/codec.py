@@ -758,7 +758,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         lost={path: why for shape in shapes for path, why in shape.lost.items()},
         history=mapped.history,
         derived=mapped.transient,
-        object_ids=mapped.object_ids,
+        object_ids=any(shape.object_ids for shape in shapes),
         native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
 
