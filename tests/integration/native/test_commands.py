@@ -11,13 +11,13 @@ from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
 from migrator.exit_status import UNVERIFIED, USAGE
-from tests.apscheduler_documents import real
 from tests.copying import run, settings_for, write_config
+from tests.integration.native.test_library_check import documents
 
 
 @pytest.fixture
 def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
-    mongo_database["jobs"].insert_many(real("3.11.3").values())
+    mongo_database["jobs"].insert_many(documents())
     return settings_for(
         mongo_database, postgres_dsn, profile="apscheduler", target=TargetSettings(name="apscheduler", schema="app")
     )
@@ -53,6 +53,7 @@ def test_from_an_empty_database_to_a_report(settings: Settings, tmp_path: Path) 
     states = {name: state for name, state in outcomes.items() if name.startswith("parity.")}
     assert {name for name, state in states.items() if state not in ("passed", "not-applicable")} == set()
     assert {state for name, state in outcomes.items() if name.startswith(("crud", "locking"))} == {"not-applicable"}
+    assert {outcomes[f"library.{part}"] for part in ("entries", "fires", "work")} == {"passed"}
 
 
 def test_what_is_about_the_schema_of_the_tool_is_refused_in_words(settings: Settings, tmp_path: Path) -> None:
