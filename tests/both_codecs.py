@@ -1,10 +1,12 @@
 """Documents through both codecs: what the native one takes must be what the Python one makes of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from migrator.pipeline.references import UncheckedResolver
-from migrator.pipeline.transform import transform_documents
+from migrator.pipeline.transform import ReadBatch, transform_documents
+from migrator.records import EMPTY
 from migrator.sources.mapping.native_plan import NativeReader
 from migrator.sources.profile import Collection, Context
 from migrator.values.copy_format import codec
@@ -19,6 +21,8 @@ class Compared(NamedTuple):
     handed: list[int]
     clean: list[int]
     """Positions of the documents that the Python codec carries without a finding and without a remainder."""
+    remainders: dict[int, bytes]
+    """Of the documents that the native codec took: position to remainder, where there is one."""
 
 
 def native_reader(collection: Collection, context: Context) -> NativeReader:
@@ -40,15 +44,24 @@ def compare(collection: Collection, context: Context, raws: Sequence[bytes]) -> 
         for index, document in enumerate(table.positions()):
             taken.setdefault(document, []).append(table.row_bytes(index))
     assert sorted([*taken, *read.handed]) == list(range(len(raws)))
+    remainders, counted = dict(read.remainders), Counter[tuple[str, str, str]]()
+    assert len(remainders) == len(read.remainders)
     clean: list[int] = []
+    whole = 0
     for position, document in enumerate(transform_documents(collection, context, UncheckedResolver(), batch)):
         assert read.raw(position) == document.raw == raws[position]
         if document.serialized and not document.notes and document.remainder == b"{}" and not document.links:
             clean.append(position)
         if position not in taken:
             continue
-        assert position in clean, document
+        assert document.serialized, document
+        assert not document.notes, document
+        assert not document.links, document
+        assert document.remainder == remainders.get(position, EMPTY), document
+        counted.update(document.counted)
+        whole += document.clean
         for expected, row in zip(document.serialized, taken[position], strict=True):
             kind = codec(type(expected.record))
             assert kind.equal((expected.head, expected.tail), row), kind.differing((expected.head, expected.tail), row)
-    return Compared(sorted(taken), list(read.handed), clean)
+    assert ReadBatch(collection, context, UncheckedResolver(), batch).counts() == (len(taken), whole, counted)
+    return Compared(sorted(taken), list(read.handed), clean, remainders)

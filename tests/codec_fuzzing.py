@@ -98,6 +98,7 @@ def _agenda_jobs() -> Iterator[bytes]:
     full = agenda_documents.job_6(
         data={"to": "a", "n": [1, 2.5, 5_000_000_000]}, disabled=True, fork=True, progress=7, skipDays=[1], failCount=2
     )
+    yield from agenda_documents.real("agenda-4", "agendaJobs")
     for job in (agenda_documents.job_6(), repeats, full):
         yield documents.encode(job)
         yield documents.encode({name: job[name] for name in ("_id", "name", "type", *sorted({*job} - {"_id"}))})
@@ -183,19 +184,25 @@ def _element(case: Case, stream: random.Random, raw: bytes) -> bytes:
     name = parts[place][1 : parts[place].index(b"\0", 1) + 1]
     other = _elements(stream.choice(case.corpus))
     donor = stream.choice(other) if other else parts[place]
-    match stream.randrange(7):
+    end = len(name) + 1
+    match stream.randrange(9):
         case 0 | 1:
             value = stream.choice(values())
             parts[place] = value[:1] + name + value[1:]
         case 2:
-            end = donor.index(b"\0", 1) + 1
-            parts[place] = donor[:1] + name + donor[end:]
+            parts[place] = donor[:1] + name + donor[donor.index(b"\0", 1) + 1 :]
         case 3:
             parts[place] = donor
         case 4:
             parts.insert(stream.randrange(len(parts) + 1), donor)
         case 5:
             stream.shuffle(parts)
+        case 6:
+            parts[place] = (
+                parts[place][:1] + stream.choice((b"other\0", b"other\0", b"$x.y\0", b"\0")) + parts[place][end:]
+            )
+        case 7:
+            parts[place] = b"\x0a" + name
         case _:
             del parts[place]
     return _document(b"".join(parts))
@@ -268,19 +275,31 @@ def read(case: Case, raws: Sequence[bytes], excluded: frozenset[bytes] = frozens
                 raise Difference("a document that is handed over has a row", raws[place].hex())
             taken[place].append(row)
     notes = tuple(("finding", note.kind, note.path) for note in getattr(case.reader.plan, "notes", ()))
+    remainders = dict(found.remainders)
     places = sorted(taken)
     outcomes = transform_documents(
         case.collection, case.context, UncheckedResolver(), b"".join(raws[place] for place in places)
     )
     for place, outcome in zip(places, outcomes, strict=True):
-        _confirm(raws[place], outcome, taken[place], notes)
-    return Counter(documents=len(raws), taken=len(taken))
+        _confirm(raws[place], outcome, taken[place], notes, remainders.pop(place, EMPTY))
+    if remainders:
+        raise Difference("a document without rows has a remainder", case.collection.name)
+    return Counter(documents=len(raws), taken=len(taken), remainders=len(found.remainders))
 
 
-def _confirm(raw: bytes, outcome: Any, rows: Sequence[bytes], notes: tuple[object, ...]) -> None:  # noqa: ANN401 - an outcome
+def _confirm(
+    raw: bytes,
+    outcome: Any,  # noqa: ANN401 - an outcome
+    rows: Sequence[bytes],
+    notes: tuple[object, ...],
+    left: bytes,
+) -> None:
     if not outcome.serialized:
         raise Difference("the Python codec rejects a document that the native one takes", outcome, raw.hex())
-    if outcome.remainder != EMPTY or outcome.links or outcome.counted != notes or len(outcome.serialized) != len(rows):
+    if outcome.remainder != left:
+        raise Difference("a remainder differs", outcome, left, raw.hex())
+    findings = tuple(one for one in outcome.counted if one[0] != "remainder")
+    if outcome.links or findings != notes or len(outcome.serialized) != len(rows):
         raise Difference("a document that the native codec takes is not plain", outcome, raw.hex())
     for expected, row in zip(outcome.serialized, rows, strict=True):
         kind = codec(type(expected.record))
@@ -344,7 +363,8 @@ def _main() -> int:
         total += fuzz(chosen.seed, range(first, first + many), left)
         first += many
         sys.stdout.write(
-            f"seed {chosen.seed}: {total['documents']:,} documents, {total['taken']:,} taken, no difference\n"
+            f"seed {chosen.seed}: {total['documents']:,} documents, {total['taken']:,} taken,"
+            f" {total['remainders']:,} of them with a remainder, no difference\n"
         )
         sys.stdout.flush()
     return 0

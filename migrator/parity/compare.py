@@ -207,9 +207,11 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
     plain = list(batch.rows())
     different = different_documents(target, plain)
     batch.read_in_python(different)
-    totals.found.documents += batch.plain
-    totals.found.matched += batch.plain
-    totals.found.without_remainder += batch.plain
+    counts = batch.counts()
+    totals.found.documents += counts.documents
+    totals.found.matched += counts.documents
+    totals.found.without_remainder += counts.clean
+    totals.found.with_remainder += counts.documents - counts.clean
     for document in plain:
         totals.rows[document.record.table] += len(document.positions)
         if different:

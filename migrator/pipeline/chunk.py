@@ -49,8 +49,10 @@ class _ChunkTotals(msgspec.Struct):
 
     def plain(self, batch: ReadBatch) -> None:
         """Count the plain documents of a batch, except their rows."""
-        self.result.documents += batch.plain
-        self.result.clean += batch.plain
+        counts = batch.counts()
+        self.result.documents += counts.documents
+        self.result.clean += counts.clean
+        self.notes.update(counts.notes)
 
     def loaded(self, document: SourceDocument) -> None:
         """Count a document that is stored, except its rows."""

@@ -6,15 +6,18 @@ remainder. The copy, the tail and the parity check all read documents here, so t
 cannot diverge.
 
 Two codecs do the work, and here is where they meet. ``ReadBatch`` gives a batch to the native codec, which makes the
-rows of the plain documents: those that have no finding, no remainder and no reference that is left pending. Everything
-else, and everything where there is no native codec, goes through the Python codec, document by document and in order:
-``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that differ to
-``ReadBatch.read_in_python``, so that one path decides about them.
+rows of the plain documents. They have no finding and no reference that is left pending. A remainder of theirs consists
+of fields that the mapping does not name, that are null, or that are absent; the Python codec computes it once for each.
+Everything else, and everything where there is no native codec, goes through the Python codec, document by document and
+in order: ``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that
+differ to ``ReadBatch.read_in_python``, so that one path decides about them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
@@ -50,6 +53,10 @@ _LOST_KINDS = frozenset({"added", "nul", "nan", "precision"})
 _STATED_LOSSES = frozenset({NAMED_LOSS, ROUNDED})
 _WITHIN = re.compile(r"[.\[]")
 """What stands after the path of a value in the path of a part of it."""
+
+
+Counted: TypeAlias = tuple[str, str, str]
+"""Class, kind and path of something that is counted."""
 
 
 class SerializedRow(msgspec.Struct):
@@ -106,8 +113,8 @@ class SourceDocument(msgspec.Struct, eq=False):
     clean: bool = True
     """The columns carry all of it; the stored text of a reference does not count against it."""
     notes: tuple[Note, ...] = ()
-    counted: tuple[tuple[str, str, str], ...] = ()
-    """(class, kind, path) of everything to count when the rows are stored: notes, and what the remainder keeps."""
+    counted: tuple[Counted, ...] = ()
+    """Everything to count when the rows are stored: notes, and what the remainder keeps."""
     links: tuple[PendingLink, ...] = ()
     """References into the own table that are left pending, without ``extra``: ``links_to_store`` fills it."""
     dangling: tuple[ReferenceKey, ...] = ()
@@ -141,9 +148,8 @@ class SourceDocument(msgspec.Struct, eq=False):
             self.counted = tuple(("finding", note.kind, note.path) for note in self.notes)
         if self.remainder != EMPTY:
             listed = remainder.entries(self.remainder)
-            kept = {("remainder", entry.kind, entry.field): None for entry in listed}
-            self.counted += tuple(kept)
-            self.clean = all(path in self.collection.reference_paths for _, _, path in kept)
+            kept, self.clean = _kept(self.collection, listed)
+            self.counted += kept
             if self.collection.lost:
                 self._count_losses(listed)
 
@@ -266,6 +272,12 @@ def decode_document(collection: Collection, context: Context, raw: bytes) -> Sou
 def serialize_rows(rows: Rows) -> list[SerializedRow]:
     """Return serialized rows that belong to no document, U+FFFD in place of U+0000."""
     return [_serialized(_without_nul(row)) for row in rows]
+
+
+def _kept(collection: Collection, listed: Iterable[Entry]) -> tuple[tuple[Counted, ...], bool]:
+    """Return the counts of the entries of a remainder, and whether the columns carry all of the document."""
+    kept = {("remainder", entry.kind, entry.field): None for entry in listed}
+    return tuple(kept), all(path in collection.reference_paths for _, _, path in kept)
 
 
 def _paths_to(field: str) -> Iterator[str]:
@@ -407,6 +419,16 @@ class PlainRows(NamedTuple):
     """Of each row: position of its document in the batch."""
 
 
+class PlainCounts(NamedTuple):
+    """What is counted of the plain documents of a batch."""
+
+    documents: int = 0
+    clean: int = 0
+    """Those of which the columns carry all."""
+    notes: Mapping[Counted, int] = MappingProxyType({})
+    """Of the others: what their remainders keep."""
+
+
 class ReadBatch:
     """A batch as both codecs read it: rows of the plain documents, and all others as documents."""
 
@@ -430,6 +452,19 @@ class ReadBatch:
     def plain(self) -> int:
         """Number of documents that the Python codec need not read."""
         return 0 if self._rows is None else self._rows.plain - len(self._for_python)
+
+    def counts(self) -> PlainCounts:
+        """Return the counts of the plain documents that the Python codec does not read."""
+        plain = self.plain
+        if self._rows is None or not self._rows.remainders:
+            return PlainCounts(plain, plain)
+        alike = Counter(left for position, left in self._rows.remainders if position not in self._for_python)
+        unclean, notes = 0, Counter[Counted]()
+        for left, count in alike.items():
+            kept, is_clean = _kept(self._collection, remainder.entries(left))
+            unclean += 0 if is_clean else count
+            notes.update(dict.fromkeys(kept, count))
+        return PlainCounts(plain, plain - unclean, notes)
 
     def rows(self) -> Iterator[PlainRows]:
         """Yield the rows of the plain documents by table, parents first; also of documents that were handed over."""

@@ -13,6 +13,7 @@ canonical text of every value without a negative zero and without a double from 
 integer.
 """
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -117,6 +118,18 @@ def encode(value: Value) -> bytes:
 def decode(text: bytes | str) -> Value:
     """Return the value that a jsonb column has after the text was stored; raises ``msgspec.DecodeError``."""
     return _read(text)
+
+
+def as_sent(text: bytes | str) -> bytes:
+    """Return the text in which PostgreSQL sends a jsonb value back, of everyday numbers at least."""
+    return json.dumps(_in_sent_order(_read(text)), ensure_ascii=False).encode()
+
+
+def _in_sent_order(value: Value) -> Value:
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+        return {key: _in_sent_order(value[key]) for key in keys}
+    return [_in_sent_order(item) for item in value] if isinstance(value, list) else value
 
 
 def canonicalise(text: bytes | str) -> bytes:

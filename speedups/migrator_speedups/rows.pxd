@@ -32,6 +32,7 @@ cdef class Rows:
     cdef readonly Py_ssize_t documents
     cdef readonly list handed
     cdef readonly list unknown
+    cdef readonly list remainders
     cdef Buffer offsets  # size_t each: where a document begins in ``batch``; one more for the end
     cdef readonly tuple tables
     cdef list waiting

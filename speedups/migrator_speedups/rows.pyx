@@ -21,7 +21,7 @@ from hashlib import sha1
 from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
 
-INTERFACE = 2  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 3  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -106,7 +106,13 @@ cdef enum:
     OBJECT_ID_SIZE = 12
     EXACT_DIGITS = 15  # each number of so many digits is below 2^53
     MOST_TABLES = 8
+    MOST_UNKNOWN = 32  # elements of a document that the plan does not know
     LARGEST = 2147483647
+
+cdef enum Mark:
+    CARRIED
+    ABSENT  # the rows give it, and the document has no such field
+    NULL_ADDED  # null in the document, and the rows give nothing
 
 cdef int64_t EPOCH_SECONDS = 946684800  # of PostgreSQL, 2000, since 1970
 cdef int64_t MICROSECONDS = 1000000
@@ -157,6 +163,7 @@ cdef struct Step:
     const uint8_t* value
     size_t size
     PyObject* entry
+    Mark mark
 
 
 cdef inline void put16(uint8_t* place, int16_t value) noexcept:
@@ -671,6 +678,7 @@ cdef class Rows:
             for table in self.tables:
                 (<TableRows> table).drop(dropped)
             self.handed = sorted({*self.handed, *dropped})
+            self.remainders = [one for one in self.remainders if one[0] not in dropped]
         self.unknown = []
         self.waiting = []
 
@@ -775,6 +783,13 @@ cdef class RowCodec:
     cdef int* order  # steps of the fields, in the order of a document that has another one than the plan
     cdef int ordered  # how many those are
     cdef bint is_reordered
+    cdef int extra  # column of the remainder; -1: a document with one is for the Python codec
+    cdef object reserved  # names that no unknown element has
+    cdef Memo remainder_memo
+    cdef tuple remainder  # key, cell, remainder; None: there is none
+    cdef int unknown_count
+    cdef const uint8_t* unknown[MOST_UNKNOWN]  # elements that the plan does not know
+    cdef size_t unknown_size[MOST_UNKNOWN]
     cdef int id_time
     cdef int id_text
     cdef int id_plain
@@ -819,7 +834,7 @@ cdef class RowCodec:
         self.count = len(plan.steps)
         self.room = bytearray(max(1, self.count) * sizeof(Step))
         self.steps = <Step*> <char*> self.room
-        self.order_room = bytearray(max(1, self.count) * sizeof(int))
+        self.order_room = bytearray((self.count + MOST_UNKNOWN) * sizeof(int))
         self.order = <int*> <char*> self.order_room
         tables = plan.tables
         if len(tables) > MOST_TABLES:
@@ -903,6 +918,11 @@ cdef class RowCodec:
             self.excerpt_steps, self.excerpt_columns = excerpt.steps, excerpt.columns
             self.excerpt_tables = excerpt.tables
             self.excerpt_memo = Memo(excerpt.learn, LONGEST_EXCERPT)
+        remainder = plan.remainder
+        self.extra = -1
+        if remainder is not None:
+            self.extra, self.reserved = remainder.column, remainder.reserved
+            self.remainder_memo = Memo(remainder.learn, LONGEST_EXCERPT)
 
     cdef PyObject* _keep(self, value):
         if value is None:
@@ -929,6 +949,7 @@ cdef class RowCodec:
         rows.handed = []
         rows.unknown = []
         rows.waiting = []
+        rows.remainders = []
         rows.offsets = Buffer()
         rows.tables = tuple([TableRows() for index in range(self.table_count)])
         self.is_excluding = bool(excluded)
@@ -980,10 +1001,24 @@ cdef class RowCodec:
             self._lay(table, index)
         else:
             if self._is_proved(rows, raw, size):
+                if self.remainder is not None:
+                    self._lay_remainder(rows)
                 return 1
         for index in range(self.table_count):
             if self.made >> index & 1:
                 (<TableRows> rows.tables[index]).undo()
+        return 0
+
+    cdef int _lay_remainder(self, Rows rows) except -1:
+        """Write the first row anew, with the remainder."""
+        cdef TableRows table = <TableRows> rows.tables[0]
+        cdef Cell* cell = &self.cells[self.extra]
+        cdef bytes text = <bytes> self.remainder[1]
+        cell.place, cell.source = 0, <const uint8_t*> PyBytes_AS_STRING(text)
+        cell.size = <int32_t> PyBytes_GET_SIZE(text)
+        table.data.used = (<size_t*> table.starts.data)[table.count - 1]
+        self._lay(table, 0)
+        rows.remainders.append((rows.documents, self.remainder[2]))
         return 0
 
     # -- reading
@@ -1021,7 +1056,8 @@ cdef class RowCodec:
         for index in range(self.count):
             self.steps[index].seen = False
         p += length
-        self.ordered, self.is_reordered = 0, False
+        self.ordered, self.is_reordered, self.unknown_count = 0, False, 0
+        self.remainder = None
         if not self._members(0, self.count, p, end, True):
             return 0
         if self.tenant is NULL:
@@ -1096,14 +1132,17 @@ cdef class RowCodec:
         """Read the members of a document, up to the zero byte at its end; they stand in the order of the steps.
 
         Those of a whole document may stand in another one (the server sorts the fields of an upsert): the order says
-        nothing to the Python codec, and they are written in theirs.
+        nothing to the Python codec, and they are written in theirs. Elements that no step knows are kept for the
+        remainder.
         """
         cdef int index = first, found
+        cdef const uint8_t* begin
         cdef Step* step
         cdef int64_t length
         cdef size_t room
         cdef uint8_t kind
         while p < end:
+            begin = p
             kind = p[0]
             p += 1
             room = end - p
@@ -1118,13 +1157,20 @@ cdef class RowCodec:
                         found = self._unread(0, index, p, room)
                         self.is_reordered = True
                     if found < 0:
-                        return 0
+                        step = NULL
+                        break
                     index = found
                     step = &self.steps[index]
                     break
                 if index == stop or step.required:
                     return 0
                 index = step.stop if step.operation == GROUP else index + 1
+            if step is NULL:
+                length = self._keep_unknown(begin, end)
+                if length == 0:
+                    return 0
+                p = begin + length
+                continue
             if is_whole:
                 self.order[self.ordered] = index
                 self.ordered += 1
@@ -1158,6 +1204,28 @@ cdef class RowCodec:
                 return 0
             index = step.stop if step.operation == GROUP else index + 1
         return 1
+
+    cdef int64_t _keep_unknown(self, const uint8_t* begin, const uint8_t* end) except -1:
+        """Keep an element that no step knows; return its size, 0 if the document is for the Python codec."""
+        cdef const uint8_t* after
+        cdef int64_t length
+        if self.extra < 0 or self.unknown_count == MOST_UNKNOWN:
+            return 0
+        after = <const uint8_t*> memchr(begin + 1, 0, end - begin - 1)
+        if after is NULL:
+            return 0
+        if PyBytes_FromStringAndSize(<char*> begin + 1, after - begin - 1) in self.reserved:
+            return 0
+        after += 1
+        length = value_size(begin[0], after, end - after)
+        if length < 0:
+            return 0
+        length += after - begin
+        self.unknown[self.unknown_count], self.unknown_size[self.unknown_count] = begin, <size_t> length
+        self.unknown_count += 1
+        self.order[self.ordered] = -self.unknown_count
+        self.ordered += 1
+        return length
 
     cdef int _value(self, Step* step) except -1:
         """Make the cell of a value that is not null."""
@@ -1597,6 +1665,7 @@ cdef class RowCodec:
         cdef uint8_t head[4]
         cdef uint8_t value[12]
         cdef Buffer back = self.back
+        cdef size_t start
         if self.excerpt_memo is not None and not self._holds_excerpt(rows):
             return 0
         back.used = 0
@@ -1611,10 +1680,20 @@ cdef class RowCodec:
         else:
             back.append(b"\x02_id\0", 5)
             self._put_text(found, length)
-        if (self._write_reordered(rows) if self.is_reordered else self._write(rows, 0, self.count)) < 0:
+        start = back.used
+        if not self.is_reordered and not self.unknown_count:
+            if self._write(rows, 0, self.count) < 0:
+                return 0
+            back.append(b"\0", 1)
+            if back.used == size and memcmp(back.data, raw, size) == 0:
+                return 1
+            if self.extra < 0:
+                return 0
+            back.used = start
+        if not self._write_in_order(rows):
             return 0
         back.append(b"\0", 1)
-        return back.used == size and memcmp(back.data, raw, size) == 0
+        return back.used == size and memcmp(back.data, raw, size) == 0 and self._knows_remainder()
 
     cdef int _holds_excerpt(self, Rows rows) except -1:
         """Tell whether the rows hold what was derived: then the fields of the excerpt are written as they are."""
@@ -1657,21 +1736,66 @@ cdef class RowCodec:
         self.back.used += 1 + step.key_size
         return 0
 
-    cdef int _write_reordered(self, Rows rows) except -2:
-        """Write fields in the order in which they were read, then those of which the document has none."""
-        cdef int place, index = 0, next_one
+    cdef int _write_in_order(self, Rows rows) except -1:
+        """Write fields in the order in which they were read, and mark those that the rows do not give back as they are.
+
+        Return 0 for a document for the Python codec.
+        """
+        cdef int place, index, next_one, written
+        cdef size_t start
+        cdef Step* step
+        for index in range(self.count):
+            self.steps[index].mark = CARRIED
         for place in range(self.ordered):
             index = self.order[place]
-            next_one = self.steps[index].stop if self.steps[index].operation == GROUP else index + 1
-            if self._write(rows, index, next_one) < 0:
-                return -1
+            if index < 0:
+                self.back.append(self.unknown[-index - 1], self.unknown_size[-index - 1])
+                continue
+            step = &self.steps[index]
+            written = self._write(rows, index, step.stop if step.operation == GROUP else index + 1)
+            if written < 0:
+                return 0
+            if written == 0 and step.kind == NULL_VALUE and step.operation != OWN_ID:
+                step.mark = NULL_ADDED
+                self._put_head(NULL_VALUE, step)
         index = 0
         while index < self.count:
-            next_one = self.steps[index].stop if self.steps[index].operation == GROUP else index + 1
-            if not self.steps[index].seen and self._write(rows, index, next_one) < 0:
-                return -1
+            step = &self.steps[index]
+            next_one = step.stop if step.operation == GROUP else index + 1
+            if not step.seen:
+                start = self.back.used
+                written = self._write(rows, index, next_one)
+                if written < 0:
+                    return 0
+                if written:
+                    step.mark = ABSENT
+                    self.back.used = start
             index = next_one
         return 1
+
+    cdef int _knows_remainder(self) except -1:
+        """Find the remainder of what was marked and of the unknown elements; 0 if it is for the Python codec."""
+        cdef int index
+        cdef uint8_t mark
+        cdef uint16_t place
+        self.key.used = 0
+        for index in range(self.count):
+            if self.steps[index].mark != CARRIED:
+                mark, place = <uint8_t> self.steps[index].mark, <uint16_t> index
+                self.key.append(&mark, 1)
+                self.key.append(&place, 2)
+        if self.key.used == 0 and self.unknown_count == 0:
+            return 1
+        if self.extra < 0:
+            return 0
+        mark = CARRIED
+        self.key.append(&mark, 1)
+        for index in range(self.unknown_count):
+            self.key.append(self.unknown[index], self.unknown_size[index])
+            if self.key.used > LONGEST_EXCERPT:
+                return 0
+        self.remainder = self.remainder_memo.find(0, self.key.data, self.key.used)
+        return self.remainder is not None
 
     cdef int _write(self, Rows rows, int first, int stop) except -2:
         """Write fields from the rows; return how many were written, -1 if a cell stands for no value."""

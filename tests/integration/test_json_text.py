@@ -54,6 +54,7 @@ def test_the_server_sends_the_text_back_unchanged(postgres_dsn: str) -> None:
             [[jsonb.encode(document.decode(raw)).decode() for raw in raws]],
         ).fetchall()
     for raw, text, (sent,) in zip(raws, written, stored, strict=True):
+        assert jsonb.as_sent(jsonb.encode(document.decode(raw))) == sent
         if text is not None:
             assert text == sent
             assert native.bson_of(sent, 0x03, raw) == (0x03, raw)

@@ -86,6 +86,28 @@ def test_both_codecs_copy_the_same(
     mongo_client.drop_database(source)
 
 
+def test_both_codecs_keep_and_count_the_same_remainders(
+    mongo_database: Database[Any],
+    new_scheduler_dsn: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    taken: list[int],
+) -> None:
+    noted: list[dict[str, Any]] = [{}, {"note": 5}, {"error": None}, {"note": {"a": [1]}, "error": None}]
+    runs = [run_of(_id=f"r{number}", id=f"r{number}") | noted[number % 4] for number in range(40)]
+    mongo_database["runs"].insert_many(runs)
+    one, other = new_scheduler_dsn(), new_scheduler_dsn()
+    copied(monkeypatch, native.PYTHON, mongo_database, one)
+    assert sum(taken) == 0
+    copied(monkeypatch, native.NATIVE, mongo_database, other)
+    assert sum(taken) == 40
+    assert contents(other) == contents(one)
+    assert ledger_of(other) == ledger_of(one)
+    kept = [("runs", "remainder", "added", "note", 20), ("runs", "remainder", "null", "error", 20)]
+    assert ledger_of(other)[1] == kept
+    assert copied(monkeypatch, native.NATIVE, mongo_database, one).written == 0
+    assert copied(monkeypatch, native.PYTHON, mongo_database, other).written == 0
+
+
 def test_plain_documents_that_share_an_id_or_were_changed_are_merged_in_order(
     mongo_database: Database[Any], new_scheduler_dsn: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,8 @@ PLANTED = (
     "UPDATE scheduler.runs SET schedule_id = NULL WHERE source_id = 'r08'",
     "UPDATE scheduler.runs SET extra = '{\"a\": 1}' WHERE source_id = 'r09'",
     "UPDATE scheduler.runs SET extra = '{}' WHERE source_id = 'remains'",
+    """UPDATE scheduler.runs SET extra = '{"+note": 5.0, "+error": null}' WHERE source_id = 'l01'""",
+    """UPDATE scheduler.runs SET extra = '{"+error": null}' WHERE source_id = 'l02'""",
     "UPDATE scheduler.runs SET id = gen_random_uuid() WHERE source_id = 'r10'",
     "UPDATE scheduler.runs SET source = NULL, cause = 'other' WHERE source_id = 'r11'",
     """INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at)
@@ -61,6 +63,7 @@ PLANTED = (
 def documents() -> dict[str, list[dict[str, Any]]]:
     runs = [run_of(_id=f"r{number:02}", id=f"r{number:02}", scheduleId=SCHEDULE) for number in range(40)]
     remains = run_of(_id="remains", id="remains", note={"count": Int64(1), "at": datetime(2026, 1, 2, tzinfo=UTC)})
+    left = [run_of(_id=f"l{number:02}", id=f"l{number:02}", note=5) | {"error": None} for number in range(9)]
     odd = [run_of(_id=name, id=name, state="exploded") for name in ("odd", "odder", "oddest")]
     shared = [
         run_of(_id=f"run_{SHARED}", id=f"run_{SHARED}"),
@@ -71,7 +74,7 @@ def documents() -> dict[str, list[dict[str, Any]]]:
     expired = fresh("locks", _id="gone", expiresAt=datetime.now(UTC) - timedelta(days=1))
     return {
         "schedules": [fresh("schedules", _id=SCHEDULE, id=SCHEDULE)],
-        "runs": [*runs, remains, *odd, *shared, *dangling],
+        "runs": [*runs, remains, *left, *odd, *shared, *dangling],
         "graph_jobs": [fresh("graph_jobs", _id="g1", id="g1")],
         "locks": [fresh("locks", _id="live", expiresAt=datetime.now(UTC) + timedelta(days=9)), expired],
     }
@@ -138,7 +141,9 @@ def test_both_codecs_report_every_planted_difference(
     }
     assert sound[native.NATIVE] == sound[native.PYTHON]
     assert not sound[native.NATIVE].differs
-    assert sum(plain) >= 40
+    assert sum(plain) >= 50
+    runs = by_name(sound[native.NATIVE])["runs"]
+    assert (runs.with_remainder, runs.without_remainder) == (10, 43)
     with psycopg.connect(dsn) as connection:
         for statement in PLANTED:
             done = connection.execute(statement.encode())
@@ -146,7 +151,7 @@ def test_both_codecs_report_every_planted_difference(
     for chunk in (7, 100):
         plain.clear()
         natively = checked(monkeypatch, native.NATIVE, source, dsn, chunk)
-        assert 20 <= sum(plain) < 40
+        assert 27 <= sum(plain) < 50
         assert natively == checked(monkeypatch, native.PYTHON, source, dsn, chunk)
     causes = {tally.cause for each in natively.collections for _, tally in each.tallied()}
     assert causes >= {

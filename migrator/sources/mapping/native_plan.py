@@ -1,13 +1,14 @@
 """The plan of the native codec for one collection: its mapping as data that needs no Python object per document.
 
 The native codec takes plain documents alone, so a plan need not say all that a mapping says. A field that it leaves out
-is unknown to the native codec, which hands each document that has it to the Python codec. A collection of which the
-plan cannot say what must be said of every document has none: a function decides about them that may look at all of a
-document, and not at an ``Excerpt`` alone.
+is reserved (``NativeRemainder``): each document that has it is handed to the Python codec. Fields that the mapping does
+not name are the remainder of a document. A collection of which the plan cannot say what must be said of every document
+has none: a function decides about them that may look at all of a document, and not at an ``Excerpt`` alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid5
@@ -21,11 +22,12 @@ from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.converters.base import Unplannable
 from migrator.sources.mapping.converters.numbers import NUMBER_TYPES, none_of
 from migrator.sources.mapping.language import Field
-from migrator.sources.profile import Context, Note, Rejected
+from migrator.sources.profile import INHERITED, Context, DeclaredLoss, Document, Note, Rejected
 from migrator.sources.shape_description import Description, IndescribableError
 from migrator.sources.tenants import NO_TENANT, tenant_of
-from migrator.values import copy_format, identity, jsonb
+from migrator.values import copy_format, identity, jsonb, remainder
 from migrator.values import document as documents
+from migrator.values.canonical import same
 
 if TYPE_CHECKING:
     from migrator.sources.mapping.codec import Codec
@@ -36,10 +38,17 @@ Learned: TypeAlias = tuple[bytes, bytes] | None
 LearnedExcerpt: TypeAlias = tuple[tuple[bytes | None, ...], int] | None
 """The cell of each declared column, and the tables that have a row, as bits; None: it is for the Python codec."""
 
+LearnedRemainder: TypeAlias = tuple[bytes, bytes] | None
+"""The cell of a remainder, and the remainder; None: it is for the Python codec."""
+
 Chosen: TypeAlias = tuple[int, bytes | None, bytes]
 """Position of a step (-1: always), the value that its field holds (BSON type and bytes; None: any), and the cell."""
 
 NULL: Final = b"\x0a"
+_ABSENT: Final = 1
+"""The mark of a field that the document does not have."""
+_EXTRA: Final = "extra"
+"""The column of the remainder."""
 _OWNER: Final = ("id", "tenant_id", "source", "source_id")
 """The first columns of a row."""
 _RUN: Final = ("trigger_id", "scheduled_at", "attempt", "started_at", "finished_at", "duration_ms")
@@ -167,6 +176,22 @@ class NativeExcerpt(msgspec.Struct, frozen=True, kw_only=True):
     """Of a zero byte, then for each step the BSON type (0: absent), the size (int32) and the bytes of the value."""
 
 
+class NativeRemainder(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a document that its columns do not give back as it is: fields that no step has, and marks.
+
+    A mark says of a step that is not within a group that the rows give its field and the document has none, or that it
+    is null in the document and the rows give none.
+    """
+
+    column: int
+    """Of the first table."""
+    reserved: frozenset[bytes]
+    """Names of fields that say something to the Python codec: they are no part of a remainder."""
+    learn: Callable[[bytes], LearnedRemainder]
+    """Of a zero byte, then for each marked step the mark (1: absent, 2: null) and its position (uint16), a zero byte,
+    and the elements that no step has."""
+
+
 class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What ``migrator_speedups.rows.RowCodec`` is made of."""
 
@@ -193,6 +218,8 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     expected: int = -1
     """Position of a table without a row of which a document is for the Python codec."""
     excerpt: NativeExcerpt | None = None
+    remainder: NativeRemainder | None = None
+    """None: a document with a remainder is for the Python codec."""
 
 
 class NativeReader(msgspec.Struct, frozen=True):
@@ -278,6 +305,23 @@ class _Planner:
             trigger=self._trigger(),
             expected=self._mapped.tables.index("triggers") if expected else -1,
             excerpt=self._planned_excerpt(),
+            remainder=self._remainder(steps),
+        )
+
+    def _remainder(self, steps: Sequence[NativeStep]) -> NativeRemainder | None:
+        """Return the part about remainders; None where another column keeps them, or a function names other rows."""
+        mapped = self._mapped
+        column = f"{mapped.tables[0]}.{_EXTRA}"
+        if column not in self._positions or mapped.references:
+            return None
+        paths = {INHERITED, *mapped.fixed, *mapped.transient, *mapped.derived_paths}
+        paths |= {path for field in mapped.every for path in (field.path, *field.also)}
+        paths |= {case.field for cases in mapped.choices.values() for case in cases if case.field}
+        reserved = {"_id", *(path.partition(".")[0] for path in paths)}
+        return NativeRemainder(
+            column=self._positions[column],
+            reserved=frozenset(name.encode() for name in reserved),
+            learn=partial(_learn_remainder, column, tuple(step.key.decode() for step in steps), mapped.lost),
         )
 
     def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
@@ -593,6 +637,42 @@ def value_of(value: object) -> bytes:
     """Return BSON type and bytes of a value."""
     element = bson.encode({"": value}, codec_options=documents.OPTIONS)[4:-1]
     return element[:1] + element[2:]
+
+
+def _learn_remainder(
+    column: str, names: Sequence[str], lost: Mapping[str, DeclaredLoss], key: bytes
+) -> LearnedRemainder:
+    """Return the remainder of marks and elements, as the Python codec computes it of a document that has them alone.
+
+    It is compared member by member, so that the others do not matter. (``NativeRemainder.learn``.)
+    """
+    nulls: list[str] = []
+    absent: list[str] = []
+    place = 1
+    while mark := key[place]:
+        (absent if mark == _ABSENT else nulls).append(names[int.from_bytes(key[place + 1 : place + 3], "little")])
+        place += 3
+    elements = key[place + 1 :]
+    raw = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
+    try:
+        unknown = documents.decode(raw)
+        if documents.encode(unknown) != raw or any(_is_loss(unknown, path, loss) for path, loss in lost.items()):
+            return None
+        document, rebuilt = unknown | dict.fromkeys(nulls), dict.fromkeys(absent)
+        left = remainder.difference(document, rebuilt)
+        cell = copy_format.cell(tables.type_of(column), jsonb.as_sent(left))
+        is_whole = same(remainder.apply(rebuilt, left), document)
+    except (documents.Undecodable, UnicodeEncodeError, OverflowError, ValueError, bson.errors.BSONError):
+        return None
+    return (cell, left) if is_whole else None
+
+
+def _is_loss(unknown: Document, path: str, loss: DeclaredLoss) -> bool:
+    """Tell whether one of the elements may be lost, which the Python codec counts by name."""
+    value = unknown.get(path)
+    if path in unknown and loss.unless is not None and type(value) is type(loss.unless) and value == loss.unless:
+        return False
+    return path.partition(".")[0] in unknown
 
 
 def cell_of(column: str, held: object) -> bytes | None:

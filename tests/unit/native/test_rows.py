@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 import bson
@@ -14,13 +15,14 @@ from bson.code import Code
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
+from msgspec.structs import replace
 
 from migrator.pipeline.references import UncheckedResolver
-from migrator.pipeline.transform import transform_documents
+from migrator.pipeline.transform import ReadBatch, transform_documents
 from migrator.sources import load_profile
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Case, Field, Mapped, SourceMapping
-from migrator.sources.profile import Collection, Context, Document
+from migrator.sources.profile import Collection, Context, DeclaredLoss, Document
 from migrator.testing.demo import COLLECTIONS as GENERATORS
 from migrator.testing.demo import Plan
 from migrator.testing.demo.plan import Counts
@@ -94,7 +96,7 @@ def test_a_counter_to_which_one_cannot_be_added_is_quarantined_by_both_codecs(
 
 
 CHANGES: Final[dict[str, Callable[[Document], Any]]] = {
-    "an unknown field": lambda run: run.update(other=1),
+    "an unknown field of a type that is rare": lambda run: run.update(other=Decimal128("1")),
     "a field of our own store": lambda run: run.update(workerId="w"),
     "no tenant": lambda run: run.pop("tenantId"),
     "a blank tenant": lambda run: run.update(tenantId=" "),
@@ -109,7 +111,7 @@ CHANGES: Final[dict[str, Callable[[Document], Any]]] = {
     "white space around a text": lambda run: run.update(error="\u2003x"),
     "white space after a text": lambda run: run.update(error="x\u3000"),
     "NUL in a text": lambda run: run.update(error="a\0b"),
-    "null": lambda run: run.update(error=None),
+    "null for what must be there": lambda run: run.update(state=None),
     "a time with Z": lambda run: run.update(createdAt="2025-11-02T08:00:00Z"),
     "a time with zeros at its end": lambda run: run.update(createdAt="2025-11-02T08:00:00.500+00:00"),
     "a day that is not": lambda run: run.update(createdAt="2025-02-29T08:00:00+00:00"),
@@ -152,6 +154,10 @@ KEPT: Final[dict[str, Callable[[Document], Any]]] = {
     "the day before 2000": lambda run: run.update(createdAt="1999-12-31T23:59:59.000001+00:00"),
     "a leap day": lambda run: run.update(createdAt="2000-02-29T00:00:00.1+00:00"),
     "a text of all planes": lambda run: run.update(error="a\u00e9\u20ac\U0001f600 \u2003 z"),
+    "an error that is null": lambda run: run.update(error=None),
+    "an unknown field": lambda run: run.update(other=1),
+    "an unknown document": lambda run: run.update(other={"at": datetime(2025, 11, 2), "n": [Int64(5), None]}),  # noqa: DTZ001 - as BSON has it
+    "unknown fields with odd names": lambda run: run.update({"": 1, "a.b": 2, "$c": 3, "+d": 4, "e[0]": 5, "f~": "g"}),
     "an error left out": lambda run: run.pop("error", None),
     "no times but one": lambda run: [run.pop(name, None) for name in ("startedAt", "finishedAt")],
 }
@@ -188,7 +194,8 @@ def test_a_choice_takes_the_first_case_that_applies(held: Document, state: bytes
 def test_a_choice_is_not_misled_by_null_or_by_another_type() -> None:
     fields: list[Document] = [{"deleted": None}, {"deleted": 7}, {"ack": Code("x")}]
     raws = [bson.encode({"_id": ObjectId(), "visible": VISIBLE, "payload": 1, **one}) for one in fields]
-    assert compare(QUEUE, DEFAULTED, raws).plain == []
+    assert compare(QUEUE, DEFAULTED, raws).plain == [0]
+    assert b"queued" in native_reader(QUEUE, DEFAULTED).codec.read(raws[0]).tables[0].row_bytes(0)
 
 
 def _choosing(**changes: Any) -> Mapped:  # noqa: ANN401 - of ``Mapped``
@@ -256,7 +263,7 @@ def test_documents_in_quarantine_are_handed_to_the_python_codec() -> None:
 def test_a_reference_is_asked_for_once_and_the_documents_that_it_leads_astray_are_handed() -> None:
     schedule, other = f"sch_{HEX}", f"sch_{HEX[::-1]}"
     raws = [
-        bson.encode(fresh("runs", _id=f"run_{number}", id=f"run_{number}", scheduleId=named, retryOf=...))
+        bson.encode(fresh("runs", _id=f"run_{number}", id=f"run_{number}", scheduleId=named, retryOf=..., other=number))
         for number, named in enumerate((schedule, other, schedule, other, schedule))
     ]
     reader = native_reader(STELLAOPS["runs"], CONTEXT)
@@ -330,8 +337,12 @@ def test_a_mapping_with_groups_numbers_and_defaults_is_read_as_its_fields_say() 
         ({**sound, "took": -1}, True),
         ({**sound, "took": 5, "worker": "w"}, True),
         ({**sound, "took": 5, "worker": "nobody"}, False),  # holds the default, which is not written
-        (sound, False),  # none is written as -1
+        (sound, True),  # none is written as -1, and the remainder says that the field is absent
+        ({**sound, "took": None}, False),
         ({**sound, "at": {}, "took": 5}, False),
+        ({**sound, "at": None, "took": 5}, False),
+        ({**sound, "at": {"created": None, "updated": times["updated"]}, "took": 5}, False),
+        ({**sound, "name": None, "took": 5, "other": {}, "worker": None}, True),
         ({**sound, "at": {**times, "other": 1}, "took": 5}, False),
         ({**sound, "at": {"updated": "2025-11-02T08:00:00Z"}, "took": 5}, False),
         ({**sound, "at": {"created": 1e300}, "took": 5}, False),
@@ -345,6 +356,95 @@ def test_a_mapping_with_groups_numbers_and_defaults_is_read_as_its_fields_say() 
     ]
     found = compare(tasks, CONTEXT, [bson.encode(document) for document, _ in cases])
     assert found.plain == [position for position, (_, is_plain) in enumerate(cases) if is_plain]
+
+
+def _with(raw: bytes, elements: bytes) -> bytes:
+    """Return a document with more elements at its end."""
+    return (len(raw) + len(elements)).to_bytes(4, "little") + raw[4:-1] + elements + b"\0"
+
+
+def _element(name: str, value: object) -> bytes:
+    return bson.encode({name: value})[4:-1]
+
+
+REMAINDERS: Final = [
+    (_element("other", 5), b'{"+other":5}'),
+    (_element("b", 1) + _element("a", {"x": None}), b'{"+a":{"x":null},"+b":1}'),
+    (_element("other", 5) * 2, None),  # a name that is there twice does not survive the decoding
+    (_element("name", "n"), None),
+    (_element("_id", "n"), None),
+    (_element("(inherited)", {}), None),
+    (_element("old", "n"), None),
+    (_element("later", "n"), None),
+    (_element("chosen", 1), None),
+    (_element("kept", "n"), b'{"+kept":"n"}'),  # of a loss, the value that says nothing
+    (_element("kept", 1), None),
+    (_element("gone", {"x": 1}), None),
+    (_element("other", {"$ref": "x", "$id": 1}), b'{"+other":{"$object":[["$ref","x"],["$id",1]]}}'),
+    (_element("text", "a\0"), b'{"+text":{"$text":["a",""]}}'),
+    (b"\x02text\0\x02\0\0\0\xff\0", None),
+    (b"\x08flag\0\x02", None),
+    (b"\x04list\0\x0c\0\0\0\x105\0\1\0\0\0\0", None),  # the index of the first element is 5
+    (b"\x02text\0\xff\xff\xff\x7fa\0", None),
+    (b"\x10name without an end", None),
+    (b"".join(_element(f"f{number}", number) for number in range(33)), None),
+    (_element("long", "x" * 3_000), None),
+    (_element("long", "x" * 1_900), b'{"+long":"' + b"x" * 1_900 + b'"}'),
+]
+
+
+@pytest.mark.parametrize(("elements", "left"), REMAINDERS)
+def test_fields_that_no_field_of_the_mapping_names_are_the_remainder(elements: bytes, left: bytes | None) -> None:
+    name = Field(path="name", columns=("runs.trace_id",), converter="text", also=("old",))
+    later = Field(path="later", columns=("runs.worker_id",), converter="text")
+    tasks = _mapped(
+        name,
+        constants={"runs.cause": "manual"},
+        further=(later,),
+        choices={"runs.state": (Case(field="chosen.by", value="error"), Case(value="completed"))},
+        lost={"kept": DeclaredLoss(reason="no column", unless="n"), "gone.x": DeclaredLoss(reason="no column")},
+    )
+    raw = bson.encode({"_id": "a", "name": "n"})
+    found = compare(tasks, CONTEXT, [raw, _with(raw, elements), raw])
+    assert found.remainders == ({} if left is None else {1: left})
+    assert found.handed == ([1] if left is None else [])
+
+
+def test_many_remainders_are_each_their_own() -> None:
+    tasks = _mapped(FIELDS[0], FIELDS[5], constants={"runs.cause": "manual", "runs.state": "error"})
+    unknown = [{"other": number % 5_000, "at": [number % 5]} for number in range(6_000)]
+    raws = [bson.encode({"_id": str(number), "name": "n", **one}) for number, one in enumerate(unknown)]
+    found = compare(tasks, CONTEXT, raws)
+    assert found.handed == []
+    assert len({*found.remainders.values()}) == 5_000
+
+
+def test_remainders_that_cannot_be_learned_are_not_asked_for_again_and_again() -> None:
+    lost = {"gone": DeclaredLoss(reason="no column")}
+    tasks = _mapped(FIELDS[0], constants={"runs.cause": "manual", "runs.state": "error"}, lost=lost)
+    plan = native_reader(tasks, CONTEXT).plan
+    asked: list[bytes] = []
+
+    def learn(key: bytes) -> None:
+        asked.append(key)
+
+    assert plan.remainder is not None
+    given = replace(plan, remainder=replace(plan.remainder, learn=learn))
+    codec: Any = import_module("migrator_speedups.rows").RowCodec(given)
+    raws = [bson.encode({"_id": "a", "name": "n", "gone": number}) for number in range(1_000)]
+    assert codec.read(b"".join(raws)).handed == [*range(1_000)]
+    assert len(asked) == 257
+
+
+def test_what_a_remainder_keeps_is_counted_of_the_documents_that_the_python_codec_does_not_read() -> None:
+    tasks = _mapped(FIELDS[0], constants={"runs.cause": "manual", "runs.state": "error"})
+    held: list[Document] = [{"a": 1}, {}, {"a": 1, "b": None}, {"b": None, "name": None}, {"a": 2}]
+    raws = [bson.encode({"_id": str(number), "name": "n"} | one) for number, one in enumerate(held)]
+    batch = ReadBatch(tasks, CONTEXT, UncheckedResolver(), b"".join(raws), frozenset({b"4"}))
+    a, b, name = (("remainder", "added", "a"), ("remainder", "null", "b"), ("remainder", "null", "name"))
+    assert batch.counts() == (4, 1, {a: 2, b: 2, name: 1})
+    batch.read_in_python([0, 3])
+    assert batch.counts() == (2, 1, {a: 1, b: 1})
 
 
 def test_documents_that_name_no_tenant_are_of_the_configured_one() -> None:
@@ -491,7 +591,8 @@ def test_a_run_whose_fields_stand_in_another_order_is_plain() -> None:
         ({"tries": 0}, False, False),  # the number for none is in the remainder: the row has the default
         ({"tries": 0}, True, False),
         ({"tries": None}, True, True),
-        ({}, True, False),
+        ({}, True, True),  # null would be written: the remainder says that the field is absent
+        ({"tries": None}, False, True),
     ],
 )
 def test_a_number_for_none_beside_a_default(changes: Document, nulls: bool, is_plain: bool) -> None:  # noqa: FBT001 - parameters
