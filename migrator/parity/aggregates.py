@@ -461,7 +461,7 @@ def _decimal(value: object) -> Decimal | None:
         return None
     if isinstance(value, Decimal128):
         return value.to_decimal()
-    return Decimal(str(value))
+    return Decimal(value) if isinstance(value, int) else Decimal(str(value))
 
 
 def _text(value: Decimal | None) -> str:

@@ -36,7 +36,7 @@ from migrator.parity.recheck import MOVING, Recheck
 from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
-from migrator.pipeline.extract import chunk_batches
+from migrator.pipeline.extract import BATCH_BYTES, chunk_batches
 from migrator.pipeline.load import different_documents, fetch
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
@@ -49,7 +49,10 @@ from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
 
 FETCHED_DOCUMENTS = 250
-"""Documents whose rows one query fetches; it bounds the memory of a worker: decoded, a document takes 30 KB."""
+"""Documents whose rows one query fetches, or fewer large ones (``BATCH_BYTES``); it bounds the memory of a worker.
+
+Decoded, a document takes 30 KB.
+"""
 DESCRIBED = 20
 """Differences of a chunk that DeepDiff puts into words: it takes 0.5 ms for each."""
 
@@ -194,11 +197,15 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     totals = ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of, lost=collection.lost)
     excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
     changes = Changes(sessions.target, sessions.target_tables, sessions.profile)
-    for batch in chunk_batches(sessions, job):
-        read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
-        _compare_plain(sessions.target, read, totals)
-        for documents in _fetched_together(read.documents()):
-            _compare_documents(job, sessions, collection, documents, excluded, totals, changes)
+
+    def not_plain() -> Iterator[list[SourceDocument]]:
+        for batch in chunk_batches(sessions, job):
+            read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
+            _compare_plain(sessions.target, read, totals)
+            yield from read.documents()
+
+    for documents in _fetched_together(not_plain()):
+        _compare_documents(job, sessions, collection, documents, excluded, totals, changes)
     return totals.comparison(collection.tables)
 
 
@@ -221,11 +228,13 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
 def _fetched_together(small: Iterable[list[SourceDocument]]) -> Iterator[list[SourceDocument]]:
     """Yield small batches together whose rows one query fetches; when they are compared, their objects can be freed."""
     together: list[SourceDocument] = []
+    size = 0
     for documents in small:
         together += documents
-        if len(together) >= FETCHED_DOCUMENTS:
+        size += sum(len(document.raw) for document in documents)
+        if len(together) >= FETCHED_DOCUMENTS or size >= BATCH_BYTES:
             yield together
-            together = []
+            together, size = [], 0
     if together:
         yield together
 
