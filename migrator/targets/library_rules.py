@@ -9,8 +9,9 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
 from psycopg import sql
@@ -39,6 +40,16 @@ class DueEntry(msgspec.Struct, frozen=True):
     """Seconds since 1970; None: never, because it is paused, disabled or ended."""
     once: bool = True
     """Whether it is executed once at an instant, however many of its fires have passed."""
+    until: float | None = None
+    """From when on the library no longer executes it."""
+    hours: frozenset[int] | None = None
+    """Hours of the day in UTC at which alone the library looks at it; None: at all."""
+
+    def is_due(self, at: float) -> bool:
+        """Tell whether the library executes it at an instant."""
+        if self.due is None or self.due > at or (self.until is not None and at >= self.until):
+            return False
+        return self.hours is None or int(at // 3600) % 24 in self.hours
 
 
 class LibraryRules:
@@ -52,6 +63,11 @@ class LibraryRules:
     """Whether the library itself reads the documents; else ``source_entries`` and ``source_fires`` do."""
     has_clock: ClassVar[bool] = True
     """Whether the library works at any instant. Else its clock is the real one: each time begins with a fresh copy."""
+    names_documents: ClassVar[bool] = False
+    """Whether the library's lines of MongoDB name their documents, because an entry has another key than its document.
+
+    Lines of documents in quarantine are then left out.
+    """
     clock_moves: ClassVar[bool] = False
     """Whether the clock runs on while the library works, so that more becomes due meanwhile."""
 
@@ -281,6 +297,58 @@ class CeleryRules(LibraryRules):
         return DueEntry(line["id"], None)
 
 
+class BeatRules(LibraryRules):
+    """sqlalchemy-celery-beat, held against celerybeat-mongo, which names a task by its name, too."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"locks": "beat has no lock: one beat may serve a table"}
+    names_documents = True
+
+    def options(self, settings: TargetSettings) -> dict[str, Any]:
+        """Return the options of the target: the zones of the application and of the host."""
+        return dict(settings.options)
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the fields of a task with its schedule; when it is due next is the library's conclusion from them."""
+        return {**line["fields"], "schedule": line["schedule"]}
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a task by its line; one that is for one time is sent if it has never been."""
+        fields = line["fields"]
+        is_over = not fields["enabled"] or (fields["once"] and fields["total_run_count"] > 0)
+        return DueEntry(line["id"], None if is_over else seconds(line["due"]))
+
+
+class DjangoBeatRules(BeatRules):
+    """django-celery-beat, which looks at crontabs of one hour near that hour alone, and ends what has expired."""
+
+    AROUND: ClassVar[int] = 2
+    """Hours before and after that hour."""
+    ALWAYS: ClassVar[int] = 4
+    """The hour whose crontabs it always looks at, for the sake of Celery's own cleanup."""
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a task by its line."""
+        entry, schedule = super().entry(line), line["schedule"]
+        hours = None
+        if _plain_hour(schedule.get("hour", "")):
+            winter = datetime(2023, 1, 1, 12, tzinfo=ZoneInfo(schedule["zone"])).utcoffset() or timedelta()
+            hour = (int(schedule["hour"]) - int(winter / timedelta(hours=1))) % 24
+            around = frozenset((hour + near) % 24 for near in range(-self.AROUND, self.AROUND + 1))
+            hours = None if hour == self.ALWAYS else around
+        return msgspec.structs.replace(entry, until=seconds(line["fields"]["expires"]), hours=hours)
+
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
+        """Return the instants, and others in the day after the last one, so that every hour is near one of them."""
+        sittings = super().sittings(entries, since)
+        if sittings and any(entry.hours is not None for entry in entries):
+            step = (2 * self.AROUND + 1) * 3600
+            sittings += [[sittings[-1][-1] + step * number] for number in range(1, -(-24 * 3600 // step))]
+        return sittings
+
+
+_plain_hour = re.compile("0?[0-9]|1[0-9]|2[0-3]").fullmatch
+
+
 class QuartzRules(LibraryRules):
     """Quartz, which has no store in MongoDB: documents are read without it."""
 
@@ -317,6 +385,8 @@ RULES: Final[Mapping[str, LibraryRules]] = {
     "agenda": AgendaRules(),
     "celery-results": CeleryRules(),
     "quartz": QuartzRules(),
+    "sqlalchemy-celery-beat": BeatRules(),
+    "django-celery-beat": DjangoBeatRules(),
     "celery-results-5-6": CeleryRules(without=frozenset({"children"})),
 }
 """Target → the rules of its library."""
