@@ -133,6 +133,11 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         makes="PostgresBackend makes its tables when the application is started with it",
         program="node",
     ),
+    "shedlock": InstalledLibrary(
+        probe="shedlock",
+        requirements=(_POSTGRES,),
+        makes="ShedLock makes no table: its manual has the statement",
+    ),
     "sqlalchemy-celery-beat": InstalledLibrary(
         probe="beat_sqlalchemy",
         requirements=("sqlalchemy-celery-beat>=0.9,<0.10", _POSTGRES, _MONGO_BEAT),

@@ -10,10 +10,12 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
+from bson.binary import UUID_SUBTYPE, Binary
 from psycopg import sql
 
 from migrator.config import TargetSettings
@@ -86,7 +88,7 @@ class LibraryRules:
         """Return the id by which the library lists an entry in PostgreSQL, of the id that it has in MongoDB."""
         return entry
 
-    def key_of_document(self, source_id: str) -> str:
+    def key_of_document(self, source_id: str, collection: str) -> str:  # noqa: ARG002 - of libraries with several
         """Return the id by which the library lists the entry of a document in PostgreSQL."""
         return self.key(str(parse_source_id(source_id)))
 
@@ -169,6 +171,58 @@ class ApschedulerRules(LibraryRules):
     def work_options(self, instants: Sequence[float]) -> dict[str, Any]:
         """Return the threads of the executor, and the instants."""
         return {"workers": 2, "ticks": list(instants)}
+
+
+class Apscheduler4Rules(LibraryRules):
+    """APScheduler 4: tasks, schedules, jobs and results, each under its kind and its id."""
+
+    KINDS: ClassVar[Mapping[str, str]] = {
+        "tasks": "task",
+        "schedules": "schedule",
+        "jobs": "job",
+        "job_results": "result",
+    }
+    STEP: ClassVar[float] = 1e-3
+    """Seconds after the end of a lease at which it has certainly ended."""
+    NEAR: ClassVar[float] = 172_800.0
+    """Seconds from the first instant to the last one."""
+
+    def key_of_document(self, source_id: str, collection: str) -> str:
+        """Return kind and id of an entry."""
+        key = parse_source_id(source_id)
+        is_uuid = isinstance(key, Binary) and key.subtype == UUID_SUBTYPE
+        return f"{self.KINDS[collection]} {key.as_uuid() if is_uuid else key}"
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the attributes of an entry."""
+        attributes: Mapping[str, Any] = line["fields"]
+        return attributes
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a schedule, or a job, by its line, when no lease holds it and its task has a free slot."""
+        kind, fields = line["id"].partition(" ")[0], line["fields"]
+        if kind not in ("schedule", "job") or line["free"] == "never" or fields.get("paused") == "True":
+            return DueEntry(line["id"], None)
+        due = seconds(fields["next_fire_time"] if kind == "schedule" else fields["created_at"])
+        ends = [seconds(time) for time in (fields["acquired_until"], line["free"]) if time is not None]
+        latest = max((end + self.STEP for end in ends if end is not None), default=-math.inf)
+        return DueEntry(line["id"], None if due is None else max(due, latest), once=fields.get("coalesce") != "all")
+
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
+        """Return the instants; the last one is near, for a schedule may make up for each fire that it has missed."""
+        sittings = super().sittings(entries, since)
+        near = sittings[0][-1] + self.NEAR if sittings else since
+        last = max((entry.due for entry in entries if entry.due is not None and entry.due <= near), default=near)
+        return [sitting for sitting in sittings if sitting[-1] < last] + [[last]] if sittings else []
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another scheduler have a lease of a schedule or a job up to an instant."""
+        kind, _, key = key.partition(" ")
+        table = sql.Identifier(schema, names.get(f"{kind}s", f"{kind}s"))
+        statement = sql.SQL(
+            "UPDATE {} SET acquired_by = 'another', acquired_until = to_timestamp(%s) WHERE id::text = %s"
+        )
+        connection.execute(statement.format(table), (until, key))
 
 
 class AgendaRules(LibraryRules):
@@ -349,6 +403,52 @@ class DjangoBeatRules(BeatRules):
 _plain_hour = re.compile("0?[0-9]|1[0-9]|2[0-3]").fullmatch
 
 
+class ShedlockRules(LibraryRules):
+    """ShedLock by its statements, which are held against the documents; what is executed is the taking of a lock."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"fires": "locks do not fire"}
+    has_source = False
+    LONGEST: ClassVar[float] = 86_400.0
+    """Seconds before the last instant in which no lock is taken."""
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return a line for each lock."""
+        for document in documents("shedLock"):
+            until = _epoch(document["lockUntil"])
+            locked_by = document["lockedBy"].replace("\0", "\ufffd")
+            fields = {"lock_until": until, "locked_at": _epoch(document["lockedAt"]), "locked_by": locked_by}
+            yield {"kind": "entry", "id": document["_id"], "due": until, "fields": fields}
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the columns of a lock."""
+        columns: Mapping[str, Any] = line["fields"]
+        return columns
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a lock by its line: it can be taken when it has expired."""
+        until = seconds(line["due"])
+        return DueEntry(line["id"], None if until is None or until > LAST - self.LONGEST else until)
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another application have a lock up to an instant."""
+        table = sql.Identifier(schema, names.get("shedlock", "shedlock"))
+        digits = datetime.fromtimestamp(until, UTC).replace(tzinfo=None)
+        statement = sql.SQL("UPDATE {} SET lock_until = %s, locked_by = 'another' WHERE name = %s").format(table)
+        connection.execute(statement, (digits, key))
+
+
+def _epoch(time: Any) -> str:  # noqa: ANN401 - a date of BSON, also one that Python has not
+    """Return the seconds since 1970 with six decimals, as PostgreSQL extracts them."""
+    if isinstance(time, datetime):
+        milliseconds = (time.replace(tzinfo=UTC) - _ZERO) // timedelta(milliseconds=1)
+    else:
+        milliseconds = int(time)
+    return f"{Decimal(milliseconds).scaleb(-3):.6f}"
+
+
+_ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 class QuartzRules(LibraryRules):
     """Quartz, which has no store in MongoDB: documents are read without it."""
 
@@ -385,6 +485,7 @@ RULES: Final[Mapping[str, LibraryRules]] = {
     "agenda": AgendaRules(),
     "celery-results": CeleryRules(),
     "quartz": QuartzRules(),
+    "shedlock": ShedlockRules(),
     "sqlalchemy-celery-beat": BeatRules(),
     "django-celery-beat": DjangoBeatRules(),
     "celery-results-5-6": CeleryRules(without=frozenset({"children"})),

@@ -120,7 +120,7 @@ class Examination:
 
     def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
         if self.rules.has_source:
-            left = self._quarantined_documents() if self.rules.names_documents else ()
+            left = {name for name, _ in self._quarantined_documents()} if self.rules.names_documents else ()
             for store in self.source:
                 for line in self._ask(store, **members):
                     if line.get("document") not in left:
@@ -172,12 +172,12 @@ class Examination:
             self._listed = self._list(in_source=True), copied
         return self._listed
 
-    def _quarantined_documents(self) -> set[str]:
-        """Return the source ids of the documents that have no row because they are in quarantine."""
+    def _quarantined_documents(self) -> set[tuple[str, str]]:
+        """Return source id and collection of the documents that have no row because they are in quarantine."""
         profile = profile_of(self.settings.source, self.settings.target)
         with self.copy.live() as connection:
             return {
-                name
+                (name, collection.name)
                 for collection in profile.collections
                 for name in ledger.quarantined_ids(connection, profile.name, collection.name)
             }
@@ -186,7 +186,7 @@ class Examination:
         """Return the keys of these documents in PostgreSQL; none where their lines are left out of the listing."""
         if self.rules.names_documents:
             return set()
-        return {self.rules.key_of_document(name) for name in self._quarantined_documents()}
+        return {self.rules.key_of_document(*document) for document in self._quarantined_documents()}
 
     # the parts
 
@@ -349,7 +349,7 @@ class Examination:
                 self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
         lines, _ = self._execute(instants)
         endless = self._endless(lines)
-        executed = {str(line["id"]) for line in lines if line["kind"] == "execution"}
+        executed = {str(line["id"]) for line in lines if line["kind"] in ("execution", "missed")}
         faults = [
             LibraryFault(key, "library-lock", "it was executed while another process held it")
             for key in sorted(held & executed)

@@ -84,7 +84,7 @@ def _source_id(key: Any) -> str:
 
 
 def _wishes(task: Any, zone: Any) -> dict[str, Any]:
-    """Return what celerybeat-mongo heeds in other fields than the libraries: ``MongoScheduleEntry.is_due``."""
+    """Return the fields of the libraries that celerybeat-mongo has under others: ``MongoScheduleEntry.is_due``."""
     most, count = task.max_run_count or 0, task.total_run_count or 0
     return {
         "enabled": bool(task.enabled and not (most and count >= most)),
@@ -170,13 +170,13 @@ def _in_utc(time: Any) -> str | None:
 
 def entries(tasks: Iterator[Found], lines: Lines) -> None:
     """Print each task with its schedule."""
-    for found in tasks:
+    for stored in tasks:
         try:
-            task = found.read()
+            task = stored.read()
             due, schedule = stores.in_utc(task.due), _described(task.schedule)
-            lines.put("entry", id=found.name, due=due, fields=task.fields, schedule=schedule, **found.members)
+            lines.put("entry", id=stored.name, due=due, fields=task.fields, schedule=schedule, **stored.members)
         except Exception as error:  # noqa: BLE001 - of one task
-            lines.fail(found.name, error, **found.members)
+            lines.fail(stored.name, error, **stored.members)
 
 
 def _described(schedule: Any) -> dict[str, Any]:
@@ -188,15 +188,15 @@ def _described(schedule: Any) -> dict[str, Any]:
 
 def fires(tasks: Iterator[Found], request: dict[str, Any], lines: Lines) -> None:
     """Print the next fires of each task, as if it had run at each."""
-    for found in tasks:
+    for stored in tasks:
         try:
-            schedule = found.read().schedule
+            schedule = stored.read().schedule
             for window in request["windows"]:
                 with bounded(request["entry_seconds"]):
                     listed = _fires(schedule, window, request["limit"])
-                lines.put("fires", id=found.name, window=window, fires=listed, **found.members)
+                lines.put("fires", id=stored.name, window=window, fires=listed, **stored.members)
         except Exception as error:  # noqa: BLE001 - of one task
-            lines.fail(found.name, error, **found.members)
+            lines.fail(stored.name, error, **stored.members)
 
 
 def _fires(schedule: Any, window: Any, limit: int) -> list[str | None]:
@@ -235,8 +235,8 @@ def shift(now: datetime, *places: tuple[str, str]) -> None:
 
     module = types.SimpleNamespace(**{**vars(importlib.import_module("datetime")), "datetime": Shown})
     for name, attribute in places:
-        found = importlib.import_module(name)
-        setattr(found, attribute, module if isinstance(getattr(found, attribute), types.ModuleType) else Shown)
+        place = importlib.import_module(name)
+        setattr(place, attribute, module if isinstance(getattr(place, attribute), types.ModuleType) else Shown)
 
 
 class _EveryDatetime(type):
