@@ -154,8 +154,8 @@ def test_another_rule_is_found_in_the_fires(
     checks = checked(settings, "entries", "fires")
     assert [checks[part].outcome.status for part in ("entries", "fires")] == ["passed", "failed"]
     assert [(key, cause) for key, cause, _ in told(checks["fires"])] == [
-        ("two hours", "library-fires"),
         ("night", "library-fires"),
+        ("two hours", "library-fires"),
     ]
 
 
