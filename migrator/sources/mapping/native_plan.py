@@ -668,11 +668,10 @@ def _learn_remainder(
 
 
 def _is_loss(unknown: Document, path: str, loss: DeclaredLoss) -> bool:
-    """Tell whether one of the elements may be lost, which the Python codec counts by name."""
-    value = unknown.get(path)
-    if path in unknown and loss.unless is not None and type(value) is type(loss.unless) and value == loss.unless:
-        return False
-    return path.partition(".")[0] in unknown
+    """Tell whether one of the elements may be lost, which the Python codec counts by name. Null says nothing."""
+    value = unknown.get(path.partition(".")[0])
+    says_nothing = path in unknown and type(value) is type(loss.unless) and value == loss.unless
+    return value is not None and not says_nothing
 
 
 def cell_of(column: str, held: object) -> bytes | None:

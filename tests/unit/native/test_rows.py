@@ -380,6 +380,7 @@ REMAINDERS: Final = [
     (_element("kept", "n"), b'{"+kept":"n"}'),  # of a loss, the value that says nothing
     (_element("kept", 1), None),
     (_element("gone", {"x": 1}), None),
+    (_element("gone", None) + _element("kept", None), b'{"+gone":null,"+kept":null}'),  # null is no loss
     (_element("other", {"$ref": "x", "$id": 1}), b'{"+other":{"$object":[["$ref","x"],["$id",1]]}}'),
     (_element("text", "a\0"), b'{"+text":{"$text":["a",""]}}'),
     (b"\x02text\0\x02\0\0\0\xff\0", None),
