@@ -6,14 +6,17 @@
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.testing.servers import daemon
-from tests.acceptance.test_readme import is_like
+from tests.acceptance.test_readme import is_like, session
+from tests.copying import run
 from tests.ordinary_user import ordinary_folder
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -32,6 +35,36 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     return [Block(found["commands"], found["shown"] or "") for found in BLOCK.finditer(page)]
+
+
+def of_kind(page: str, kind: str) -> str:
+    """Return the first block of a kind, such as ``toml``, on the text of a page."""
+    (found, *_) = re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def replaced(text: str, *pairs: tuple[str, str]) -> str:
+    """Return a text of a page with what is real here in place of what is shown; each pair must stand in it."""
+    for shown, real in pairs:
+        assert shown in text
+        text = text.replace(shown, real)
+    return text
+
+
+def run_console(page: str, folder: Path, configuration: str, statuses: Collection[int] = (0,)) -> None:
+    """Write the configuration, and run the commands of a page's console block in a folder, each as the page shows it.
+
+    Fails where one prints something else, or ends with none of these statuses.
+    """
+    path = folder / "config.toml"
+    path.write_text(configuration, encoding="utf-8")
+    path.chmod(0o600)
+    for command, shown in session(of_kind(page, "console")):
+        program, *arguments = shlex.split(command)
+        assert program == "migrator"
+        status, out, said = run(*arguments, cwd=folder)
+        assert status in statuses, said
+        assert is_like(shown, out), f"{command}\n{out}\n{said[-2000:]}"
 
 
 def run_page(name: str) -> list[tuple[str, str]]:

@@ -1,7 +1,5 @@
 """The page about APScheduler in PostgreSQL: its session as it stands, with the application at work on both sides."""
 
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +8,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from tests.acceptance.test_readme import is_like, session
-from tests.copying import run, uri_of
+from tests.copying import uri_of
+from tests.page_session import of_kind, replaced, run_console
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "targets-apscheduler.md").read_text(encoding="utf-8")
 JOBS = """
@@ -51,18 +49,6 @@ scheduler.shutdown()
 """
 
 
-def of_kind(kind: str) -> str:
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return str(found)
-
-
-def replaced(text: str, *pairs: tuple[str, str]) -> str:
-    for shown, real in pairs:
-        assert shown in text
-        text = text.replace(shown, real)
-    return text
-
-
 def started(folder: Path, store: str, what: str) -> set[str]:
     """Run the application with a job store; return the jobs that it lists, each with its next run."""
     (folder / "jobs.py").write_text(JOBS, encoding="utf-8")
@@ -84,20 +70,13 @@ def test_the_session_of_the_page_is_a_real_one(
     before = started(tmp_path, former, "first")
     assert len(before) == 5
     configuration = replaced(
-        of_kind("toml"),
+        of_kind(PAGE, "toml"),
         ("mongodb://localhost:27017/?replicaSet=rs0", uri_of(mongo_database)),
         ('database = "shop"', f'database = "{mongo_database.name}"'),
         ("postgresql://postgres@localhost/shop", postgres_dsn),
     )
-    (tmp_path / "config.toml").write_text(configuration, encoding="utf-8")
-    (tmp_path / "config.toml").chmod(0o600)
-    for command, shown in session(of_kind("console")):
-        program, *arguments = shlex.split(command)
-        assert program == "migrator"
-        status, out, said = run(*arguments, cwd=tmp_path)
-        assert status == 0, said
-        assert is_like(shown, out), f"{command}\n{out}\n{said[-2000:]}"
-    now = replaced(of_kind("python"), ("postgres@localhost/shop", postgres_dsn.partition("://")[2]))
+    run_console(PAGE, tmp_path, configuration)
+    now = replaced(of_kind(PAGE, "python"), ("postgres@localhost/shop", postgres_dsn.partition("://")[2]))
     overdue = {job for job in before if job.startswith("overdue ")}
     assert len(overdue) == 1
     assert started(tmp_path, now, "again") == before - overdue

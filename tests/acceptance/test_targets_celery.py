@@ -1,7 +1,5 @@
 """The page about the results of Celery in PostgreSQL: its session as it stands, then the application on both sides."""
 
-import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ import pytest
 from pymongo.database import Database
 
 from migrator.exit_status import QUARANTINE
-from tests.acceptance.test_readme import is_like, session
-from tests.copying import run, uri_of
+from tests.copying import uri_of
 from tests.native_tables import BY_NAME, python
+from tests.page_session import of_kind, replaced, run_console
 from tests.real_documents import real_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "targets-celery.md").read_text(encoding="utf-8")
@@ -42,18 +40,6 @@ True
 """
 
 
-def of_kind(kind: str) -> str:
-    (found, *_) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return str(found)
-
-
-def replaced(text: str, *pairs: tuple[str, str]) -> str:
-    for shown, real in pairs:
-        assert shown in text
-        text = text.replace(shown, real)
-    return text
-
-
 @pytest.mark.slow
 @pytest.mark.proves("6-T3")
 def test_the_session_of_the_page_is_a_real_one(
@@ -62,21 +48,14 @@ def test_the_session_of_the_page_is_a_real_one(
     for name in ("celery_taskmeta", "celery_groupmeta"):
         mongo_database[name].insert_many(real_documents(f"celery-results/{name}"))
     configuration = replaced(
-        of_kind("toml"),
+        of_kind(PAGE, "toml"),
         ("mongodb://localhost:27017/?replicaSet=rs0", uri_of(mongo_database)),
         ('database = "celery"', f'database = "{mongo_database.name}"'),
         ("postgresql://postgres@localhost/results", postgres_dsn),
     )
-    (tmp_path / "config.toml").write_text(configuration, encoding="utf-8")
-    (tmp_path / "config.toml").chmod(0o600)
-    for command, shown in session(of_kind("console")):
-        program, *arguments = shlex.split(command)
-        assert program == "migrator"
-        status, out, said = run(*arguments, cwd=tmp_path)
-        assert status in (0, QUARANTINE), said
-        assert is_like(shown, out), f"{command}\n{out}\n{said[-2000:]}"
+    run_console(PAGE, tmp_path, configuration, (0, QUARANTINE))
     place = postgres_dsn.partition("://")[2]
-    settings = replaced(of_kind("python"), ("postgres@localhost/results", place))
+    settings = replaced(of_kind(PAGE, "python"), ("postgres@localhost/results", place))
     former = (
         f'app.conf.result_backend = "{uri_of(mongo_database)}"\n'
         f'app.conf.mongodb_backend_settings = {{"database": "{mongo_database.name}"}}\n'
