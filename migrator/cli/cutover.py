@@ -51,7 +51,7 @@ from migrator.cutover import (
 )
 from migrator.cutover.cutover import CutoverResult
 from migrator.cutover.doctor import examine
-from migrator.cutover.gates import GateOptions
+from migrator.cutover.gates import GateOptions, PlannedCutover
 from migrator.cutover.journal import REVERSE_STOPPED, ROLLBACK_STEPS, latest
 from migrator.cutover.parallel import Waiver
 from migrator.cutover.plan import CutoverPlan, cutover_plan
@@ -781,7 +781,7 @@ def _run_to_library(settings: Settings, options: GateOptions, by: Approval, *, y
     finish(mask(unverified=True))
 
 
-def _library_plan_lines(planned: library_cutover.LibraryCutoverPlan) -> Iterator[str]:
+def _library_plan_lines(planned: PlannedCutover) -> Iterator[str]:
     yield f"environment {planned.environment}"
     yield from (f"{number:>2}. {step}: {words}" for number, (step, words) in enumerate(planned.steps.items(), 1))
     yield "gates:"

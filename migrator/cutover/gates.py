@@ -25,7 +25,7 @@ from migrator.cutover import (
 )
 from migrator.cutover.library_tables import LibraryTables
 from migrator.cutover.server_gates import Answer, Gate
-from migrator.cutover.write_pause import expected_pause
+from migrator.cutover.write_pause import ExpectedPause, expected_pause
 from migrator.durations import format_duration
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
@@ -46,10 +46,24 @@ class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
     config: Path
     quarantined: Allowance = 0
     """The most documents that may be in quarantine. Their number changes while the source is written to."""
-    pause: tuple[float | None, int | None] | None = None
+    pause: ExpectedPause | None = None
     """The expected write pause, where it is known already (``write_pause.expected_pause``)."""
     clock: Callable[[], float] = time.time
     """Time of this machine, in seconds."""
+
+
+class PlannedCutover(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover plan`` prints for any target."""
+
+    environment: str
+    steps: dict[str, str]
+    gates: tuple[Gate, ...]
+    pause_s: float | None
+    """Expected seconds; None if they cannot be estimated yet."""
+    pause_limit_s: float
+    changed: int | None
+    """Documents that changed since the last complete parity check; None: everything would be compared."""
+    ready: bool
 
 
 def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
@@ -226,11 +240,12 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _write_pause(sessions: Sessions, conditions: GateOptions) -> Answer:
-    seconds, changed = expected_pause(sessions) if conditions.pause is None else conditions.pause
-    limit = sessions.settings.cutover.max_pause
+    pause = expected_pause(sessions) if conditions.pause is None else conditions.pause
+    seconds, changed, limit = pause.seconds, pause.changed, sessions.settings.cutover.max_pause
     if seconds is None:
         return None, "not known before a complete parity check, and before a tail has run"
     what = "everything is compared" if changed is None else f"{changed:,} documents that changed are compared"
+    what += f" {pause.assumed}" if pause.assumed and changed else ""
     expected = f"about {seconds:,.1f} s are expected, in which {what} (at most {format_duration(limit)})"
     if timedelta(seconds=seconds) > limit:
         remedy = "call migrator parity shortly before the cutover, or raise cutover.max_pause"
@@ -255,7 +270,7 @@ def _library_reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
         return False, NOT_FOLLOWED
     reasons = library_documents.faults(sessions.profile)
     if reasons:
-        words = "rows of the library cannot be carried back to MongoDB, so a cutover could not be rolled back"
+        words = f"{library_documents.NOT_WRITTEN_BACK}, so a cutover could not be rolled back"
         return False, f"{words}: {'; '.join(reasons)}"
     return True, "each row of the library becomes the document that the library reads in MongoDB"
 

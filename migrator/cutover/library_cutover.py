@@ -17,7 +17,7 @@ from migrator.config import Settings, postgres_dsn
 from migrator.connections.identity import environment_name
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.cutover import gates, late_writes, procedure, server_gates
-from migrator.cutover.gates import GateOptions
+from migrator.cutover.gates import GateOptions, PlannedCutover
 from migrator.cutover.journal import (
     CONFIRM_STEP,
     POINT_OF_NO_RETURN,
@@ -29,7 +29,6 @@ from migrator.cutover.journal import (
 )
 from migrator.cutover.library_tables import LibraryTables
 from migrator.cutover.procedure import Act, CutoverTarget
-from migrator.cutover.server_gates import Gate
 from migrator.cutover.write_pause import expected_pause
 from migrator.errors import RefusedError
 from migrator.pipeline import hooks
@@ -228,33 +227,19 @@ def read_by_library(settings: Settings) -> LibraryReading:
     return LibraryReading(entries=entries, failed=tuple(failed))
 
 
-class LibraryCutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``cutover plan`` prints for a native target."""
-
-    environment: str
-    steps: dict[str, str]
-    gates: tuple[Gate, ...]
-    pause_s: float | None
-    """Expected seconds; None if they cannot be estimated yet."""
-    pause_limit_s: float
-    changed: int | None
-    """Documents that changed since the last complete parity check; None: everything would be compared."""
-    ready: bool
-
-
-def plan(settings: Settings, conditions: GateOptions) -> LibraryCutoverPlan:
+def plan(settings: Settings, conditions: GateOptions) -> PlannedCutover:
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     with open_sessions(settings) as sessions:
-        pause, changed = expected_pause(sessions)
-        evaluated = tuple(gates.evaluate(sessions, msgspec.structs.replace(conditions, pause=(pause, changed))))
+        pause = expected_pause(sessions)
+        evaluated = tuple(gates.evaluate(sessions, msgspec.structs.replace(conditions, pause=pause)))
         held = server_gates.held_collections(settings, sessions.profile)
     left_out = {} if settings.cutover.backup else {"backup": "left out (cutover.backup)"}
-    return LibraryCutoverPlan(
+    return PlannedCutover(
         environment=environment_name(settings),
         steps=server_gates.steps_of(STEP_TEXTS, held) | left_out,
         gates=evaluated,
-        pause_s=pause,
+        pause_s=pause.seconds,
         pause_limit_s=settings.cutover.max_pause.total_seconds(),
-        changed=changed,
+        changed=pause.changed,
         ready=not any(gate.passed is False for gate in evaluated),
     )

@@ -32,6 +32,7 @@ from migrator.cutover.reverse_encoding import (
     patched,
     stored_rows,
 )
+from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SourceDocument, rebuild, serialize_rows
 from migrator.records import Record, SourcedRecord
@@ -62,13 +63,27 @@ def faults(profile: Profile) -> list[str]:
     return reasons
 
 
+NOT_WRITTEN_BACK: Final = "rows of the library cannot be carried back to MongoDB"
+
+
+def require_written_back(profile: Profile) -> None:
+    """Raise ``RefusedError`` where ``faults`` names something: the mapping is not that of the cutover any more."""
+    if reasons := faults(profile):
+        raise RefusedError(
+            f"{NOT_WRITTEN_BACK}: {'; '.join(reasons)}. No cutover is made with such a mapping: set [source] and"
+            " [target] as they were for the cutover"
+        )
+
+
 def encode_library_rows(
     sessions: Sessions, context: Context, tables: LibraryTables, noted: Sequence[ChangedRow]
 ) -> list[DocumentWrite]:
     """Return the documents that MongoDB must hold for the noted rows, as the rows are now; each document once.
 
-    Raises ``ReverseSyncError`` for a document that exists and cannot be decoded any more.
+    Raises ``ReverseSyncError`` for a document that exists and cannot be decoded any more, and ``RefusedError`` for a
+    source whose documents make rows of several tables.
     """
+    require_written_back(sessions.profile)
     writes: list[DocumentWrite] = []
     keys: dict[str, list[str]] = {}
     for row in noted:

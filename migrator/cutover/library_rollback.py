@@ -23,7 +23,7 @@ from bson import json_util
 from migrator.config import Settings
 from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import target_connection
-from migrator.cutover import outbox, reverse_sync, rollback
+from migrator.cutover import library_documents, outbox, reverse_sync, rollback
 from migrator.cutover.backup import Export, ExportWriter
 from migrator.cutover.journal import (
     EXPORT_KEY,
@@ -121,6 +121,7 @@ def _written_gates(settings: Settings) -> Iterator[Gate]:
     began = time.monotonic()
     try:
         with open_sessions(settings) as sessions:
+            library_documents.require_written_back(sessions.profile)
             tables = LibraryTables(sessions.profile, settings.target)
             written = _compare(sessions, tables)
             removed = sum(len(found) for _, found in _deleted_documents(sessions, tables))
@@ -158,6 +159,8 @@ def run(settings: Settings, by: Approval = UNNAMED) -> LibraryRollbackResult:
             journal = Journal(sessions.target, current)
             if current.state == "running" and not point_holds(LibraryCutover(sessions), journal):
                 raise RefusedError(rollback.BEFORE_POINT)
+            if not why_not and not journal.begun(REOPEN_STEP):
+                library_documents.require_written_back(sessions.profile)
             decisions.record(sessions.target, decisions.ROLLBACK, by, cutover=str(current.id), level=1)
             done = _run(sessions, journal)
             state = {"level": 1, "documents": done.documents, "removed": done.removed, "lost": done.lost}

@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from migrator.config import Settings
 from migrator.connections.identity import environment_name
 from migrator.cutover import gates, journal, overdue, rollback_gaps, server_gates
 from migrator.cutover.first_fires import FirstFires, first_fires
-from migrator.cutover.gates import GateOptions
+from migrator.cutover.gates import GateOptions, PlannedCutover
 from migrator.cutover.rehearsal_record import CountedRehearsals, counted
-from migrator.cutover.server_gates import Gate, unmet
+from migrator.cutover.server_gates import unmet
 from migrator.cutover.write_pause import expected_pause
 from migrator.exit_status import Allowance
 from migrator.pipeline.sessions import open_sessions
@@ -31,21 +29,12 @@ STEP_TEXTS: Final = {
 }
 
 
-class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``cutover plan`` prints."""
+class CutoverPlan(PlannedCutover, frozen=True, kw_only=True):
+    """What ``cutover plan`` prints for the schema ``scheduler``."""
 
-    environment: str
     config: str
-    steps: dict[str, str]
-    gates: tuple[Gate, ...]
-    pause_s: float | None
-    """Expected seconds; None if they cannot be estimated yet."""
-    pause_limit_s: float
-    changed: int | None
-    """Documents that changed since the last complete parity check; None: everything would be compared."""
     overdue: int
     overdue_words: str
-    ready: bool
     first_fires: FirstFires
     """Schedules that do not fire at once after the cutover."""
     rehearsals: CountedRehearsals
@@ -57,8 +46,8 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
 def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) -> CutoverPlan:
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     with open_sessions(settings) as sessions:
-        pause, changed = expected_pause(sessions)
-        conditions = GateOptions(config=config, quarantined=quarantined, pause=(pause, changed))
+        pause = expected_pause(sessions)
+        conditions = GateOptions(config=config, quarantined=quarantined, pause=pause)
         evaluated = tuple(gates.evaluate(sessions, conditions))
         late = overdue.count_late(sessions.target)
         held = server_gates.held_collections(settings, sessions.profile)
@@ -68,9 +57,9 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             steps=server_gates.steps_of(STEP_TEXTS, held)
             | ({} if settings.cutover.backup else {"backup": "left out (cutover.backup): no level 3"}),
             gates=evaluated,
-            pause_s=pause,
+            pause_s=pause.seconds,
             pause_limit_s=settings.cutover.max_pause.total_seconds(),
-            changed=changed,
+            changed=pause.changed,
             overdue=late,
             overdue_words=overdue.describe(late, settings.cutover.overdue),
             ready=not unmet(evaluated),

@@ -284,7 +284,7 @@ def _run_steps_before(target: CutoverTarget[Any], journal: Journal, conditions: 
     with journal.step("preflight") as detail:
         detail["gates"] = {one.name: one.words for one in met}
         detail["unknown"] = [one.name for one in met if one.passed is None]
-        planned, _ = expected_pause(sessions)
+        planned = expected_pause(sessions).seconds
         standing = positions.tail_state(sessions.target, sessions.profile.name)
         journal.note(
             pause_planned_s=planned,

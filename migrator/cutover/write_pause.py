@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 from types import FrameType
 from typing import Final
 
+import msgspec
+
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection
 from migrator.cutover import outbox, reverse_sync
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recheck, recorded_check
-from migrator.parity.recorded_check import RecordedCheck
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 
@@ -28,6 +29,14 @@ STEPS_S: Final = 0.7
 """Seconds that the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
 AGAIN_S: Final = 10.0
 """Seconds after which the alarm interrupts again what has not ended."""
+
+
+MEASURED_DOCUMENTS: Final = 1_000
+MEASURED_S: Final = 60.0
+"""A parity check of fewer documents, in less time, does not say how fast documents are compared: its time is that of
+processes and connections."""
+ASSUMED_RATE: Final = 100.0
+"""Documents that are compared in a second, unless a check has measured it; a smaller one may have been faster."""
 
 
 class PauseExpired(KeyboardInterrupt):
@@ -104,20 +113,39 @@ class WritePause:
             raise PauseExpired(self.words)
 
 
-def expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
-    """Return the expected write pause in seconds, and the number of documents that are compared in it."""
+class ExpectedPause(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a cutover would stop the writers."""
+
+    seconds: float | None = None
+    """None: no complete parity check is recorded, or no tail has run."""
+    changed: int | None = None
+    """Documents that changed since the last complete parity check; None: everything would be compared."""
+    assumed: str = ""
+    """Words for a rate that no check has measured; empty if it was measured, or is not used."""
+
+
+def expected_pause(sessions: Sessions) -> ExpectedPause:
+    """Return the expected write pause, from the last complete parity check and what changed since then."""
     last = recorded_check.last_check(sessions.target)
     stands = positions.tail_state(sessions.target, sessions.profile.name)
     if last is None or stands is None:
-        return None, None
+        return ExpectedPause()
     try:
         changed = recheck.changed_since(sessions, last.position, committed_time(sessions.source))
     except MigratorError:
         changed = None
     if changed is None:
-        return FENCE_S + STEPS_S + last.seconds, None
+        return ExpectedPause(seconds=FENCE_S + STEPS_S + last.seconds)
     count = sum(map(len, changed.values()))
-    return round(FENCE_S + STEPS_S + count / _rate(last), 2), count
+    rate, measured = comparison_rate(last.documents, last.seconds)
+    return ExpectedPause(
+        seconds=round(FENCE_S + STEPS_S + count / rate, 2),
+        changed=count,
+        assumed=""
+        if measured
+        else f"at {rate:,.0f} documents a second, a rate that is assumed: the last check compared"
+        f" {last.documents:,} alone",
+    )
 
 
 def expected_rollback_pause(compared_s: float) -> float:
@@ -137,9 +165,14 @@ def expected_restore_pause(target: Connection, since: datetime, restored: int) -
     last = recorded_check.last_check(target)
     if last is None:
         return None, rows
-    return round(FENCE_S + STEPS_S + (rows + restored) / _rate(last), 2), rows
+    return round(FENCE_S + STEPS_S + (rows + restored) / comparison_rate(last.documents, last.seconds)[0], 2), rows
 
 
-def _rate(last: RecordedCheck) -> float:
-    """Return the documents that a recorded parity check has compared in a second."""
-    return max(last.documents / last.seconds, 1.0) if last.seconds else 1.0
+def comparison_rate(documents: int, seconds: float) -> tuple[float, bool]:
+    """Return how many documents are compared in a second, and whether a check that took so long has measured it. Pure.
+
+    The time of a check that is too small is more than that of its documents: ``ASSUMED_RATE`` is the least then.
+    """
+    measured = documents >= MEASURED_DOCUMENTS or seconds >= MEASURED_S
+    rate = documents / seconds if seconds > 0 else ASSUMED_RATE
+    return max(rate, 1.0 if measured else ASSUMED_RATE), measured

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import psycopg
@@ -180,12 +180,13 @@ def test_a_rollback_that_would_hold_the_writers_up_is_undone(
     rollback.run(with_cutover(ready.settings, max_pause=timedelta(minutes=5)), ready.config, 1)
 
 
-def slow_comparison(scene: Scene) -> None:
-    """Let the recorded parity check have taken a thousand seconds for each document."""
+def slow_comparison(scene: Scene, result_of: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Let the recorded parity check have another result."""
     with psycopg.connect(scene.dsn) as connection:
         row = connection.execute("SELECT id, result FROM migration.parity_checks ORDER BY started_at DESC LIMIT 1")
         key, result = row.fetchone() or (None, {})
-        result["seconds"] = 1000.0 * result["documents"]
+        assert result is not None
+        result |= result_of(result)
         connection.execute("UPDATE migration.parity_checks SET result = %s WHERE id = %s", (Jsonb(result), key))
         checksums.write(connection, "parity_checks", "stored.id = %s", key)
 
@@ -193,7 +194,7 @@ def slow_comparison(scene: Scene) -> None:
 def test_an_expected_pause_beyond_the_limit_is_a_gate(ready: Scene) -> None:
     name = "write pause"
     assert gate(ready.settings, ready.conditions, name)[0] is True
-    slow_comparison(ready)
+    slow_comparison(ready, lambda result: {"seconds": 1000.0 * result["documents"]})
     for number in range(9):
         ready.database.runs.insert_one(run_of(_id=f"changed {number}"))
     passed, words = gate(ready.settings, ready.conditions, name)
@@ -209,6 +210,20 @@ def test_an_expected_pause_beyond_the_limit_is_a_gate(ready: Scene) -> None:
         cutover.run(ready.settings, GateOptions(config=ready.config, quarantined=ready.quarantined))
     raised = with_cutover(ready.settings, max_pause=timedelta(minutes=1))
     assert gate(raised, ready.conditions, name)[0] is True
+
+
+def test_the_rate_of_a_small_check_on_a_busy_machine_refuses_nothing(ready: Scene) -> None:
+    slow_comparison(ready, lambda _: {"documents": 14, "seconds": 20.0})
+    for number in range(9):
+        ready.database.runs.insert_one(run_of(_id=f"changed {number}"))
+    passed, words = gate(ready.settings, ready.conditions, "write pause")
+    assert (passed, words) == (
+        True,
+        (
+            "about 1.1 s are expected, in which 9 documents that changed are compared at 100 documents a second, a rate"
+            " that is assumed: the last check compared 14 alone (at most 8s)"
+        ),
+    )
 
 
 def test_the_plan_of_a_rollback_says_how_long_it_takes(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_target
-from migrator.cutover import library_cutover, library_rollback, status
+from migrator.cutover import library_cutover, library_documents, library_rollback, reverse_sync, status
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import CONFIRM_STEP, POINT_OF_NO_RETURN, Journal, latest
 from migrator.errors import BackendMovedError, RefusedError
@@ -216,6 +216,30 @@ def test_a_row_that_makes_no_document_is_exported_and_is_in_no_copy(library: Lib
     assert json.loads(line)["row"]["id"] == "odd"
     assert library.documents()["odd"]["next_run_time"] == "soon"
     assert "odd" not in library.rows()
+
+
+def test_a_mapping_that_is_not_that_of_the_cutover_stops_the_rollback_before_it_writes(
+    library: LibraryScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    library.execute("UPDATE apscheduler_jobs SET next_run_time = 5 WHERE id = 'future'")
+    before = library.documents()
+    several = "a document of jobs makes rows of several tables"
+    with monkeypatch.context() as patched:
+        patched.setattr(library_documents, "faults", lambda _: [several])
+        words = f"^rows of the library cannot be carried back to MongoDB: {several}. No cutover is made with such"
+        with pytest.raises(RefusedError, match=words):
+            library_rollback.run(library.settings)
+        assert (False, words[1:71]) in {
+            (one.passed, one.words[:70]) for one in library_rollback.plan_gates(library.settings)
+        }
+        with pytest.raises(RefusedError, match=words):
+            reverse_sync.run(library.settings, noted_by_now=True)
+        assert library.documents() == before
+    with on_postgres(library) as scheduler:
+        assert scheduler.get_job("future") is not None, "the application continues on PostgreSQL"
+    assert library_rollback.run(library.settings).documents == 1
+    assert library.documents()["future"]["next_run_time"] == 5
 
 
 def test_a_writer_that_does_not_end_stops_the_rollback_and_works_on(library: LibraryScene) -> None:

@@ -1,6 +1,7 @@
 """quartz-mongodb's documents, moved into the tables of Quartz's own JDBC job store."""
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -9,7 +10,9 @@ from bson.int64 import Int64
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
-from migrator.errors import ConfigurationError
+from migrator.cutover import library_cutover, library_rollback
+from migrator.cutover.gates import GateOptions
+from migrator.errors import ConfigurationError, RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.backfill import backfill
@@ -19,7 +22,8 @@ from migrator.schema import native_target, revisions
 from migrator.sources import profile_of
 from migrator.targets import load_target
 from migrator.values.identity import source_id
-from tests.copying import quarantine, settings_for
+from tests.copying import quarantine, settings_for, write_config
+from tests.cutting_over import gate
 from tests.modelled_documents import NOON, object_id
 from tests.quartz_documents import JOB, MAP, NO_MONDAYS, OPTIONS, OTHER, Documents, job, quartz, trigger
 from tests.quartz_tables import make, rows
@@ -153,6 +157,48 @@ def test_the_tail_follows_and_repair_repairs(
     apply_repair(settings, Scope())
     assert compared(settings) == []
     assert backfill(settings, Scope()).written == 0
+
+
+CHANGES = {
+    "qrtz_job_details": "job_data = '\\x00' WHERE job_name = 'report'",
+    "qrtz_triggers": "next_fire_time = 1 WHERE trigger_name = 'trigger-10'",
+    "qrtz_cron_triggers": "cron_expression = '0 0 1 * * ?' WHERE trigger_name = 'trigger-11'",
+    "qrtz_simple_triggers": "times_triggered = 9 WHERE trigger_name = 'trigger-12'",
+    "qrtz_simprop_triggers": "str_prop_1 = 'WEEK' WHERE trigger_name = 'trigger-15'",
+    "qrtz_calendars": "calendar = '\\x00'",
+}
+"""Table → a change of a row, as Quartz writes it when it fires, reschedules or replaces."""
+
+
+@pytest.mark.proves("6-T8")
+def test_rows_that_the_library_changes_are_told_and_nothing_is_cut_over_that_could_not_be_rolled_back(
+    settings: Settings, mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
+) -> None:
+    """A document of a trigger makes rows of several tables: what Quartz changes in one of them has no way back."""
+    backfill(settings, Scope())
+    caught_up(settings)
+    before = {name: list(mongo_database[name].find().sort("_id")) for name in sorted(quartz())}
+    config = write_config(tmp_path, settings)
+    for table, change in CHANGES.items():
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            assert connection.execute(f"UPDATE {table} SET {change}".encode()).rowcount == 1
+        differing = [key for _, key, side, _ in compared(settings) if side == "row"]
+        assert len(differing) == 1, (table, differing)
+        conditions = GateOptions(config=config)
+        passed, words = gate(settings, conditions, "reverse sync")
+        assert passed is False
+        assert words == (
+            "rows of the library cannot be carried back to MongoDB, so a cutover could not be rolled back: "
+            "a document of quartz_triggers makes rows of several tables; "
+            "rows of quartz_triggers refer to those of other documents"
+        )
+        with pytest.raises(RefusedError, match=r"the cutover is refused: .*reverse sync: rows of the library cannot"):
+            library_cutover.run(settings, conditions)
+        with pytest.raises(RefusedError):
+            library_rollback.run(settings)
+        assert {name: list(mongo_database[name].find().sort("_id")) for name in before} == before
+        apply_repair(settings, Scope())
+        assert compared(settings) == []
 
 
 def test_a_key_that_moves_to_another_document_is_followed(
