@@ -60,7 +60,8 @@ class ScratchDatabases:
         return msgspec.structs.replace(
             given,
             mongo=_mongo_settings(given, self.name),
-            copy=_unthrottled(msgspec.structs.replace(given.copy, workers=1, executor="local")),
+            # what is copied there was chosen already, and its ages say nothing of today
+            copy=_unthrottled(msgspec.structs.replace(given.copy, workers=1, executor="local", history="all")),
             hooks=HookSettings(),
         )
 

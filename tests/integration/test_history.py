@@ -12,6 +12,7 @@ from pymongo.database import Database
 from migrator.assessment import AssessmentLimits, assess
 from migrator.config import Settings, load_settings
 from migrator.errors import RefusedError
+from migrator.exit_status import QUARANTINE, USAGE
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import ledger
@@ -20,8 +21,13 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.plan import Scope, plan_backfill, plan_context
 from migrator.pipeline.quarantine import retry
-from migrator.pipeline.sessions import open_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.sources import history
+from migrator.testing.mutations import MUTATIONS
+from migrator.verify.registry import EVERY_CHECK
+from migrator.verify.scratch_databases import scratch_databases
+from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
+from migrator.verify.sensitivity.trials import prepare, run_trials
 from tests.copying import number, quarantine, run, run_of, settings_for, uri_of, write_config
 from tests.stellaops_documents import fresh
 from tests.tailing import caught_up, compared
@@ -173,6 +179,73 @@ def test_an_assessment_says_of_a_sample_what_the_whole_collection_would_leave_ou
     assert "history" not in young.config
     late = assess(uri_of(mongo_database), mongo_database.name, AssessmentLimits(seconds=0))
     assert [one.history_left_out for one in late.sources] in ([], [{"runs": None}])
+
+
+@pytest.mark.proves("6-U7", "6-U8")
+def test_reading_again_does_not_copy_what_was_left_out(
+    source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    backfill(settings, Scope())
+    caught_up(settings)
+    before, copied = cutoff(settings), copied_ids(scheduler_dsn)
+    assert before is not None
+    config = ["--config", str(write_config(tmp_path, settings))]
+    inside = sum(not is_old(document, before) for document in source["runs"].find())
+    assert inside < source["runs"].count_documents({})
+    again = ("backfill", "--only", "runs", "--again", *config)
+    status, out, said = run(*again, "--dry-run", "--json")
+    assert (status, json.loads(out)["documents"]) == (0, {"runs": inside}), said
+    status, out, said = run(*again, "--json")
+    assert (status, json.loads(out)["documents"]) == (QUARANTINE, {"runs": inside}), said
+    assert (cutoff(settings), copied_ids(scheduler_dsn)) == (before, copied)
+    names = tmp_path / "ids"
+    names.write_text("completed-1\ncompleted-400\nas-date\n")
+    rule = f"history: finished before {before:%Y-%m-%d %H:%M:%S} UTC"
+    for dry_run in ([], ["--dry-run"]):
+        status, _, said = run("backfill", "--only", "runs", "--ids", str(names), *dry_run, *config)
+        assert status == USAGE
+        assert (
+            f"2 of 3 ids name documents of runs that copy.history leaves out ({rule}): completed-400, as-date" in said
+        )
+    names.write_text("completed-1\ncompleted-400\nnowhere\n")
+    status, _, said = run("backfill", "--only", "runs", "--ids", str(names), *config)
+    assert (status, "1 of 3 ids name neither a document of runs nor rows of one: nowhere;" in said) == (USAGE, True)
+    assert copied_ids(scheduler_dsn) == copied
+    # a document that left the scope while no tail ran: it loses its rows, as by the tail
+    source["runs"].update_one({"_id": "completed-1"}, {"$set": {"finishedAt": text(400)}})
+    names.write_text("completed-1\n")
+    status, out, said = run("backfill", "--only", "runs", "--ids", str(names), *config)
+    assert "wrote 0 rows, removed 1" in out, said
+    assert copied_ids(scheduler_dsn) == copied - {"completed-1"}
+    # the remedy that the refusal names
+    wider = with_history(settings, "all")
+    backfill(wider, Scope())
+    assert {"completed-400", "as-date", "completed-1"} <= copied_ids(scheduler_dsn)
+
+
+@pytest.mark.proves("6-U7")
+def test_the_sensitivity_is_shown_on_documents_of_the_copy(
+    mongo_database: Source, scheduler_dsn: str, request: pytest.FixtureRequest
+) -> None:
+    """What comes first in a collection is oldest, as a rule; it is left out, and no corruption could be shown on it."""
+    mongo_database["runs"].insert_many([run_ended(f"a {n:02}", 400) for n in range(40)])
+    mongo_database["runs"].insert_many([run_ended(f"b {n:02}", 2) for n in range(12)])
+    settings = with_history(settings_for(mongo_database, scheduler_dsn), "30d")
+    backfill(settings, Scope())
+    names = ("a row is lost", "an extra row", "another state")
+    classes = [one for one in MUTATIONS if one.name in names]
+    specs = [spec for spec in EVERY_CHECK if spec.id in ("parity.documents", "parity.extra", "parity.rows")]
+    sessions = Sessions(settings)
+    request.addfinalizer(sessions.close)
+    with scratch_databases(settings) as place:
+        sample = prepare(place, lambda there: copy_sample(sessions, there.source))
+        taken = {document["_id"] for document in place.source["runs"].find()}
+        assert (sample, {key[0] for key in taken}) == (len(taken), {"b"})
+        assert {one.name: one.ending for one in run_trials(place, classes, specs)} == dict.fromkeys(names, "caught")
+    with scratch_databases(settings) as place:
+        prepare(place, write_made_documents)  # of the demo, all old
+        made = run_trials(place, classes, specs, made=True)
+        assert {one.name: one.ending for one in made} == dict.fromkeys(names, "caught")
 
 
 @pytest.mark.proves("6-U7")

@@ -5,15 +5,18 @@ document makes are removed, what cannot become rows is quarantined. A tail may r
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.connections import advisory_locks
+from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import write_derived
+from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.plan import Scope
@@ -22,6 +25,7 @@ from migrator.pipeline.tail import backlog
 from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.backlog import BACKLOG_DOCUMENTS, UNFINISHED, require_same_conditions, tailed_collections
 from migrator.pipeline.tail.lookups import ensure_indexes
+from migrator.sources import history
 
 NAMED = 10
 """Ids that an error names."""
@@ -46,8 +50,9 @@ def read_again(
     Killed half way, it has done a part; the tail, or the next call, does the rest of whole collections.
 
     Raises ``UsageError`` for an unknown collection, and, before anything is written, for ids that name neither a
-    document nor rows nor a document in quarantine; ``RefusedError`` while a copy is unfinished, where it was made under
-    other conditions or without a collection, for a source in PostgreSQL, and after the cutover.
+    document nor rows nor a document in quarantine; ``RefusedError`` for ids of documents that are left out as history,
+    while a copy is unfinished, where it was made under other conditions or without a collection, for a source in
+    PostgreSQL, and after the cutover.
     """
     with open_sessions(settings) as sessions:
         sessions.source  # noqa: B018 - raises RefusedError for tables, which cannot be read by id while others change them
@@ -60,10 +65,9 @@ def read_again(
         if source_ids is not None:
             (name,) = collections
             named = {name: tuple(dict.fromkeys(source_ids))}
-            _require_known(sessions, applier, name, named[name])
+            _require_known(sessions, applier, plan, name, named[name])
         if dry_run:
-            source = sessions.source
-            counts = {name: source[sessions.name_of(name)].count_documents({}) for name in collections if not named}
+            counts = {name: _count_in_scope(sessions, plan, name) for name in collections if not named}
             return RereadResult(documents=counts or {name: len(chosen) for name, chosen in named.items()})
         with sessions.target.transaction():
             ensure_indexes(sessions.target, sessions.profile)
@@ -128,8 +132,19 @@ def drain(sessions: Sessions, applier: Applier, named: Mapping[str, Sequence[str
     return drained
 
 
-def _require_known(sessions: Sessions, applier: Applier, name: str, source_ids: Sequence[str]) -> None:
-    """Raise ``UsageError`` for ids that name nothing on either side: they were written wrongly."""
+def _count_in_scope(sessions: Sessions, plan: Plan, name: str) -> int:
+    """Return how many documents of a collection are not left out as history; the server counts them."""
+    scope = history.in_scope(sessions.profile.by_name()[name], plans.plan_context(plan).history_before)
+    with translate_errors("the source"):
+        return sessions.source[sessions.name_of(name)].count_documents(scope)
+
+
+def _require_known(sessions: Sessions, applier: Applier, plan: Plan, name: str, source_ids: Sequence[str]) -> None:
+    """Raise ``UsageError`` for ids that name nothing on either side, and ``RefusedError`` for those of history alone.
+
+    The former were written wrongly; the latter are of documents that no copy has, so that no row can be brought up to
+    date.
+    """
     collection = sessions.profile.by_name()[name]
     unknown: list[str] = []
     quarantined = ledger.quarantined_ids(sessions.target, sessions.profile.name, name)
@@ -139,9 +154,29 @@ def _require_known(sessions: Sessions, applier: Applier, name: str, source_ids: 
         for record in collection.tables:
             known |= set(applier.lookups.rows_of(collection, record, some).values())
         unknown += [source_id for source_id in some if source_id not in known]
-    if unknown:
-        more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
+    if not unknown:
+        return
+    before = plans.plan_context(plan).history_before
+    left_out: list[str] = []
+    if before is not None:
+        with closing(DocumentReader(sessions, None)) as everything:
+            present = everything.by_id(name, unknown).keys()
+        left_out = [source_id for source_id in unknown if source_id in present]
+    absent = [source_id for source_id in unknown if source_id not in left_out]
+    if absent:
         raise UsageError(
-            f"{len(unknown):,} of {len(source_ids):,} ids name neither a document of {name} nor rows of one:"
-            f" {', '.join(unknown[:NAMED])}{more}; nothing was written"
+            f"{len(absent):,} of {len(source_ids):,} ids name neither a document of {name} nor rows of one:"
+            f" {_listed(absent)}; nothing was written"
         )
+    assert before is not None  # noqa: S101 - else none of them is left out
+    raise RefusedError(
+        f"{len(left_out):,} of {len(source_ids):,} ids name documents of {name} that copy.history leaves out"
+        f" ({history.rule(before)}): {_listed(left_out)}; nothing was written. To copy them, set a wider copy.history"
+        " and call migrator backfill"
+    )
+
+
+def _listed(source_ids: Sequence[str]) -> str:
+    """Return the first of the ids, and how many others there are."""
+    more = f" and {len(source_ids) - NAMED:,} more" if len(source_ids) > NAMED else ""
+    return f"{', '.join(source_ids[:NAMED])}{more}"

@@ -4,7 +4,7 @@ The sample holds something of every kind in every collection, and the documents 
 what the verification sees, not what the data holds; the report says which mutations were shown on them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -16,6 +16,7 @@ from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import decode_document
+from migrator.sources import history
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.testing.demo import SEED, faulty_documents
 from migrator.testing.demo.plan import Counts, Plan
@@ -49,8 +50,9 @@ def copy_sample(sessions: Sessions, scratch: MongoDatabase) -> int:
     for collection in sessions.profile.collections:
         name = sessions.name_of(collection.name)
         if name in present:
+            scope = history.in_scope(collection, None if context is None else context.history_before)
             with translate_errors("the source"):
-                taken[collection.name] = dict(_first(sessions, collection, name))
+                taken[collection.name] = dict(_first(sessions, collection, name, scope))
     if context is not None:
         _follow(sessions, context, taken)
     return sum(
@@ -58,10 +60,13 @@ def copy_sample(sessions: Sessions, scratch: MongoDatabase) -> int:
     )
 
 
-def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tuple[str, bytes]]:
+def _first(
+    sessions: Sessions, collection: Collection, name: str, scope: Mapping[str, Any]
+) -> Iterable[tuple[str, bytes]]:
+    """Yield source id and document; of those alone that are in the scope of the copy."""
     source = sessions.source[name]
     kinds = {f"g{place}": one.expression for place, one in enumerate(collection.measures) if one.kind == "group"}
-    wanted = [*_first_of_each(source, kinds), *_first_of_each(source, collection.tenant_expression)]
+    wanted = [*_first_of_each(source, kinds, scope), *_first_of_each(source, collection.tenant_expression, scope)]
     wanted += _with_remainder(sessions, collection)
     rows = sessions.target.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s"
@@ -70,14 +75,15 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
         (sessions.profile.name, collection.name, QUARANTINED),
     )
     wanted += [row[0] for row in rows]
-    yield from _documents(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST_DOCUMENTS))
-    yield from _documents(source.find_raw_batches({"_id": id_filter(wanted)}))
+    yield from _documents(source.find_raw_batches(scope, sort=[("_id", 1)], limit=FIRST_DOCUMENTS))
+    yield from _documents(source.find_raw_batches({"_id": id_filter(wanted), **scope}))
 
 
-def _first_of_each(source: Any, groups: Any) -> list[str]:  # noqa: ANN401 - a collection, and a MongoDB expression
+def _first_of_each(source: Any, groups: Any, scope: Mapping[str, Any]) -> list[str]:  # noqa: ANN401 - a collection, and a MongoDB expression
     """Return the source id of the first document of each group."""
     batches = source.aggregate_raw_batches(
         [
+            *([{"$match": scope}] if scope else []),
             {"$sort": {"_id": 1}},
             {"$limit": SCANNED},
             {"$group": {"_id": groups, "first": {"$first": "$_id"}}},
