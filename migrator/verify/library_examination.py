@@ -41,7 +41,7 @@ from migrator.targets.library import (
     interpreter_of,
     make_tables,
 )
-from migrator.targets.library_rules import RULES, DueEntry, LibraryRules, Part
+from migrator.targets.library_rules import RULES, DueEntry, FiringRule, LibraryRules, Part
 from migrator.targets.model import Target
 from migrator.values.identity import source_id
 from migrator.verify.check import CheckContext
@@ -95,6 +95,8 @@ class Listing(msgspec.Struct, kw_only=True):
     """The fields of the entries that the caller named."""
     entries: list[DueEntry]
     zones: set[str]
+    rules: dict[str, FiringRule]
+    """Of the entries whose next fires the tool computes too."""
     failed: set[str]
     """Entries with which the library could do nothing."""
 
@@ -120,11 +122,8 @@ class Examination:
 
     def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
         if self.rules.has_source:
-            left = {name for name, _ in self._quarantined_documents()} if self.rules.names_documents else ()
             for store in self.source:
-                for line in self._ask(store, **members):
-                    if line.get("document") not in left:
-                        yield line
+                yield from self._ask(store, **members)
         elif members["do"] == "entries":
             yield from self.rules.source_entries(self._documents)
         else:
@@ -145,7 +144,7 @@ class Examination:
             source.client.close()
 
     def _list(self, keep: frozenset[str] = frozenset(), *, in_source: bool) -> Listing:
-        listing = Listing(digests={}, kept={}, entries=[], zones=set(), failed=set())
+        listing = Listing(digests={}, kept={}, entries=[], zones=set(), rules={}, failed=set())
         lines = self._ask_source(do="entries") if in_source else self._ask(self.copy.store, do="entries")
         for line in lines:
             if line["kind"] not in ("entry", "failed"):
@@ -156,9 +155,11 @@ class Examination:
                 fields: Mapping[str, Any] = self.rules.failure(line["error"])
             else:
                 fields = self.rules.fields(line, in_source=in_source)
-                listing.zones |= _zones([line.get("fields"), line.get("schedule")])
+                listing.zones |= _zones(line.get("fields"))
                 if not in_source:
                     listing.entries.append(self.rules.entry(line))
+                    if (rule := self.rules.rule(line)) is not None:
+                        listing.rules[key] = rule
             same_key = listing.digests.get(key, b"")  # a task and a group, say
             listing.digests[key] = _digest([same_key.hex(), fields])
             if key in keep:
@@ -172,21 +173,15 @@ class Examination:
             self._listed = self._list(in_source=True), copied
         return self._listed
 
-    def _quarantined_documents(self) -> set[tuple[str, str]]:
-        """Return source id and collection of the documents that have no row because they are in quarantine."""
+    def _quarantined(self) -> set[str]:
+        """Return the keys of the documents that have no row because they are in quarantine."""
         profile = profile_of(self.settings.source, self.settings.target)
         with self.copy.live() as connection:
             return {
-                (name, collection.name)
+                self.rules.key_of_document(name)
                 for collection in profile.collections
                 for name in ledger.quarantined_ids(connection, profile.name, collection.name)
             }
-
-    def _quarantined(self) -> set[str]:
-        """Return the keys of these documents in PostgreSQL; none where their lines are left out of the listing."""
-        if self.rules.names_documents:
-            return set()
-        return {self.rules.key_of_document(*document) for document in self._quarantined_documents()}
 
     # the parts
 
@@ -217,7 +212,7 @@ class Examination:
             counts={
                 "listed in the source": len(wanted.digests),
                 "listed in the copy": len(copied.digests),
-                "in quarantine": len(self._quarantined_documents()),
+                "in quarantine": len(quarantined),
                 "that the library cannot restore": len(copied.failed),
                 "changed while they were compared": len(unsure),
             },
@@ -233,6 +228,7 @@ class Examination:
         most = FIRES // max(len(windows) * len(copied.digests), 1)
         limit = min(max(most, LEAST_FIRES), MOST_FIRES)
         sides = []
+        own = _OwnFires(self.rules, copied.rules, limit)
         total = 0
         asked = {"do": "fires", "windows": windows, "limit": limit}
         for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask(self.copy.store, **asked), str)):
@@ -246,6 +242,8 @@ class Examination:
                 if line["kind"] == "failed" and line["error"] in self.rules.unbounded:
                     endless.add(key)
                 listed = line.get("fires", ())
+                if key_of is str:
+                    own.compare(key, line)
                 if key in wanted.digests:
                     total += len(listed)
                 fires[key] = _digest([fires.get(key, b"").hex(), listed, line.get("error")])
@@ -259,12 +257,17 @@ class Examination:
             for key in sorted(common - unknown)
             if left[key] != right[key]
         ]
+        faults += [
+            LibraryFault(key, "library-rule", "its next fires are not those of its rule, as this tool computes them")
+            for key in sorted(own.differing & common - unknown)
+        ]
         return PartResult(
             counts={
                 "entries": len(common - unknown),
                 "windows": len(windows),
                 "fires at most in a window": limit,
                 "fires compared": total,
+                "entries whose fires the tool computes too": len(own.compared & common - unknown),
                 "computed without end": len(unknown),
             },
             unsure=_without_end(unknown),
@@ -311,7 +314,7 @@ class Examination:
             bounded = [entry for entry in entries if entry.key not in endless]
             told = [line for line in lines if line.get("id") not in endless]
             faults += _work_faults(bounded, told, last, last + passed)
-            due |= {entry.key for entry in bounded if entry.is_due(last)}
+            due |= {entry.key for entry in bounded if _is_due(entry, last)}
             events.update(line["kind"] for line in told)
         again = self._execute([last])[0] if self.rules.has_clock else []
         endless |= self._endless(again)
@@ -338,7 +341,7 @@ class Examination:
         _, copied = self.listed()
         sittings = self.rules.sittings(copied.entries, self.since.timestamp())
         instants = sittings[0] if sittings else []
-        due = sorted(entry.key for entry in copied.entries if instants and entry.is_due(instants[-1]))
+        due = sorted(entry.key for entry in copied.entries if instants and _is_due(entry, instants[-1]))
         if not due:
             return PartResult(nothing="no entry is ever due")
         held = set(due[::2])
@@ -349,7 +352,7 @@ class Examination:
                 self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
         lines, _ = self._execute(instants)
         endless = self._endless(lines)
-        executed = {str(line["id"]) for line in lines if line["kind"] in ("execution", "missed")}
+        executed = {str(line["id"]) for line in lines if line["kind"] == "execution"}
         faults = [
             LibraryFault(key, "library-lock", "it was executed while another process held it")
             for key in sorted(held & executed)
@@ -381,8 +384,34 @@ class Examination:
         return lines, time_module.monotonic() - began if self.rules.clock_moves else 0.0
 
 
+class _OwnFires:
+    """The fires that the tool computes of the rules, held against those that the library computes of them."""
+
+    def __init__(self, rules: LibraryRules, of_entries: Mapping[str, FiringRule], limit: int) -> None:
+        self._rules, self._of_entries, self._limit = rules, of_entries, limit
+        self.compared: set[str] = set()
+        self.differing: set[str] = set()
+
+    def compare(self, key: str, line: Line) -> None:
+        """Compare the fires of an entry in a window; one that the library fails with is told by the library."""
+        rule = self._of_entries.get(key)
+        if rule is None or line["kind"] != "fires":
+            return
+        begin, end = map(datetime.fromisoformat, line["window"])
+        fires = self._rules.own_fires(rule, (begin, end), self._limit)
+        if fires is None:
+            return
+        self.compared.add(key)
+        if fires != [*map(datetime.fromisoformat, line["fires"])]:
+            self.differing.add(key)
+
+
 def _without_end(keys: set[str]) -> list[str]:
     return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
+
+
+def _is_due(entry: DueEntry, last: float) -> bool:
+    return entry.due is not None and entry.due <= last
 
 
 def _work_faults(
@@ -399,12 +428,12 @@ def _work_faults(
     faults = []
     for entry in entries:
         events = told.pop(entry.key, [])
-        if events and not entry.is_due(last if end is None else end):
+        if events and not _is_due(entry, last if end is None else end):
             faults.append(LibraryFault(entry.key, "library-unasked", "it was executed, and it is not due"))
             continue
         instants = Counter((line["kind"], line.get("at")) for line in events)
         if not events:
-            if entry.is_due(last):
+            if _is_due(entry, last):
                 faults.append(LibraryFault(entry.key, "library-idle", "it was due, and the library did not execute it"))
         elif any(line["kind"] in ("raised", "too many") for line in events):
             faults.append(LibraryFault(entry.key, "library-raised", "the library could not execute it"))
@@ -506,13 +535,10 @@ class ScratchCopy:
             names = self._in_order()
             tables = [sql.Identifier(self.store.schema, self.settings.target.tables.get(name, name)) for name in names]
             scratch.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
-            for table in tables:
-                scratch.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
             for name, table in zip(names, tables, strict=True):
+                scratch.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
                 columns = sql.SQL(", ").join(map(sql.Identifier, self._columns[name]))
                 _copy_rows(live, scratch, table, columns)
-            scratch.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table may be altered while one is to be checked
-            for table in tables:
                 scratch.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))
             for sequence in self._sequences:
                 place = sql.Identifier(self.store.schema, sequence)

@@ -20,6 +20,10 @@ _CAUSES: Final = {
     "library-missing": ("the library does not list an entry of the source", "call migrator parity"),
     "library-extra": ("the library lists an entry that the source does not have", "call migrator parity"),
     "library-differs": ("the library says something else of an entry than on the source", "call migrator parity"),
+    "library-rule": (
+        "the library computes other next fires than the rule of an entry has",
+        "compare the version of the library with docs/cron.md",
+    ),
     "library-fires": ("an entry has other next fires than on the source", "compare the versions of the library"),
     "library-idle": ("the library does not execute an entry that is due", "start the library on a copy, and look"),
     "library-twice": ("the library executes one fire twice", "start the library on a copy, and look"),
@@ -102,12 +106,14 @@ CHECKS = (
     CheckSpec(
         id="library.fires",
         title="The library computes the same next fires as in the source",
-        fails_if="the library computes other next fires for an entry than in the source, across changes of the clock",
+        fails_if="the library computes other next fires for an entry than in the source, or than the tool computes of"
+        " the same rule, across changes of the clock",
         limits=(
             _COPY,
             "A year from the day of the copy on is compared, and the days around each change of the clock in it.",
             "Of an entry that fires often the first fires in each of these are compared.",
             "Jitter, which is random, is left out.",
+            "Only of Agenda's cron lines and intervals the tool computes them too; not with bounds or days to skip.",
         ),
         source=True,
         run=partial(check_part, part="fires"),

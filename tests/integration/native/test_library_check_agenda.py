@@ -132,6 +132,7 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     counts = checks["entries"].counts
     assert (counts["listed in the source"], counts["listed in the copy"], counts["in quarantine"]) == (17, 15, 2)
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == 4, "a cron line and three intervals"
     work = checks["work"].counts
     assert (work["entries that were due"], work["entries that were not"]) == (13, 2), "disabled; ended"
     assert checks["locks"].counts["held by another process"] == 5
@@ -241,28 +242,58 @@ FAULTY: dict[str, tuple[str, str, str, set[tuple[str, str]]]] = {
 """What is wrong with the library → the check, the change of its statement, and what is found."""
 
 
-def faulty(folder: Path, old: str, new: str) -> Path:
-    """Return a folder with the library, whose backend has another statement."""
+def faulty(folder: Path, package: str, file: str, function: str, old: str, new: str) -> Path:
+    """Return a folder with the library, of which a function in a file of one package does something else."""
     real_modules, modules = packages("agenda-6") / "node_modules", folder / "node_modules"
-    backend = modules / "@agendajs" / "postgres-backend"
-    shutil.copytree(real_modules / "@agendajs" / "postgres-backend", backend)
-    for path in real_modules.iterdir():
-        if path.name != "@agendajs":
-            (modules / path.name).symlink_to(path)
-    (modules / "@agendajs" / "mongo-backend").symlink_to(real_modules / "@agendajs" / "mongo-backend")
-    repository = backend / "dist" / "PostgresJobRepository.js"
-    text = repository.read_text(encoding="utf-8")
-    head, begin, rest = text.partition("async getNextJobToRun")
+    (modules / "@agendajs").mkdir(parents=True)
+    for path in (*real_modules.iterdir(), *(real_modules / "@agendajs").iterdir()):
+        name = path.relative_to(real_modules)
+        if str(name) == package:
+            shutil.copytree(path, modules / name)
+        elif str(name) != "@agendajs":
+            (modules / name).symlink_to(path)
+    changed = modules / package / file
+    head, begin, rest = changed.read_text(encoding="utf-8").partition(function)
     assert old in rest
-    repository.write_text(head + begin + rest.replace(old, new, 1), encoding="utf-8")
+    changed.write_text(head + begin + rest.replace(old, new, 1), encoding="utf-8")
     return folder
+
+
+@pytest.mark.proves("6-T4")
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("tz: attrs.repeatTimezone", "tz: 'UTC'", {("every night", "library-rule")}),
+        # a number, as MongoDB has it, goes the way of words, and its text in PostgreSQL that of numbers
+        (
+            "lastRun.valueOf() + numericInterval)",
+            "lastRun.valueOf() + numericInterval + 1)",
+            {("milliseconds", "library-rule"), ("milliseconds", "library-fires")},
+        ),
+        (
+            "lastRun.valueOf() + intervalValue)",
+            "lastRun.valueOf() + 2 * intervalValue)",
+            {("each hour", "library-rule"), ("overdue", "library-rule"), ("milliseconds", "library-fires")},
+        ),
+    ],
+)
+def test_a_library_that_computes_wrongly_on_both_sides_is_found(
+    old: str, new: str, wrong: set[tuple[str, str]], settings: Settings, tmp_path: Path
+) -> None:
+    folder = faulty(tmp_path, "agenda", "dist/utils/nextRunAt.js", "computeFromInterval", old, new)
+    check = checked(replace(settings, target=replace(settings.target, packages=str(folder))), "fires")["fires"]
+    assert check.outcome.status == "failed"
+    by_key = {str(uuid_of(key)): name for name, key in KEYS.items()}
+    assert {(by_key[key], cause) for key, cause, _ in told(check)} == wrong
 
 
 @pytest.mark.proves("6-T4")
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_library_that_executes_wrongly_is_found(name: str, settings: Settings, tmp_path: Path) -> None:
     part, old, new, expected = FAULTY[name]
-    folder = faulty(tmp_path, old, new)
+    folder = faulty(
+        tmp_path, "@agendajs/postgres-backend", "dist/PostgresJobRepository.js", "async getNextJobToRun", old, new
+    )
     check = checked(replace(settings, target=replace(settings.target, packages=str(folder))), part)[part]
     assert check.outcome.status == "failed"
     by_key = {str(uuid_of(key)): name for name, key in KEYS.items()}
