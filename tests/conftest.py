@@ -243,6 +243,18 @@ def without_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(PostgresServer, "__enter__", refuse)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files without tests of both codecs unread where ``-m codec`` asks for these alone."""
+    if config.option.markexpr != "codec" or not collection_path.match("test_*.py"):
+        return None
+    name = collection_path.relative_to(Path(__file__).parent).as_posix()
+    return not any(one.partition("::")[0] == name for one in _of_both_codecs()) or None
+
+
+def _of_both_codecs() -> tuple[str, ...]:
+    return (*BOTH_CODECS, *(MORE_OF_BOTH_CODECS if DEEP else ()))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
     """Mark the tests of both codecs, and those that need a server.
@@ -250,7 +262,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, o
     Begin with the files that take longest, so that at the end no process waits.
     """
     here = Path(__file__).parent
-    both = tuple(f"tests/{name}" for name in (*BOTH_CODECS, *(MORE_OF_BOTH_CODECS if DEEP else ())))
+    both = tuple(f"tests/{name}" for name in _of_both_codecs())
     for item in items:
         if item.nodeid.startswith(both):
             item.add_marker(pytest.mark.codec)
