@@ -13,14 +13,14 @@ import pytest
 from migrator.targets import catalogue, catalogue_file
 from migrator.targets.catalogue import Catalogue, Shape, VersionRow
 from tests.conftest import NEWEST, Cluster
-from tests.native_tables import Made, every_shape, prepare
+from tests.native_tables import Made, every_shape, make_by_library
 
 FOLDER = Path(catalogue.__file__).parent / "catalogues"
 
 
 @every_shape
 def test_the_library_makes_the_known_tables(made: Made, any_cluster: Cluster, any_postgres_dsn: str) -> None:
-    answer = prepare(made, any_postgres_dsn)
+    answer = make_by_library(made, any_postgres_dsn)
     prepared = [line for line in answer if line["kind"] == "prepared"]
     with psycopg.connect(any_postgres_dsn) as connection:
         tables = {name: name for line in prepared for name in line["tables"]}
