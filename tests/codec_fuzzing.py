@@ -27,11 +27,13 @@ from migrator.sources.mapping.native_plan import NativeReader
 from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.copy_format import codec
-from tests import agenda_documents, hostile_documents, modelled_documents, ports
+from tests import agenda_documents, apscheduler_documents, hostile_documents, modelled_documents, ports
 
 CONTEXT: Final = Context(as_of=datetime(2026, 11, 20, 12, tzinfo=UTC), default_tenant="fallback")
 BATCH: Final = 48
 """Documents that are read together."""
+_AGAIN: Final = 0.2
+"""How many of them differ little from one before them: what the codec has learned of that one is used."""
 _LENGTHS: Final = (-(2**31), -1, 0, 1, 4, 5, 6, 12, 127, 128, 255, 256, 65_535, 2**24, 2**31 - 5, 2**31 - 1)
 _BYTES: Final = bytes(
     (0, 1, 2, 3, 4, 5, 7, 8, 9, 0x0A, 0x10, 0x12, 0x13, 0x20, 0x22, 0x5C, 0x7F, 0x80, 0xC0, 0xE2, 0xFF)
@@ -90,6 +92,10 @@ def cases() -> tuple[Case, ...]:
         taken = own[name].native
         if taken is not None:
             found.append(Case("agenda", own[name], CONTEXT, taken(CONTEXT), tuple(made)))
+    pickled = apscheduler_documents.COLLECTION
+    taken = pickled.native
+    if taken is not None:
+        found.append(Case("apscheduler", pickled, CONTEXT, taken(CONTEXT), apscheduler_documents.alike()))
     return tuple(found)
 
 
@@ -138,10 +144,13 @@ def _document(body: bytes) -> bytes:
 
 
 def batch_of(case: Case, stream: random.Random) -> list[bytes]:
-    """Return changed documents, and some that are as they were."""
-    found = []
+    """Return changed documents, some that are as they were, and some that differ from one before in a few bytes."""
+    found: list[bytes] = []
     for _ in range(BATCH):
         raw = stream.choice(case.corpus)
+        if found and stream.random() < _AGAIN:
+            found.append(framed(stream.choice((_same, _bytes, _text))(case, stream, stream.choice(found))))
+            continue
         for _ in range(stream.choice((0, 1, 1, 1, 2, 3))):
             raw = stream.choice((_element, _element, _element, _bytes, _bytes, _text, _length, _slice))(
                 case, stream, raw
@@ -220,6 +229,10 @@ def _bytes(_case: Case, stream: random.Random, raw: bytes) -> bytes:
             case _:
                 changed[place] = (changed[place] + stream.choice((1, -1))) % 256
     return bytes(changed)
+
+
+def _same(_case: Case, _stream: random.Random, raw: bytes) -> bytes:
+    return raw
 
 
 def _text(_case: Case, stream: random.Random, raw: bytes) -> bytes:

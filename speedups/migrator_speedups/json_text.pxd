@@ -57,3 +57,6 @@ cdef int write_bson(
     const uint8_t* source,
     size_t source_size,
 ) except -1
+
+# Append a text as PostgreSQL spells it. Return 0 for one with NUL or that is not UTF-8.
+cdef int _write_text(Buffer out, const uint8_t* text, size_t size) except -1

@@ -20,8 +20,9 @@ from hashlib import sha1
 
 from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
+from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 3  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 4  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -68,6 +69,8 @@ cdef enum Operation:
     REAL
     BYTES
     STRINGIFIED
+    PICKLED_JOB
+    DUE
 
 OPERATIONS = {
     "memo": MEMO,
@@ -90,6 +93,8 @@ OPERATIONS = {
     "double": REAL,
     "binary": BYTES,
     "javascript-json": STRINGIFIED,
+    "pickled-job": PICKLED_JOB,
+    "due": DUE,
 }
 
 cdef enum:
@@ -807,6 +812,8 @@ cdef class RowCodec:
     cdef tuple excerpt_steps, excerpt_columns
     cdef int excerpt_tables
     cdef Memo excerpt_memo  # None: there is no excerpt
+    cdef PickledJobs jobs  # None: the documents are no pickled jobs
+    cdef int job_step, due_step, job_name, job_payload, job_metadata, job_due, job_specification
     cdef Buffer key
     cdef Buffer scratch
     cdef Buffer back
@@ -923,6 +930,13 @@ cdef class RowCodec:
         if remainder is not None:
             self.extra, self.reserved = remainder.column, remainder.reserved
             self.remainder_memo = Memo(remainder.learn, LONGEST_EXCERPT)
+        jobs = plan.jobs
+        if jobs is not None:
+            self.jobs = PickledJobs(jobs.learn, jobs.offset)
+            self.job_step, self.due_step = jobs.steps
+            (
+                self.job_name, self.job_payload, self.job_metadata, self.job_due, self.job_specification
+            ) = jobs.columns
 
     cdef PyObject* _keep(self, value):
         if value is None:
@@ -1064,6 +1078,8 @@ cdef class RowCodec:
             return 0
         if self.excerpt_memo is not None and not self._read_excerpt():
             return 0
+        if self.jobs is not None and not self._read_job():
+            return 0
         return self._references()
 
     cdef int _read_excerpt(self) except -1:
@@ -1098,6 +1114,80 @@ cdef class RowCodec:
                 cell.place = 0
                 cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
                 cell.size = <int32_t> PyBytes_GET_SIZE(found)
+        return 1
+
+    cdef int _read_job(self) except -1:
+        """Fill the columns of a pickled job."""
+        cdef Step* job = &self.steps[self.job_step]
+        cdef Step* due = &self.steps[self.due_step]
+        cdef Cell* cell
+        cdef double seconds
+        cdef int64_t number = 0
+        cdef size_t offset = self.scratch.used
+        cdef uint8_t[40] text
+        cdef Py_ssize_t column
+        cdef bytes found
+        if not job.seen or not due.seen or self.id_kind != TEXT or job.kind != BINARY or job.value[4] != 0:
+            return 0
+        if due.kind != NULL_VALUE:
+            if due.kind != DOUBLE:
+                return 0
+            memcpy(&seconds, due.value, 8)
+            if not microseconds_of(seconds, MICROSECONDS, &number) or not (
+                FIRST_SECOND * MICROSECONDS <= number < (LAST_SECOND + 1) * MICROSECONDS
+            ):
+                return 0
+        if not self.jobs.read(
+            job.value + 5,
+            job.size - 5,
+            self.source_id,
+            self.source_id_size,
+            due.kind != NULL_VALUE,
+            number,
+            self.scratch,
+        ):
+            return 0
+        for column in range(self.width):
+            cell = &self.cells[column]
+            held = (<tuple> self.jobs.cells)[column]
+            if held is None:
+                cell.size = -1
+            else:
+                found = <bytes> held
+                cell.place = 0
+                cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
+                cell.size = <int32_t> PyBytes_GET_SIZE(found)
+        if due.kind != NULL_VALUE:
+            cell = &self.cells[self.job_due]
+            cell.place, cell.size = 1, 8
+            put64(cell.inline, number - EPOCH_SECONDS * MICROSECONDS)
+        cell = &self.cells[self.job_payload]
+        cell.place, cell.offset, cell.size = 2, offset, <int32_t> (self.scratch.used - offset)
+        offset = self.scratch.used
+        write_metadata(self.scratch, job.value + 5, job.size - 5)
+        cell = &self.cells[self.job_metadata]
+        cell.place, cell.offset, cell.size = 2, offset, <int32_t> (self.scratch.used - offset)
+        if self.jobs.moment_column >= 0:
+            number = self.jobs.moment
+            if not FIRST_SECOND * MICROSECONDS <= number < (LAST_SECOND + 1) * MICROSECONDS:
+                return 0
+            number -= EPOCH_SECONDS * MICROSECONDS
+            cell = &self.cells[self.jobs.moment_column]
+            cell.place, cell.size = 1, 8
+            put64(cell.inline, number)
+            offset = self.scratch.used
+            found = <bytes> self.jobs.specification[0]
+            self.scratch.append(PyBytes_AS_STRING(found), PyBytes_GET_SIZE(found))
+            self.scratch.append(text, put_iso(number, text))
+            found = <bytes> self.jobs.specification[1]
+            self.scratch.append(PyBytes_AS_STRING(found), PyBytes_GET_SIZE(found))
+            cell = &self.cells[self.job_specification]
+            cell.place, cell.offset, cell.size = 2, offset, <int32_t> (self.scratch.used - offset)
+        if self.jobs.name is not NULL:
+            if (job.longest and self.jobs.name_size > job.longest) or not is_text(self.jobs.name, self.jobs.name_size):
+                return 0
+            cell = &self.cells[self.job_name]
+            cell.place, cell.source, cell.size = 0, self.jobs.name, <int32_t> self.jobs.name_size
         return 1
 
     cdef int _identify(self) except -1:
@@ -1362,6 +1452,8 @@ cdef class RowCodec:
             self.tenant_size = PyBytes_GET_SIZE(found)
         elif step.operation == LITERAL:
             return 1  # the rebuilt document has it, or is another one
+        elif step.operation == PICKLED_JOB or step.operation == DUE:
+            return 1  # they are read together
         if step.others is not NULL:
             for other in <tuple> step.others:
                 self.cells[<int> other] = cell[0]
@@ -1936,6 +2028,21 @@ cdef class RowCodec:
             if kind == 0:
                 return -1
             self.back.data[place] = kind
+        elif step.operation == PICKLED_JOB:
+            self._put_head(BINARY, step)
+            place = self.back.used
+            self.back.append(b"\0\0\0\0\0", 5)
+            if not read_metadata(self.back, cell, size):
+                return -1
+            small = <int32_t> (self.back.used - place - 5)
+            memcpy(self.back.data + place, &small, 4)
+        elif step.operation == DUE:
+            number = get64(cell)
+            small = <int32_t> (number - floored(number, MICROSECONDS) * MICROSECONDS)
+            # as the library adds the fraction to whole seconds, rounding included
+            real = <double> (floored(number, MICROSECONDS) + EPOCH_SECONDS) + <double> small / 1000000.0
+            self._put_head(DOUBLE, step)
+            self.back.append(&real, 8)
         elif step.operation == REFERENCE:
             text = <bytes> step.prefix
             place = PyBytes_GET_SIZE(text)

@@ -23,10 +23,9 @@ from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail
-from tests.apscheduler_documents import FILES, document, real
+from tests.apscheduler_documents import FILES, document, real, state
 from tests.copying import number, quarantine, run, settings_for, write_config
 from tests.tailing import compared, differences
-from tests.unit.sources.apscheduler.test_jobs import state
 from tests.unit.sources.apscheduler.test_pickles import LARGE, hostile
 from tests.unit.sources.apscheduler.test_version_4 import SERIALIZERS, documents_of
 

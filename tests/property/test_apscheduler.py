@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from migrator.sources.apscheduler.pickles import Global, Made, PickledDict, PickleRefusedError, read, read_opcodes
 from migrator.sources.profile import Rejected
-from tests.apscheduler_documents import document, real, travel
+from tests.apscheduler_documents import document, real, state, travel
 from tests.strategies_bson import keys, values
 from tests.unit.sources.apscheduler import test_version_4 as version_4
-from tests.unit.sources.apscheduler.test_jobs import of_the_library, of_the_target, state
+from tests.unit.sources.apscheduler.test_jobs import of_the_library, of_the_target
 
 settings.register_profile("apscheduler", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 PROFILE_OF_TESTS = settings.get_profile("apscheduler")

@@ -8,7 +8,7 @@ A pickle is read without being unpickled: nothing of it is imported and nothing 
 """
 
 from migrator.records import Schedule, Trigger
-from migrator.sources.apscheduler import jobs
+from migrator.sources.apscheduler import jobs, native_jobs
 from migrator.sources.apscheduler.aggregates import MEASURES
 from migrator.sources.profile import MONGODB, POSTGRESQL, Collection, NextFire, Profile
 
@@ -27,6 +27,7 @@ PROFILE = Profile(
             encode=jobs.encode,
             measures=MEASURES,
             next_fire=NextFire(field="next_run_time", seconds=True),
+            native=native_jobs.reader,
             known=frozenset({"_id", "next_run_time", "job_state"}),
         ),
     ),

@@ -151,6 +151,12 @@ def read(data: bytes) -> Any:  # noqa: ANN401 - any plain data
     return read_opcodes(data) if found is None else found[0]
 
 
+def is_common(data: bytes) -> bool:
+    """Tell whether the native reader reads a pickle: it has common opcodes alone, and stays far below the limits."""
+    reader = _native()
+    return reader is not None and reader.read(data) is not None
+
+
 @cache
 def _native() -> Any:  # noqa: ANN401 - of an extension
     """Return the reader of common pickles, which returns None for all others; None: there is no native codec."""

@@ -192,6 +192,18 @@ class NativeRemainder(msgspec.Struct, frozen=True, kw_only=True):
     and the elements that no step has."""
 
 
+class NativeJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """How pickled jobs of APScheduler are read: asked once for all that differ in a few values."""
+
+    steps: tuple[int, int]
+    """The steps of the pickle and of the next run; they have the operations ``pickled-job`` and ``due``."""
+    columns: tuple[int, int, int, int, int]
+    """Those of the name, the payload, the metadata with the pickle, the next run, and the trigger's specification."""
+    learn: Callable[..., tuple[Any, ...] | None]
+    """See ``migrator_speedups.pickled_jobs``, as for the next."""
+    offset: Callable[[str, bytes], int | None]
+
+
 class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What ``migrator_speedups.rows.RowCodec`` is made of."""
 
@@ -220,6 +232,7 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     excerpt: NativeExcerpt | None = None
     remainder: NativeRemainder | None = None
     """None: a document with a remainder is for the Python codec."""
+    jobs: NativeJobs | None = None
 
 
 class NativeReader(msgspec.Struct, frozen=True):

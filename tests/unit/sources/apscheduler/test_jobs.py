@@ -19,7 +19,7 @@ from migrator.sources import load_profile
 from migrator.sources.profile import Context, Rejected
 from migrator.values import jsonb
 from tests.agenda_documents import CONTEXT
-from tests.apscheduler_documents import FILES, document, real, travel
+from tests.apscheduler_documents import FILES, document, real, state, travel
 
 PICKLES = "3.11.3"
 FINDINGS = {
@@ -211,23 +211,6 @@ def test_it_fires_when_the_library_would(key: str) -> None:
         expected = list(islice(of_the_library(theirs, now), 30 if key != "and-never" else 1))
         assert list(islice(of_the_target(ours, now), 30 if key != "and-never" else 1)) == expected, (key, now)
         assert expected or key in ("and-never", "cron-window", "interval-window"), "the oracle says something"
-
-
-def state(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - members of any type
-    return {
-        "version": 1,
-        "id": "one",
-        "func": "acme_jobs:report",
-        "trigger": CronTrigger(hour=5, timezone=UTC),
-        "executor": "default",
-        "args": (),
-        "kwargs": {},
-        "name": "report",
-        "misfire_grace_time": 1,
-        "coalesce": True,
-        "max_instances": 1,
-        "next_run_time": datetime.fromtimestamp(1795397400, UTC),
-    } | members
 
 
 def test_what_differs_inside_the_pickle_is_a_finding() -> None:

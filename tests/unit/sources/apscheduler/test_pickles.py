@@ -27,8 +27,7 @@ from migrator.sources.apscheduler.pickles import (
     read_opcodes,
 )
 from tests import native_codec
-from tests.apscheduler_documents import FILES, real
-from tests.unit.sources.apscheduler.test_jobs import state
+from tests.apscheduler_documents import FILES, real, state
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
