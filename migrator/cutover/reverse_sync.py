@@ -121,10 +121,17 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
 
 
 def write(sessions: Sessions, writes: Sequence[DocumentWrite]) -> None:
-    """Write documents as the reverse sync does, under its fencing token; raises as ``run`` does."""
+    """Write documents as the reverse sync does, under its fencing token; raises as ``run`` does.
+
+    Under the fence of the target, so that the reverse sync of another process, whose token is then used, has nothing
+    to carry: ``migrator tail`` runs while a rollback does.
+    """
     stream = _ReverseSync()
     try:
-        stream.begin(sessions)
+        if advisory_locks.is_held(sessions.target, LOCK):
+            stream.join(sessions)
+        else:
+            stream.begin(sessions)
         for part in _transactions(writes):
             stream.write(sessions, part)
     finally:
@@ -176,7 +183,8 @@ class _ReverseSync:
             with suppress(PyMongoError):
                 own = {"_id": FENCE_ID, "fence": self._fence}
                 self._source[FENCE_COLLECTION].update_one(own, {"$unset": {SESSION_FIELD: ""}})
-                self._session.end_session()
+        if self._session is not None:
+            self._session.end_session()
         if self._connection is not None:
             advisory_locks.release(self._connection, LOCK)
 
@@ -203,6 +211,13 @@ class _ReverseSync:
         )
         self._fence = marker["fence"]
         self._connection = sessions.target
+
+    def join(self, sessions: Sessions) -> None:
+        """Use the token of another process, which holds the lock; raises ``RefusedError`` if it has none yet."""
+        marker: Any = sessions.source[FENCE_COLLECTION].find_one({"_id": FENCE_ID})
+        if marker is None:
+            raise RefusedError("the reverse sync of another process is about to begin: call again")
+        self._fence, self._session = marker["fence"], sessions.source.client.start_session()
 
     def write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
         """Write documents in one transaction of MongoDB, which fails if another reverse sync has begun since."""

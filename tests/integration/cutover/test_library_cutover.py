@@ -1,9 +1,11 @@
 """The cutover to a library's own tables, the rollback and the finish, with the real library at work on both sides."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -12,6 +14,7 @@ from apscheduler.jobstores.base import JobLookupError
 from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import library_cutover, library_documents, library_rollback, reverse_sync, status
 from migrator.cutover.gates import GateOptions
@@ -25,6 +28,7 @@ from migrator.pipeline.sessions import close_cached
 from tests.copying import run
 from tests.cutting_over import with_cutover
 from tests.library_scene import NOW, LibraryScene, library, on_mongo, on_postgres
+from tests.scheduler_processes import until
 
 __all__ = ["library"]
 
@@ -179,6 +183,30 @@ def test_deleted_documents_are_in_the_export_before_they_are_removed(library: Li
     assert {one["_id"] for one in exported} == before.keys() - {"future"}
     assert next(one for one in exported if one["_id"] == "once-past")["ours"] == "kept"
     assert "ours" not in library.documents()["future"]
+
+
+def test_a_reverse_sync_that_runs_does_not_stop_a_rollback_that_removes_documents(library: LibraryScene) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    stop = Event()
+
+    def carry() -> None:  # as migrator tail does
+        try:
+            with suppress(RefusedError):  # the rollback closes the outbox
+                reverse_sync.run(library.settings, stop=stop)
+        finally:
+            close_cached()
+
+    with ThreadPoolExecutor() as pool, psycopg.connect(library.settings.postgres.dsn or "", autocommit=True) as target:
+        carried = pool.submit(carry)
+        try:
+            until(lambda: advisory_locks.is_held(target, reverse_sync.LOCK))
+            library.execute("DELETE FROM apscheduler_jobs WHERE id = 'once-past'")
+            assert library_rollback.run(library.settings).removed == 1
+        finally:
+            stop.set()
+        carried.result(timeout=30)
+    assert "once-past" not in library.documents()
+    assert library.pairs() == library.rows()
 
 
 def test_the_files_of_a_call_that_failed_after_it_removed_documents_are_kept(
