@@ -40,6 +40,7 @@ MADE = (
     Made("django-celery-beat", "2.9", "django-celery-beat"),
     Made("apscheduler4", "4.0.0a6", "apscheduler-4", schema="apscheduler"),
     Made("pgmq", "1.13", "pgmq", schema="pgmq"),
+    Made("procrastinate", "3.10", "procrastinate"),
 )
 BY_NAME = {made.name: made for made in MADE}
 every_shape = pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in MADE])

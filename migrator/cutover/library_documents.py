@@ -39,6 +39,7 @@ from migrator.records import Record, SourcedRecord
 from migrator.sources import write_back
 from migrator.sources.profile import Collection, Context, Document, Profile
 from migrator.sources.tenants import NO_TENANT
+from migrator.targets import load_target
 from migrator.targets.model import Table
 from migrator.values import identity
 from migrator.values.copy_format import codec
@@ -53,7 +54,7 @@ _OTHER_ID: Final = "0123456789abcdef01234567"
 
 def faults(profile: Profile) -> list[str]:
     """Return why rows of a library cannot be carried back to documents of a source, in words; none if they can."""
-    reasons = [profile.read_only] if profile.read_only else []
+    reasons = [one for one in (profile.read_only, load_target(profile.target).one_way) if one]
     for collection in profile.collections:
         if len(collection.tables) > 1:
             reasons.append(f"a document of {collection.name} makes rows of several tables")

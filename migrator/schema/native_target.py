@@ -430,8 +430,8 @@ END
         **writing.parts,
     )
     function = sql.Identifier(target.tool_schema, f"write_{table.name}")
-    yield sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SET {} = 'on' AS {}").format(
-        function, sql.SQL(WRITES), sql.Literal(body.as_string(None))
+    yield sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS trigger {} AS {}").format(
+        function, _writing_function(library), sql.Literal(body.as_string(None))
     )
     yield sql.SQL(
         "CREATE TRIGGER written INSTEAD OF INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION {}()"
@@ -449,8 +449,18 @@ INSERT INTO {origins} ({names}) SELECT {given} FROM given AS new
 """
     ).format(stage=stage(table), **writing.parts)
     # not in SQL: such a function could only be made while the temporary table exists
-    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void LANGUAGE plpgsql SET {} = 'on' AS {}").format(
-        append_function(table, target), sql.SQL(WRITES), sql.Literal(f"BEGIN {body.as_string(None)}; END")
+    return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void {} AS {}").format(
+        append_function(table, target), _writing_function(library), sql.Literal(f"BEGIN {body.as_string(None)}; END")
+    )
+
+
+def _writing_function(library: LibraryTable) -> sql.Composed:
+    """Return the language and the settings of a function that writes.
+
+    Triggers of the library name its other tables without their schema.
+    """
+    return sql.SQL("LANGUAGE plpgsql SET {} = 'on' SET search_path = {}").format(
+        sql.SQL(WRITES), sql.Identifier(library.schema)
     )
 
 

@@ -152,6 +152,11 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         requirements=("pgmq>=1.1,<2", _POSTGRES),
         makes="pgmq.create makes a queue, in a database with the extension or with what install_pgmq_from_sql makes",
     ),
+    "procrastinate": InstalledLibrary(
+        probe="procrastinate_jobs",
+        requirements=("procrastinate>=3.10,<3.11", _POSTGRES),
+        makes="procrastinate schema --apply makes its tables",
+    ),
 }
 """Target → its library."""
 

@@ -277,6 +277,8 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     runs_first: bool = False
     """The library executes a job before it writes that down: a fence of the old side does not keep it from executing,
     so that its application must be stopped before."""
+    one_way: str = ""
+    """Why nothing of it goes back to MongoDB, so that a cutover is refused; empty: it does."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Table]:

@@ -48,8 +48,10 @@ _ABBREVIATED: Final = {
 def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
     """Return the target in the section ``[target]`` of a tree of TOML; ``wrong`` is called for each mistake."""
     held = _section(tree.get("target"), ("target",), wrong)
-    _known_keys(held, ("name", "title", "versions", "schema", "options", "runs_first", "tables"), ("target",), wrong)
-    texts = {key: _text(held, key, ("target",), wrong) for key in ("name", "title", "versions", "schema")}
+    _known_keys(
+        held, ("name", "title", "versions", "schema", "options", "runs_first", "one_way", "tables"), ("target",), wrong
+    )
+    texts = {key: _text(held, key, ("target",), wrong) for key in ("name", "title", "versions", "schema", "one_way")}
     name = texts["name"]
     if _NAME.fullmatch(name) is None or name == SCHEDULER:
         wrong(("target", "name"), "target.name: expected a name of lower-case letters, digits, - and _")
@@ -66,6 +68,7 @@ def read_target(tree: Mapping[str, Any], wrong: Wrong) -> Target:
         schema=texts["schema"] or "public",
         tables=tables,
         runs_first=_flag(held, "runs_first", wrong),
+        one_way=texts["one_way"],
         options={
             option: _option(option, inner, wrong)
             for option, inner in _section(held.get("options", {}), ("target", "options"), wrong).items()
@@ -222,12 +225,15 @@ def _column(table: str, name: str, value: object, key: tuple[str, ...], wrong: W
         wrong(key, f"{where}words: expected a list of texts")
         labels = []
     base, bracket, length = plain.partition("(")
+    default = held.get("default")
+    if base in ("json", "jsonb") and isinstance(default, str):
+        default = default.encode()  # as records hold JSON
     column = Column(
         name=name,
         type=_ABBREVIATED.get(base, base) + bracket + length,
         needed=written.endswith(NOT_NULL),
         words=tuple(labels),
-        default=held.get("default"),
+        default=default,
         least=least,
     )
     if not is_known_type(column):

@@ -87,6 +87,7 @@ def queue(auth_server: MongoServer, postgres_dsn: str, tmp_path: Path) -> Iterat
 
 
 @pytest.mark.slow
+@pytest.mark.proves("6-T9")
 def test_each_message_is_taken_once_there_and_back(queue: QueueScene) -> None:
     seen = list[str]()
     for turn in range(2):

@@ -92,6 +92,7 @@ def losses(settings: Settings) -> dict[str, int]:
     return {note.path: note.count for one in outcome.collections for note in one.notes if note.cause == NAMED_LOSS}
 
 
+@pytest.mark.proves("6-T9")
 def test_every_pending_message_is_taken_once_by_two_clients_and_no_other(
     settings: Settings, mongo_database: Database[Document]
 ) -> None:
