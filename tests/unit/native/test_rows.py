@@ -275,6 +275,7 @@ def test_a_reference_is_asked_for_once_and_the_documents_that_it_leads_astray_ar
     answers[0] = {asked[0][1]: True, asked[1][1]: False}
     read.apply_answers(answers)
     assert (read.unknown, read.handed, read.tables[0].positions()) == ([], [1, 3], [0, 2, 4])
+    assert [position for position, _ in read.remainders] == [0, 2, 4]
     assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [1, 3]
     answers[0] = False
     assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [0, 1, 2, 3, 4]
