@@ -5,9 +5,9 @@ changed columns make are replaced (``reverse_encoding.patched``), so that its re
 made becomes a new document. Its origin is recorded before the document is written. A row that the library has
 deleted changes nothing here: its document is removed by a rollback, after its content was exported.
 
-The ``_id`` of a new document is the one with which its row has the same key. Where there is none, as for a UUID of the
-library's where documents have ObjectIds, it is a new one: after a rollback the row of the copy has the key that follows
-from it.
+The ``_id`` of a new document is the one with which its row has the same key, or, where the table makes the key, the
+same unique column. Where there is none, as for a UUID of the library's where documents have ObjectIds, it is a new one:
+after a rollback the row of the copy has the key that follows from it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,6 +106,9 @@ class _Encoder:
         self._record = collections[0].tables[0]
         self._table: Table = tables.table(self._record)
         self._key_members = frozenset(map(self._table.member_of, self._table.key))
+        named = next(iter(self._table.unique), ()) if self._table.made else self._table.key
+        self._naming_members = tuple(map(self._table.member_of, named))
+        """By these a row and a document are the same: the key, or what is unique where the table makes the key."""
         self._writes: list[DocumentWrite] = []
 
     def encode(self, keys: Sequence[str]) -> list[DocumentWrite]:
@@ -219,16 +222,24 @@ class _Encoder:
         """Return row id, source and source id of the document that a row becomes; None if it becomes none."""
         source = self._sessions.profile.source_of(collection.name)
         new = _new_id(collection, row, key)
-        for _id in [*_same_ids(collection, key), new]:
+        for _id in [*self._ids_like(collection, row, key), new]:
             sourced = msgspec.structs.replace(row, source=source, source_id=identity.source_id(_id))
             document = write_back.encoded(collection, (sourced,))
             read: Any = () if document is None else write_back.decoded(collection, self._context, document)
-            if read and (_id == new or self._has_key_of(row, read[0])):
+            if read and (_id == new or self._is_named_as(row, read[0])):
                 return read[0].id, source, identity.source_id(_id)
         return None
 
-    def _has_key_of(self, row: Record, other: Record) -> bool:
-        return all(getattr(row, name) == getattr(other, name, None) for name in self._key_members)
+    def _ids_like(self, collection: Collection, row: Record, key: str) -> list[Any]:
+        """Return the values that the ``_id`` of the document may have with which a row is the same."""
+        if not self._table.made:
+            return _same_ids(collection, key)
+        if len(self._naming_members) != 1:
+            return []
+        return _same_ids(collection, str(getattr(row, self._naming_members[0])))
+
+    def _is_named_as(self, row: Record, other: Record) -> bool:
+        return all(getattr(row, name) == getattr(other, name, None) for name in self._naming_members)
 
     def _taken(self, collection: Collection, origins: Mapping[str, tuple[UUID, str, str]]) -> set[str]:
         """Return the source ids of those new documents whose place a document has that was never copied."""
