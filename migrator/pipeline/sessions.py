@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import ClassVar, TypeVar
 
 import psycopg
@@ -212,10 +212,19 @@ def close_cached() -> None:
 
 @contextmanager
 def thread_executor() -> Iterator[Executor]:
-    """Yield an executor that is one thread of this process; its connections end with the block."""
+    """Yield an executor that is one thread of this process; its connections end with the block.
+
+    An interruption cancels jobs that wait, and the statements of threads: the executor waits for its own thread, which
+    may wait for a lock.
+    """
     try:
         with ThreadPoolExecutor(1, "chunks") as pool:
-            yield pool
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                _cancel_statements()
+                raise
     finally:
         close_cached()
 
@@ -237,6 +246,13 @@ def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], 
     except (psycopg.Error, PyMongoError, UnreachableError):
         _close_of(thread)
         raise
+
+
+def _cancel_statements() -> None:
+    for sessions in list(_cached.values()):
+        if isinstance(sessions, Sessions):
+            with suppress(psycopg.Error):
+                sessions.target.cancel_safe()
 
 
 def _close_of(thread: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, Self
 
 import msgspec
@@ -23,6 +23,7 @@ from migrator.cutover import cutover, fence, losses, rollback
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import FAILED, latest, steps
 from migrator.cutover.plan import cutover_plan
+from migrator.cutover.write_pause import WritePause
 from migrator.errors import RefusedError
 from migrator.parity import recheck
 from migrator.pipeline import checksums
@@ -83,6 +84,20 @@ def held_up_at(monkeypatch: pytest.MonkeyPatch, scene: Scene, step: str, hold_up
     return reached
 
 
+@pytest.fixture
+def alarms(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets an entry whenever the limit interrupts the main thread."""
+    rung: list[str] = []
+    alarm = WritePause._raise
+
+    def count(pause: WritePause, number: int, frame: FrameType | None) -> None:
+        rung.append(pause.words)
+        alarm(pause, number, frame)
+
+    monkeypatch.setattr(WritePause, "_raise", count)
+    return rung
+
+
 def assert_as_before(scene: Scene, step: str) -> None:
     """Writers go on, and the journal says why."""
     assert not fence.is_source_fenced(scene.database, "write-block", ())
@@ -118,7 +133,9 @@ def test_a_locked_table_does_not_hold_the_writers_up(step: str, ready: Scene, mo
 
 
 @pytest.mark.slow
-def test_a_comparison_of_everything_ends_at_the_limit(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_of_everything_ends_at_the_limit(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch, alarms: list[str]
+) -> None:
     monkeypatch.setattr(recheck, "changed_since", lambda *_: None)  # the oplog does not reach back
     processes = msgspec.structs.replace(ready.settings.copy, workers=2, patience=timedelta(seconds=1))
     ready.settings = msgspec.structs.replace(ready.settings, copy=processes)
@@ -127,6 +144,7 @@ def test_a_comparison_of_everything_ends_at_the_limit(ready: Scene, monkeypatch:
         with pytest.raises(RefusedError, match=SAYS):
             ready.switch()
     assert reached == ["parity"]
+    assert len(alarms) == 1, "the thread that waits for the lock was not waited for"
     assert_as_before(ready, "parity")
 
 
