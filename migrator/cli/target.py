@@ -139,6 +139,7 @@ def _make_tables(settings: Settings, target: Target, connection: Connection) -> 
     before = native_target.missing_tables(connection, target, settings.target)
     schema = settings.target.schema or target.schema
     native_target.require_schema(connection, schema)
+    native_target.require_makeable(connection, target, settings.target)
     store = library.PostgresStore(postgres_dsn(settings), schema, settings.target.tables)
     try:
         library.make_tables(target.name, store, library.interpreter_of(settings.target))
@@ -152,5 +153,8 @@ def _native(settings: Settings) -> Target:
     """Return the configured native target; raises ``UsageError`` for the schema ``scheduler``."""
     profile = profile_of(settings.source, settings.target)
     if profile.target == SCHEDULER:
-        raise UsageError("the target is the schema scheduler: call migrator schema upgrade")
+        raise UsageError(
+            "the target is the schema scheduler: call migrator schema upgrade, or let [target] name the target of a"
+            " library (migrator target list)"
+        )
     return load_target(profile.target)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 from psycopg import sql
 
-from migrator.config import TargetSettings
+from migrator.config import TargetSettings, nearest
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.errors import RefusedError
+from migrator.errors import ConfigurationError, RefusedError
 from migrator.targets import catalogue
-from migrator.targets.catalogue import Shape
+from migrator.targets.catalogue import Shape, ShapeDifference
 from migrator.targets.library import LIBRARIES
 from migrator.targets.model import Column, Link, Table, Target
 
@@ -32,7 +32,16 @@ _SHOWN = 3
 """Differences from a known shape that a refusal names; the others are counted."""
 
 WRITES = "migrator.writes"
-"""The setting that the tool's functions have while they write: the fence of a rollback lets them through."""
+"""The setting that the tool's functions have while they write: the fence of a rollback lets them through.
+
+They set it themselves: ``CREATE FUNCTION … SET`` of a setting that no extension defines needs a superuser.
+"""
+
+_LET = sql.SQL("PERFORM set_config({writes}, {{}}, true);").format(writes=sql.Literal(WRITES)).as_string(None)
+_OPEN_WRITES = _LET.format("'on'")
+_CLOSE_WRITES = _LET.format("before")
+_DECLARE_BEFORE = f"before text := coalesce(current_setting('{WRITES}', true), '');"
+"""Of PL/pgSQL: the setting is put on, and back again. An error undoes it with the subtransaction."""
 
 CHANGES = "_changes"
 """The table of the keys of rows that the library has written since a cutover, and that were carried to MongoDB."""
@@ -95,6 +104,7 @@ def _making(target: Target) -> str:
 
 def missing_tables(connection: Connection, target: Target, settings: TargetSettings) -> list[str]:
     """Return the tables of the library that do not exist, with their schema."""
+    _check_names(target, settings)
     schema = settings.schema or target.schema
     names = [table.name for table in target.tables]
     if catalogue.shapes(target.name):
@@ -119,8 +129,9 @@ def require_tables(connection: Connection, target: Target, settings: TargetSetti
     """Return the known shape that the tables of the library have; None for a target of which no shape is known.
 
     Raises ``RefusedError`` if a table does not exist or lacks a column, and if the tables are half made, or are those
-    of no known version.
+    of no known version. Raises ``ConfigurationError`` if the settings name a table that the target does not have.
     """
+    _check_names(target, settings)
     if not catalogue.shapes(target.name):
         for table in target.tables:
             library_table(connection, table, target, settings)
@@ -140,13 +151,44 @@ def require_tables(connection: Connection, target: Target, settings: TargetSetti
         row = catalogue.version_difference(connection, schema, shape.version_row, settings.tables)
         differences = [] if row is None else [row]
     if differences:
-        more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
-        raise RefusedError(
-            f"the tables of {title} in the schema {schema} are those of no known version; the nearest is"
-            f" {shape.made_by}: {'; '.join(map(str, differences[:_SHOWN]))}{more}. Let a known version make them in an"
-            " empty schema, which target.schema names, or describe these tables in a mapping file (docs/targets.md)"
-        )
+        raise _unknown_tables(title, schema, shape, differences)
     return shape
+
+
+def _check_names(target: Target, settings: TargetSettings) -> None:
+    known = [table.name for table in target.tables]
+    for name in settings.tables:
+        known += [own for shape in catalogue.shapes(target.name) for own in shape.catalogue.tables if own not in known]
+        if name not in known:
+            raise ConfigurationError(
+                f"target.tables.{name}: target {target.name} has no table of this name{nearest(name, known)}"
+            )
+
+
+def require_makeable(connection: Connection, target: Target, settings: TargetSettings) -> None:
+    """Raise ``RefusedError`` if tables that exist are not the library's: it would change what is of others, or fail."""
+    schema = settings.schema or target.schema
+    if not catalogue.shapes(target.name):
+        return
+    actual = catalogue.read_known(connection, target.name, schema, settings.tables)
+    shape, differences = catalogue.recognise(target.name, actual)
+    # what else is missing (a trigger, a constraint) the library may make anew
+    foreign = [one for one in differences if one.kind in _COLUMNS and one.place.partition(".")[0] in actual.tables]
+    if foreign:
+        raise _unknown_tables(target.title or target.name, schema, shape, foreign)
+
+
+_COLUMNS = frozenset({"column", "type", "required", "default", "generated", "identity", "primary key"})
+"""What a library does not change of a table that exists."""
+
+
+def _unknown_tables(title: str, schema: str, shape: Shape, differences: Sequence[ShapeDifference]) -> RefusedError:
+    more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return RefusedError(
+        f"the tables of {title} in the schema {schema} are those of no known version; the nearest is"
+        f" {shape.made_by}: {'; '.join(map(str, differences[:_SHOWN]))}{more}. Let a known version make them in an"
+        " empty schema, which target.schema names, or describe these tables in a mapping file (docs/targets.md)"
+    )
 
 
 def prepare(connection: Connection, target: Target, settings: TargetSettings) -> None:
@@ -401,11 +443,13 @@ def _triggers(target: Target, table: Table, library: LibraryTable, view: sql.Ide
     writing = _Writing(target, table, library, sql.Identifier("made"))
     body = sql.SQL(
         """
-DECLARE made {made_type};
+DECLARE made {made_type}; {before}
 BEGIN
+    {open}
     IF TG_OP = 'DELETE' THEN
         DELETE FROM {library} AS stored USING {origins} AS origin WHERE origin.id = old.id AND {same};
         DELETE FROM {origins} WHERE id = old.id;
+        {close}
         RETURN old;
     END IF;
     IF TG_OP = 'INSERT' THEN
@@ -415,18 +459,23 @@ BEGIN
             WHERE origin.id = new.id AND NOT EXISTS (SELECT FROM {library} AS stored WHERE {same});
         INSERT INTO {library} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({values});
         INSERT INTO {origins} ({names}) VALUES ({given});
+        {close}
         RETURN new;
     END IF;
     made := {old_key};
     UPDATE {library} AS stored SET ({kept_columns}) = ROW({kept_values}) FROM {origins} AS origin
         WHERE origin.id = old.id AND {same};
     UPDATE {origins} SET ({names}) = ROW({given}) WHERE id = old.id;
+    {close}
     RETURN new;
 END
 """
     ).format(
         made_type=sql.SQL(library.types[table.key[0]]),
         old_key=_old_key(table, origins(table, target)),
+        before=sql.SQL(_DECLARE_BEFORE),
+        open=sql.SQL(_OPEN_WRITES),
+        close=sql.SQL(_CLOSE_WRITES),
         **writing.parts,
     )
     function = sql.Identifier(target.tool_schema, f"write_{table.name}")
@@ -449,8 +498,9 @@ INSERT INTO {origins} ({names}) SELECT {given} FROM given AS new
 """
     ).format(stage=stage(table), **writing.parts)
     # not in SQL: such a function could only be made while the temporary table exists
+    block = f"DECLARE {_DECLARE_BEFORE} BEGIN {_OPEN_WRITES} {body.as_string(None)}; {_CLOSE_WRITES} END"
     return sql.SQL("CREATE OR REPLACE FUNCTION {}() RETURNS void {} AS {}").format(
-        append_function(table, target), _writing_function(library), sql.Literal(f"BEGIN {body.as_string(None)}; END")
+        append_function(table, target), _writing_function(library), sql.Literal(block)
     )
 
 
@@ -459,9 +509,7 @@ def _writing_function(library: LibraryTable) -> sql.Composed:
 
     Triggers of the library name its other tables without their schema.
     """
-    return sql.SQL("LANGUAGE plpgsql SET {} = 'on' SET search_path = {}").format(
-        sql.SQL(WRITES), sql.Identifier(library.schema)
-    )
+    return sql.SQL("LANGUAGE plpgsql SET search_path = {}").format(sql.Identifier(library.schema))
 
 
 def stage(table: Table) -> sql.Identifier:

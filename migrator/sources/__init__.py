@@ -103,6 +103,9 @@ def native_profile(source: str, target: str, options: Mapping[str, Any] | None =
     described = load_target(target)
     path = mapping_path(described.name, source)
     if not path.is_file():
+        installed = [point.name for point in entry_points(group=GROUP)]
+        if source not in (*NAMES, *installed) and ":" not in source:
+            raise ConfigurationError(f"unknown source profile {source!r}{nearest(source, (*NAMES, *installed))}")
         known = ", ".join(sources_of(described.name)) or "no shipped source"
         raise ConfigurationError(
             f"the target {target} takes documents of {known}, and none of {source}: write a mapping file for its tables"

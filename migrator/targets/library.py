@@ -98,6 +98,7 @@ class LibraryRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 _POSTGRES: Final = "psycopg[binary]>=3.2"
 _ALCHEMY: Final = "sqlalchemy>=2,<2.2"
+_MONGO_BEAT: Final = "celerybeat-mongo>=0.2,<0.3"
 _JARS: Final = "/usr/share/java"
 _READ_BY_JAVA: Final = "java.base/*;org.quartz.**;!*"
 """Classes of objects that Java may read from what is stored: none of others is loaded."""
@@ -132,14 +133,19 @@ LIBRARIES: Final[Mapping[str, InstalledLibrary]] = {
         makes="PostgresBackend makes its tables when the application is started with it",
         program="node",
     ),
+    "shedlock": InstalledLibrary(
+        probe="shedlock",
+        requirements=(_POSTGRES,),
+        makes="ShedLock makes no table: its manual has the statement",
+    ),
     "sqlalchemy-celery-beat": InstalledLibrary(
         probe="beat_sqlalchemy",
-        requirements=("sqlalchemy-celery-beat>=0.9,<0.10", _POSTGRES),
+        requirements=("sqlalchemy-celery-beat>=0.9,<0.10", _POSTGRES, _MONGO_BEAT),
         makes="its DatabaseScheduler makes its tables when celery beat is started with it",
     ),
     "django-celery-beat": InstalledLibrary(
         probe="beat_django",
-        requirements=("django-celery-beat>=2.9,<2.10", _POSTGRES),
+        requirements=("django-celery-beat>=2.9,<2.10", _POSTGRES, _MONGO_BEAT),
         makes="python manage.py migrate django_celery_beat makes its tables",
     ),
     "apscheduler4": InstalledLibrary(

@@ -10,10 +10,13 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
+from bson.binary import UUID_SUBTYPE, Binary
 from psycopg import sql
 
 from migrator import cron
@@ -43,6 +46,16 @@ class DueEntry(msgspec.Struct, frozen=True):
     """Seconds since 1970; None: never, because it is paused, disabled or ended."""
     once: bool = True
     """Whether it is executed once at an instant, however many of its fires have passed."""
+    until: float | None = None
+    """From when on the library no longer executes it."""
+    hours: frozenset[int] | None = None
+    """Hours of the day in UTC at which alone the library looks at it; None: at all."""
+
+    def is_due(self, at: float) -> bool:
+        """Tell whether the library executes it at an instant."""
+        if self.due is None or self.due > at or (self.until is not None and at >= self.until):
+            return False
+        return self.hours is None or int(at // 3600) % 24 in self.hours
 
 
 class FiringRule(msgspec.Struct, frozen=True):
@@ -63,6 +76,11 @@ class LibraryRules:
     """Whether the library itself reads the documents; else ``source_entries`` and ``source_fires`` do."""
     has_clock: ClassVar[bool] = True
     """Whether the library works at any instant. Else its clock is the real one: each time begins with a fresh copy."""
+    names_documents: ClassVar[bool] = False
+    """Whether the library's lines of MongoDB name their documents, because an entry has another key than its document.
+
+    Lines of documents in quarantine are then left out.
+    """
     clock_moves: ClassVar[bool] = False
     """Whether the clock runs on while the library works, so that more becomes due meanwhile."""
 
@@ -81,7 +99,7 @@ class LibraryRules:
         """Return the id by which the library lists an entry in PostgreSQL, of the id that it has in MongoDB."""
         return entry
 
-    def key_of_document(self, source_id: str) -> str:
+    def key_of_document(self, source_id: str, collection: str) -> str:  # noqa: ARG002 - of libraries with several
         """Return the id by which the library lists the entry of a document in PostgreSQL."""
         return self.key(str(parse_source_id(source_id)))
 
@@ -172,6 +190,58 @@ class ApschedulerRules(LibraryRules):
     def work_options(self, instants: Sequence[float]) -> dict[str, Any]:
         """Return the threads of the executor, and the instants."""
         return {"workers": 2, "ticks": list(instants)}
+
+
+class Apscheduler4Rules(LibraryRules):
+    """APScheduler 4: tasks, schedules, jobs and results, each under its kind and its id."""
+
+    KINDS: ClassVar[Mapping[str, str]] = {
+        "tasks": "task",
+        "schedules": "schedule",
+        "jobs": "job",
+        "job_results": "result",
+    }
+    STEP: ClassVar[float] = 1e-3
+    """Seconds after the end of a lease at which it has certainly ended."""
+    NEAR: ClassVar[float] = 172_800.0
+    """Seconds from the first instant to the last one."""
+
+    def key_of_document(self, source_id: str, collection: str) -> str:
+        """Return kind and id of an entry."""
+        key = parse_source_id(source_id)
+        is_uuid = isinstance(key, Binary) and key.subtype == UUID_SUBTYPE
+        return f"{self.KINDS[collection]} {key.as_uuid() if is_uuid else key}"
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the attributes of an entry."""
+        attributes: Mapping[str, Any] = line["fields"]
+        return attributes
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a schedule, or a job, by its line, when no lease holds it and its task has a free slot."""
+        kind, fields = line["id"].partition(" ")[0], line["fields"]
+        if kind not in ("schedule", "job") or line["free"] == "never" or fields.get("paused") == "True":
+            return DueEntry(line["id"], None)
+        due = seconds(fields["next_fire_time"] if kind == "schedule" else fields["created_at"])
+        ends = [seconds(time) for time in (fields["acquired_until"], line["free"]) if time is not None]
+        latest = max((end + self.STEP for end in ends if end is not None), default=-math.inf)
+        return DueEntry(line["id"], None if due is None else max(due, latest), once=fields.get("coalesce") != "all")
+
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
+        """Return the instants; the last one is near, for a schedule may make up for each fire that it has missed."""
+        sittings = super().sittings(entries, since)
+        near = sittings[0][-1] + self.NEAR if sittings else since
+        last = max((entry.due for entry in entries if entry.due is not None and entry.due <= near), default=near)
+        return [sitting for sitting in sittings if sitting[-1] < last] + [[last]] if sittings else []
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another scheduler have a lease of a schedule or a job up to an instant."""
+        kind, _, key = key.partition(" ")
+        table = sql.Identifier(schema, names.get(f"{kind}s", f"{kind}s"))
+        statement = sql.SQL(
+            "UPDATE {} SET acquired_by = 'another', acquired_until = to_timestamp(%s) WHERE id::text = %s"
+        )
+        connection.execute(statement.format(table), (until, key))
 
 
 class AgendaRules(LibraryRules):
@@ -338,6 +408,104 @@ class CeleryRules(LibraryRules):
         return DueEntry(line["id"], None)
 
 
+class BeatRules(LibraryRules):
+    """sqlalchemy-celery-beat, held against celerybeat-mongo, which names a task by its name, too."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"locks": "beat has no lock: one beat may serve a table"}
+    names_documents = True
+
+    def options(self, settings: TargetSettings) -> dict[str, Any]:
+        """Return the options of the target: the zones of the application and of the host."""
+        return dict(settings.options)
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the fields of a task with its schedule; when it is due next is the library's conclusion from them."""
+        return {**line["fields"], "schedule": line["schedule"]}
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a task by its line; one that is for one time is sent if it has never been."""
+        fields = line["fields"]
+        is_over = not fields["enabled"] or (fields["once"] and fields["total_run_count"] > 0)
+        return DueEntry(line["id"], None if is_over else seconds(line["due"]))
+
+
+class DjangoBeatRules(BeatRules):
+    """django-celery-beat, which looks at crontabs of one hour near that hour alone, and ends what has expired."""
+
+    AROUND: ClassVar[int] = 2
+    """Hours before and after that hour."""
+    ALWAYS: ClassVar[int] = 4
+    """The hour whose crontabs it always looks at, for the sake of Celery's own cleanup."""
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a task by its line."""
+        entry, schedule = super().entry(line), line["schedule"]
+        hours = None
+        if _plain_hour(schedule.get("hour", "")):
+            winter = datetime(2023, 1, 1, 12, tzinfo=ZoneInfo(schedule["zone"])).utcoffset() or timedelta()
+            hour = (int(schedule["hour"]) - int(winter / timedelta(hours=1))) % 24
+            around = frozenset((hour + near) % 24 for near in range(-self.AROUND, self.AROUND + 1))
+            hours = None if hour == self.ALWAYS else around
+        return msgspec.structs.replace(entry, until=seconds(line["fields"]["expires"]), hours=hours)
+
+    def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
+        """Return the instants, and others in the day after the last one, so that every hour is near one of them."""
+        sittings = super().sittings(entries, since)
+        if sittings and any(entry.hours is not None for entry in entries):
+            step = (2 * self.AROUND + 1) * 3600
+            sittings += [[sittings[-1][-1] + step * number] for number in range(1, -(-24 * 3600 // step))]
+        return sittings
+
+
+_plain_hour = re.compile("0?[0-9]|1[0-9]|2[0-3]").fullmatch
+
+
+class ShedlockRules(LibraryRules):
+    """ShedLock by its statements, which are held against the documents; what is executed is the taking of a lock."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"fires": "locks do not fire"}
+    has_source = False
+    LONGEST: ClassVar[float] = 86_400.0
+    """Seconds before the last instant in which no lock is taken."""
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return a line for each lock."""
+        for document in documents("shedLock"):
+            until = _epoch(document["lockUntil"])
+            locked_by = document["lockedBy"].replace("\0", "\ufffd")
+            fields = {"lock_until": until, "locked_at": _epoch(document["lockedAt"]), "locked_by": locked_by}
+            yield {"kind": "entry", "id": document["_id"], "due": until, "fields": fields}
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the columns of a lock."""
+        columns: Mapping[str, Any] = line["fields"]
+        return columns
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a lock by its line: it can be taken when it has expired."""
+        until = seconds(line["due"])
+        return DueEntry(line["id"], None if until is None or until > LAST - self.LONGEST else until)
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another application have a lock up to an instant."""
+        table = sql.Identifier(schema, names.get("shedlock", "shedlock"))
+        digits = datetime.fromtimestamp(until, UTC).replace(tzinfo=None)
+        statement = sql.SQL("UPDATE {} SET lock_until = %s, locked_by = 'another' WHERE name = %s").format(table)
+        connection.execute(statement, (digits, key))
+
+
+def _epoch(time: Any) -> str:  # noqa: ANN401 - a date of BSON, also one that Python has not
+    """Return the seconds since 1970 with six decimals, as PostgreSQL extracts them."""
+    if isinstance(time, datetime):
+        milliseconds = (time.replace(tzinfo=UTC) - _ZERO) // timedelta(milliseconds=1)
+    else:
+        milliseconds = int(time)
+    return f"{Decimal(milliseconds).scaleb(-3):.6f}"
+
+
+_ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 class QuartzRules(LibraryRules):
     """Quartz, which has no store in MongoDB: documents are read without it."""
 
@@ -374,6 +542,9 @@ RULES: Final[Mapping[str, LibraryRules]] = {
     "agenda": AgendaRules(),
     "celery-results": CeleryRules(),
     "quartz": QuartzRules(),
+    "shedlock": ShedlockRules(),
+    "sqlalchemy-celery-beat": BeatRules(),
+    "django-celery-beat": DjangoBeatRules(),
     "celery-results-5-6": CeleryRules(without=frozenset({"children"})),
 }
 """Target → the rules of its library."""

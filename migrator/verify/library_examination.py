@@ -122,8 +122,11 @@ class Examination:
 
     def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
         if self.rules.has_source:
+            left = {name for name, _ in self._quarantined_documents()} if self.rules.names_documents else ()
             for store in self.source:
-                yield from self._ask(store, **members)
+                for line in self._ask(store, **members):
+                    if line.get("document") not in left:
+                        yield line
         elif members["do"] == "entries":
             yield from self.rules.source_entries(self._documents)
         else:
@@ -155,7 +158,7 @@ class Examination:
                 fields: Mapping[str, Any] = self.rules.failure(line["error"])
             else:
                 fields = self.rules.fields(line, in_source=in_source)
-                listing.zones |= _zones(line.get("fields"))
+                listing.zones |= _zones([line.get("fields"), line.get("schedule")])
                 if not in_source:
                     listing.entries.append(self.rules.entry(line))
                     if (rule := self.rules.rule(line)) is not None:
@@ -173,15 +176,21 @@ class Examination:
             self._listed = self._list(in_source=True), copied
         return self._listed
 
-    def _quarantined(self) -> set[str]:
-        """Return the keys of the documents that have no row because they are in quarantine."""
+    def _quarantined_documents(self) -> set[tuple[str, str]]:
+        """Return source id and collection of the documents that have no row because they are in quarantine."""
         profile = profile_of(self.settings.source, self.settings.target)
         with self.copy.live() as connection:
             return {
-                self.rules.key_of_document(name)
+                (name, collection.name)
                 for collection in profile.collections
                 for name in ledger.quarantined_ids(connection, profile.name, collection.name)
             }
+
+    def _quarantined(self) -> set[str]:
+        """Return the keys of these documents in PostgreSQL; none where their lines are left out of the listing."""
+        if self.rules.names_documents:
+            return set()
+        return {self.rules.key_of_document(*document) for document in self._quarantined_documents()}
 
     # the parts
 
@@ -212,7 +221,7 @@ class Examination:
             counts={
                 "listed in the source": len(wanted.digests),
                 "listed in the copy": len(copied.digests),
-                "in quarantine": len(quarantined),
+                "in quarantine": len(self._quarantined_documents()),
                 "that the library cannot restore": len(copied.failed),
                 "changed while they were compared": len(unsure),
             },
@@ -314,7 +323,7 @@ class Examination:
             bounded = [entry for entry in entries if entry.key not in endless]
             told = [line for line in lines if line.get("id") not in endless]
             faults += _work_faults(bounded, told, last, last + passed)
-            due |= {entry.key for entry in bounded if _is_due(entry, last)}
+            due |= {entry.key for entry in bounded if entry.is_due(last)}
             events.update(line["kind"] for line in told)
         again = self._execute([last])[0] if self.rules.has_clock else []
         endless |= self._endless(again)
@@ -341,7 +350,7 @@ class Examination:
         _, copied = self.listed()
         sittings = self.rules.sittings(copied.entries, self.since.timestamp())
         instants = sittings[0] if sittings else []
-        due = sorted(entry.key for entry in copied.entries if instants and _is_due(entry, instants[-1]))
+        due = sorted(entry.key for entry in copied.entries if instants and entry.is_due(instants[-1]))
         if not due:
             return PartResult(nothing="no entry is ever due")
         held = set(due[::2])
@@ -352,7 +361,7 @@ class Examination:
                 self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
         lines, _ = self._execute(instants)
         endless = self._endless(lines)
-        executed = {str(line["id"]) for line in lines if line["kind"] == "execution"}
+        executed = {str(line["id"]) for line in lines if line["kind"] in ("execution", "missed")}
         faults = [
             LibraryFault(key, "library-lock", "it was executed while another process held it")
             for key in sorted(held & executed)
@@ -410,10 +419,6 @@ def _without_end(keys: set[str]) -> list[str]:
     return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
 
 
-def _is_due(entry: DueEntry, last: float) -> bool:
-    return entry.due is not None and entry.due <= last
-
-
 def _work_faults(
     entries: Sequence[DueEntry], lines: Sequence[Line], last: float, end: float | None = None
 ) -> list[LibraryFault]:
@@ -428,12 +433,12 @@ def _work_faults(
     faults = []
     for entry in entries:
         events = told.pop(entry.key, [])
-        if events and not _is_due(entry, last if end is None else end):
+        if events and not entry.is_due(last if end is None else end):
             faults.append(LibraryFault(entry.key, "library-unasked", "it was executed, and it is not due"))
             continue
         instants = Counter((line["kind"], line.get("at")) for line in events)
         if not events:
-            if _is_due(entry, last):
+            if entry.is_due(last):
                 faults.append(LibraryFault(entry.key, "library-idle", "it was due, and the library did not execute it"))
         elif any(line["kind"] in ("raised", "too many") for line in events):
             faults.append(LibraryFault(entry.key, "library-raised", "the library could not execute it"))
@@ -535,10 +540,13 @@ class ScratchCopy:
             names = self._in_order()
             tables = [sql.Identifier(self.store.schema, self.settings.target.tables.get(name, name)) for name in names]
             scratch.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
-            for name, table in zip(names, tables, strict=True):
+            for table in tables:
                 scratch.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
+            for name, table in zip(names, tables, strict=True):
                 columns = sql.SQL(", ").join(map(sql.Identifier, self._columns[name]))
                 _copy_rows(live, scratch, table, columns)
+            scratch.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table may be altered while one is to be checked
+            for table in tables:
                 scratch.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))
             for sequence in self._sequences:
                 place = sql.Identifier(self.store.schema, sequence)

@@ -22,7 +22,7 @@ from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.converters.base import Unplannable
 from migrator.sources.mapping.converters.numbers import NUMBER_TYPES, none_of
 from migrator.sources.mapping.language import Field
-from migrator.sources.profile import INHERITED, Context, DeclaredLoss, Document, Note, Rejected
+from migrator.sources.profile import INHERITED, Context, DeclaredLoss, Note, Rejected
 from migrator.sources.shape_description import Description, IndescribableError
 from migrator.sources.tenants import NO_TENANT, tenant_of
 from migrator.values import copy_format, identity, jsonb, remainder
@@ -187,6 +187,9 @@ class NativeRemainder(msgspec.Struct, frozen=True, kw_only=True):
     """Of the first table."""
     reserved: frozenset[bytes]
     """Names of fields that say something to the Python codec: they are no part of a remainder."""
+    losses: Mapping[bytes, bytes | None]
+    """Name of a field whose loss is counted by name, to the value (BSON type and bytes) of which nothing is lost. None:
+    there is no such value but null, of which nothing is lost either."""
     learn: Callable[[bytes], LearnedRemainder]
     """Of a zero byte, then for each marked step the mark (1: absent, 2: null) and its position (uint16), a zero byte,
     and the elements that no step has."""
@@ -334,7 +337,8 @@ class _Planner:
         return NativeRemainder(
             column=self._positions[column],
             reserved=frozenset(name.encode() for name in reserved),
-            learn=partial(_learn_remainder, column, tuple(step.key.decode() for step in steps), mapped.lost),
+            losses=_losses(mapped.lost),
+            learn=partial(_learn_remainder, column, tuple(step.key.decode() for step in steps)),
         )
 
     def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
@@ -652,9 +656,16 @@ def value_of(value: object) -> bytes:
     return element[:1] + element[2:]
 
 
-def _learn_remainder(
-    column: str, names: Sequence[str], lost: Mapping[str, DeclaredLoss], key: bytes
-) -> LearnedRemainder:
+def _losses(lost: Mapping[str, DeclaredLoss]) -> dict[bytes, bytes | None]:
+    """Return ``NativeRemainder.losses``; of a loss within a field, each value but null may lose something."""
+    found: dict[bytes, bytes | None] = {path.partition(".")[0].encode(): None for path in lost}
+    for path, loss in lost.items():
+        if loss.unless is not None and not any(other.startswith(f"{path}.") for other in lost):
+            found[path.encode()] = value_of(loss.unless)
+    return found
+
+
+def _learn_remainder(column: str, names: Sequence[str], key: bytes) -> LearnedRemainder:
     """Return the remainder of marks and elements, as the Python codec computes it of a document that has them alone.
 
     It is compared member by member, so that the others do not matter. (``NativeRemainder.learn``.)
@@ -669,7 +680,7 @@ def _learn_remainder(
     raw = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
     try:
         unknown = documents.decode(raw)
-        if documents.encode(unknown) != raw or any(_is_loss(unknown, path, loss) for path, loss in lost.items()):
+        if documents.encode(unknown) != raw:
             return None
         document, rebuilt = unknown | dict.fromkeys(nulls), dict.fromkeys(absent)
         left = remainder.difference(document, rebuilt)
@@ -678,14 +689,6 @@ def _learn_remainder(
     except (documents.Undecodable, UnicodeEncodeError, OverflowError, ValueError, bson.errors.BSONError):
         return None
     return (cell, left) if is_whole else None
-
-
-def _is_loss(unknown: Document, path: str, loss: DeclaredLoss) -> bool:
-    """Tell whether one of the elements may be lost, which the Python codec counts by name."""
-    value = unknown.get(path)
-    if path in unknown and loss.unless is not None and type(value) is type(loss.unless) and value == loss.unless:
-        return False
-    return path.partition(".")[0] in unknown
 
 
 def cell_of(column: str, held: object) -> bytes | None:

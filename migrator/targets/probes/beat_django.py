@@ -46,7 +46,7 @@ def _set_up(request: dict[str, Any], *, read_only: bool) -> None:
     importlib.import_module("django").setup()
 
 
-def _tasks(request: dict[str, Any], *, read_only: bool = True) -> Iterator[tuple[str, beats.Read]]:
+def _tasks(request: dict[str, Any], *, read_only: bool = True) -> Iterator[beats.Found]:
     stores.expect(request["store"], "postgresql", "mongodb")
     if request["store"]["kind"] == "mongodb":
         yield from beats.mongo_tasks(request)
@@ -55,14 +55,11 @@ def _tasks(request: dict[str, Any], *, read_only: bool = True) -> Iterator[tuple
     app = beats.application(request)
     library = importlib.import_module("django_celery_beat.schedulers")
 
-    def read(model: Any) -> tuple[dict[str, Any], Any]:
-        last = model.last_run_at
-        entry = library.ModelEntry(model, app=app)
-        fields = beats.fields_of(model, entry.args, entry.kwargs, last)
-        return fields | {"start": stores.in_utc(model.start_time), "once": model.one_off}, entry.schedule
+    def make(model: Any) -> Any:
+        return library.ModelEntry(model, app=app)
 
     for model in library.PeriodicTask.objects.order_by("name"):
-        yield model.name, partial(read, model)
+        yield beats.Found(model.name, partial(beats.of_row, model, make, waits=False))
 
 
 def entries(request: dict[str, Any], lines: Lines) -> None:
@@ -80,8 +77,9 @@ def work(request: dict[str, Any], lines: Lines) -> None:
     stores.expect(request["store"], "postgresql")
     tasks = len(list(_tasks(request, read_only=False)))
     library = importlib.import_module("django_celery_beat.schedulers")
-    beats.shift(stores.instant(request["now"]), *CLOCKS)
-    beats.work(library.DatabaseScheduler, lambda class_: class_(app=beats.application(request)), lines, tasks)
+    now = stores.instant(request["now"])
+    beats.shift(now, *CLOCKS)
+    beats.work(library.DatabaseScheduler, lambda class_: class_(app=beats.application(request)), lines, tasks, now)
 
 
 def prepare(request: dict[str, Any], lines: Lines) -> None:

@@ -30,7 +30,7 @@ def _sessions(request: dict[str, Any]) -> Any:
     return orm.sessionmaker(bind=engine.execution_options(schema_translate_map={"celery_schema": _schema(request)}))
 
 
-def _tasks(request: dict[str, Any]) -> Iterator[tuple[str, beats.Read]]:
+def _tasks(request: dict[str, Any]) -> Iterator[beats.Found]:
     stores.expect(request["store"], "postgresql", "mongodb")
     if request["store"]["kind"] == "mongodb":
         yield from beats.mongo_tasks(request)
@@ -41,14 +41,11 @@ def _tasks(request: dict[str, Any]) -> Iterator[tuple[str, beats.Read]]:
     with sessions() as session:
         models = session.query(library.PeriodicTask).order_by(library.PeriodicTask.name).all()
 
-        def read(model: Any) -> tuple[dict[str, Any], Any]:
-            last = model.last_run_at
-            entry = library.ModelEntry(model, sessions, app=app)
-            fields = beats.fields_of(model, entry.args, entry.kwargs, last)
-            return fields | {"start": stores.in_utc(model.start_time), "once": model.one_off}, entry.schedule
+        def make(model: Any) -> Any:
+            return library.ModelEntry(model, sessions, app=app)
 
         for model in models:
-            yield model.name, partial(read, model)
+            yield beats.Found(model.name, partial(beats.of_row, model, make, waits=True))
 
 
 def entries(request: dict[str, Any], lines: Lines) -> None:
@@ -72,8 +69,9 @@ def work(request: dict[str, Any], lines: Lines) -> None:
     stores.expect(request["store"], "postgresql")
     library = importlib.import_module("sqlalchemy_celery_beat.schedulers")
     tasks = len(list(_tasks(request)))
-    beats.shift(stores.instant(request["now"]), *CLOCKS)
-    beats.work(library.DatabaseScheduler, lambda class_: _beat(request, class_), lines, tasks)
+    now = stores.instant(request["now"])
+    beats.shift(now, *CLOCKS)
+    beats.work(library.DatabaseScheduler, lambda class_: _beat(request, class_), lines, tasks, now)
 
 
 def prepare(request: dict[str, Any], lines: Lines) -> None:

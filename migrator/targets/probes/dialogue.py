@@ -93,12 +93,12 @@ class Lines:
             self._stream.write(line + "\n")
             self._stream.flush()
 
-    def fail(self, key: Any, error: BaseException) -> None:
+    def fail(self, key: Any, error: BaseException, **members: Any) -> None:
         """Print that the library could not do something with an entry: the class of the error.
 
         Its words stay here: they may quote what is stored.
         """
-        self.put("failed", id=key, error=type(error).__name__)
+        self.put("failed", id=key, error=type(error).__name__, **members)
 
 
 def main() -> int:

@@ -220,7 +220,10 @@ def test_a_python_without_the_library_leaves_the_area_unverified(settings: Setti
     assert not checks["entries"].errored
 
 
-def test_a_library_that_is_not_asked_leaves_the_area_unverified() -> None:
+def test_a_library_that_is_not_asked_leaves_the_area_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a target for which there are no rules yet."""
+    rules = {name: rule for name, rule in library_rules.RULES.items() if name != "shedlock"}
+    monkeypatch.setattr(library, "RULES", rules)
     settings = Settings(
         source=SourceSettings(profile="shedlock"),
         target=TargetSettings(name="shedlock"),

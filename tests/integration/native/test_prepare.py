@@ -6,7 +6,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
@@ -220,3 +222,54 @@ def test_a_database_of_another_encoding_is_refused(latin: str, mongo_database: D
     name = psycopg.conninfo.conninfo_to_dict(latin)["dbname"]
     assert f"NO  target: the target's database {name} has the encoding LATIN1" in migrator("doctor")[1]
     assert relations(settings) == set()
+
+
+def test_the_tool_works_as_a_user_who_only_owns_the_database(settings: Settings, tmp_path: Path) -> None:
+    user, superuser = fresh_name(), settings.postgres.dsn or ""
+    with psycopg.connect(superuser, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(user)))
+        try:
+            for kind, name in (("DATABASE", admin.info.dbname), ("SCHEMA", "public")):
+                owned = sql.SQL(kind), sql.Identifier(name), sql.Identifier(user)
+                admin.execute(sql.SQL("ALTER {} {} OWNER TO {}").format(*owned))
+            dsn = make_conninfo(superuser, user=user, password="secret")
+            owner = replace(settings, postgres=replace(settings.postgres, dsn=dsn))
+            migrator = call(owner, tmp_path)
+            _, words = migrator("target prepare --make-tables")
+            for line in words.splitlines():  # what only an administrator may do, as the refusal says it
+                if line.startswith(("  GRANT ", "  CREATE ROLE ")):
+                    admin.execute(line.encode())
+            for command in ("target prepare --make-tables", "backfill", "tail --until-caught-up", "parity"):
+                status, words = migrator(command)
+                assert status == DONE, command + words
+            execute(owner, "UPDATE apscheduler_jobs SET job_state = ''")
+            status, words = migrator("parity --repair apply")  # row by row, through the triggers of the view
+            assert status == DONE, words
+        finally:
+            for statement in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP OWNED BY {}", "DROP ROLE {}"):
+                admin.execute(sql.SQL(statement).format(sql.Identifier(user)))
+
+
+def test_the_library_is_not_started_where_a_table_of_its_name_is_another_one(
+    mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
+) -> None:
+    settings = settings_for(mongo_database, postgres_dsn, profile="agenda", target=TargetSettings(name="agenda"))
+    migrator = call(settings, tmp_path)
+    execute(settings, "CREATE TABLE agenda_jobs (id uuid PRIMARY KEY, title text)")
+    status, words = migrator("target prepare --make-tables")
+    assert status == USAGE, words
+    assert "are those of no known version" in words
+    assert "agenda_jobs.title: column is unknown" in words or "agenda_jobs.name: column is missing" in words
+    assert relations(settings) == {"public.agenda_jobs", "public.agenda_jobs_pkey"}
+
+
+def test_a_table_that_the_target_does_not_have_cannot_be_named(settings: Settings, tmp_path: Path) -> None:
+    misnamed = replace(settings, target=TargetSettings(name="apscheduler", tables={"jobs": "work"}))
+    text = write_config(tmp_path, misnamed).read_text(encoding="utf-8").replace('{"jobs": ', '{"jobs" = ')
+    (tmp_path / "config.toml").write_text(text, encoding="utf-8")
+    for command in ("target prepare --make-tables", *WRITING):
+        status, _, said = run(*command.split(), "--config", str(tmp_path / "config.toml"), cwd=tmp_path)
+        assert status == USAGE, command + said
+        assert "target.tables.jobs: target apscheduler has no table of this name; known: apscheduler_jobs" in said
+    status, words = call(replace(settings, source=replace(settings.source, profile="apschedule")), tmp_path)("plan")
+    assert (status, "unknown source profile 'apschedule'; did you mean apscheduler?" in words) == (USAGE, True), words

@@ -60,6 +60,7 @@ def test_what_the_native_codec_takes(changes: dict[str, Any], is_plain: bool) ->
 
 
 AGENDA: Final = native_profile("agenda", "agenda").by_name()["agendaJobs"]
+PULSE: Final = native_profile("agenda", "agenda").by_name()["pulseJobs"]
 BARE: Final[dict[str, Any]] = {
     "name": "mail",
     "data": {},
@@ -136,7 +137,7 @@ def agenda_job(order: list[str], **changes: Any) -> bytes:  # noqa: ANN401 - any
         ({"shouldSaveResult": False}, True),
         ({"shouldSaveResult": True}, False),  # a loss that is counted by name
         ({"shouldSaveResult": 0}, False),
-        ({"shouldSaveResult": None}, False),
+        ({"shouldSaveResult": None}, True),
         ({"result": 5}, False),
         ({"attempts": 0}, True),
         ({"attempts": Int64(0)}, False),
@@ -175,6 +176,15 @@ def test_the_jobs_of_other_libraries_are_plain_with_what_they_leave_out(version:
     handed = {documents.decode(jobs[index])["name"] for index in compared.handed}
     assert handed <= {"with-result", "numeric-interval", "windowed", "odd-data"}
     assert compared.remainders.keys() == {*compared.plain} != set()
+
+
+def test_the_jobs_of_pulse_are_plain_unless_a_loss_is_counted_of_them() -> None:
+    """Every job has ``attempts`` and ``backoff``; 0 and null say nothing. One that ran has counts, which are a loss."""
+    jobs = agenda_documents.real("pulse-1", "pulseJobs")
+    compared = compare(PULSE, CONTEXT, jobs)
+    read = [documents.decode(jobs[index]) for index in compared.plain]
+    assert len(read) > 1
+    assert all(job["attempts"] == 0 and job["backoff"] is None and "runCount" not in job for job in read)
 
 
 @pytest.mark.parametrize(

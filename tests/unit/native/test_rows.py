@@ -381,6 +381,9 @@ REMAINDERS: Final = [
     (_element("kept", "n"), b'{"+kept":"n"}'),  # of a loss, the value that says nothing
     (_element("kept", 1), None),
     (_element("gone", {"x": 1}), None),
+    (_element("half", 5), None),
+    (_element("kept", "nn"), None),
+    (_element("gone", None) + _element("kept", None), b'{"+gone":null,"+kept":null}'),  # null is no loss
     (_element("other", {"$ref": "x", "$id": 1}), b'{"+other":{"$object":[["$ref","x"],["$id",1]]}}'),
     (_element("text", "a\0"), b'{"+text":{"$text":["a",""]}}'),
     (b"\x02text\0\x02\0\0\0\xff\0", None),
@@ -394,6 +397,10 @@ REMAINDERS: Final = [
 ]
 
 
+LOST: Final = DeclaredLoss(reason="no column")
+HALF: Final = DeclaredLoss(reason="no column", unless=5)
+
+
 @pytest.mark.parametrize(("elements", "left"), REMAINDERS)
 def test_fields_that_no_field_of_the_mapping_names_are_the_remainder(elements: bytes, left: bytes | None) -> None:
     name = Field(path="name", columns=("runs.trace_id",), converter="text", also=("old",))
@@ -403,7 +410,7 @@ def test_fields_that_no_field_of_the_mapping_names_are_the_remainder(elements: b
         constants={"runs.cause": "manual"},
         further=(later,),
         choices={"runs.state": (Case(field="chosen.by", value="error"), Case(value="completed"))},
-        lost={"kept": DeclaredLoss(reason="no column", unless="n"), "gone.x": DeclaredLoss(reason="no column")},
+        lost={"kept": DeclaredLoss(reason="no column", unless="n"), "gone.x": LOST, "half": HALF, "half.x": LOST},
     )
     raw = bson.encode({"_id": "a", "name": "n"})
     found = compare(tasks, CONTEXT, [raw, _with(raw, elements), raw])
@@ -421,8 +428,7 @@ def test_many_remainders_are_each_their_own() -> None:
 
 
 def test_remainders_that_cannot_be_learned_are_not_asked_for_again_and_again() -> None:
-    lost = {"gone": DeclaredLoss(reason="no column")}
-    tasks = _mapped(FIELDS[0], constants={"runs.cause": "manual", "runs.state": "error"}, lost=lost)
+    tasks = _mapped(FIELDS[0], constants={"runs.cause": "manual", "runs.state": "error"})
     plan = native_reader(tasks, CONTEXT).plan
     asked: list[bytes] = []
 
@@ -432,7 +438,7 @@ def test_remainders_that_cannot_be_learned_are_not_asked_for_again_and_again() -
     assert plan.remainder is not None
     given = replace(plan, remainder=replace(plan.remainder, learn=learn))
     codec: Any = import_module("migrator_speedups.rows").RowCodec(given)
-    raws = [bson.encode({"_id": "a", "name": "n", "gone": number}) for number in range(1_000)]
+    raws = [bson.encode({"_id": "a", "name": "n", "other": number}) for number in range(1_000)]
     assert codec.read(b"".join(raws)).handed == [*range(1_000)]
     assert len(asked) == 257
 
