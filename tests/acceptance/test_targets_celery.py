@@ -1,6 +1,10 @@
-"""The page about the results of Celery in PostgreSQL: its session as it stands, then the application on both sides."""
+"""The page about Celery in PostgreSQL: its sessions as they stand, then the application on both sides, and beat."""
 
+import re
+import shlex
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +12,14 @@ import psycopg
 import pytest
 from pymongo.database import Database
 
-from migrator.exit_status import QUARANTINE
+from migrator.exit_status import QUARANTINE, UNVERIFIED
 from tests.copying import uri_of
 from tests.native_tables import BY_NAME, python
 from tests.page_session import of_kind, replaced, run_console
 from tests.real_documents import real_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "targets-celery.md").read_text(encoding="utf-8")
+BEAT = PAGE[PAGE.index("## Periodic tasks") :]
 APPLICATION = """
 from datetime import datetime, timedelta, timezone
 from celery import Celery
@@ -77,3 +82,51 @@ def answer_of(settings: str) -> str:
     done = subprocess.run([interpreter, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.proves("6-T5")
+def test_the_session_of_beat_is_a_real_one(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -> None:
+    mongo_database["schedules"].insert_many(real_documents("celerybeat-mongo/ticked"))
+    interpreter = str(python(BY_NAME["sqlalchemy-celery-beat-0.9"]))
+    configuration = replaced(
+        of_kind(BEAT, "toml"),
+        ("mongodb://localhost:27017/?replicaSet=rs0", uri_of(mongo_database)),
+        ('database = "celery"', f'database = "{mongo_database.name}"'),
+        ("postgresql://postgres@localhost/beat", postgres_dsn),
+        ("venv/bin/python", interpreter),
+    )
+    run_console(BEAT, tmp_path, configuration, (0, UNVERIFIED))
+    setting = replaced(of_kind(BEAT, "python"), ("postgres@localhost/beat", postgres_dsn.partition("://")[2]))
+    application = 'from celery import Celery\napp = Celery("shop", broker="memory://")\n'
+    zone = 'app.conf.timezone = "Europe/Vienna"\n'
+    (tmp_path / "shop.py").write_text(application + zone + setting, encoding="utf-8")
+    sent = [*first_sent(interpreter, tmp_path), *first_sent(interpreter, tmp_path, seconds=20)]
+    names = [name for name in sent if name != "now"]  # each 45 seconds
+    assert sorted(names) == sorted(set(names)), "each once, also after a restart"
+    assert {"workdays", "routed", "own-fields"} <= set(names)
+    assert "now" in sent
+    assert {"quarters", "hours", "after", "cron-after"} & set(sent) == set(), "disabled, reached, or not begun"
+
+
+def first_sent(interpreter: str, folder: Path, seconds: float = 120) -> list[str]:
+    """Return the tasks that beat sends after its start, until it has sent ``own-fields``, or for so long."""
+    (command,) = re.findall(r"^celery (-A shop beat .*)$", PAGE, flags=re.MULTILINE)
+    log = folder / "beat.log"
+    with log.open("w") as file:
+        beat = subprocess.Popen(
+            [interpreter, "-m", "celery", *shlex.split(command), "-l", "info"],
+            cwd=folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and "Sending due task own-fields " not in log.read_text():
+                assert beat.poll() is None, log.read_text()[-2000:]
+                time.sleep(0.5)
+            time.sleep(5)  # what comes after it in the same moment
+        finally:
+            beat.send_signal(signal.SIGTERM)
+            beat.wait(timeout=60)
+    return re.findall(r"Sending due task (\S+) ", log.read_text())
