@@ -50,6 +50,8 @@ class DueEntry(msgspec.Struct, frozen=True):
     """From when on the library no longer executes it."""
     hours: frozenset[int] | None = None
     """Hours of the day in UTC at which alone the library looks at it; None: at all."""
+    waits: bool = False
+    """Whether it waits for another entry, so that it cannot be executed while that one is held."""
 
     def is_due(self, at: float) -> bool:
         """Tell whether the library executes it at an instant."""
@@ -225,7 +227,8 @@ class Apscheduler4Rules(LibraryRules):
         due = seconds(fields["next_fire_time"] if kind == "schedule" else fields["created_at"])
         ends = [seconds(time) for time in (fields["acquired_until"], line["free"]) if time is not None]
         latest = max((end + self.STEP for end in ends if end is not None), default=-math.inf)
-        return DueEntry(line["id"], None if due is None else max(due, latest), once=fields.get("coalesce") != "all")
+        due = None if due is None else max(due, latest)
+        return DueEntry(line["id"], due, once=fields.get("coalesce") != "all", waits=line["free"] is not None)
 
     def sittings(self, entries: Sequence[DueEntry], since: float) -> list[list[float]]:
         """Return the instants; the last one is near, for a schedule may make up for each fire that it has missed."""
@@ -539,6 +542,7 @@ class QuartzRules(LibraryRules):
 
 RULES: Final[Mapping[str, LibraryRules]] = {
     "apscheduler": ApschedulerRules(),
+    "apscheduler4": Apscheduler4Rules(),
     "agenda": AgendaRules(),
     "celery-results": CeleryRules(),
     "quartz": QuartzRules(),

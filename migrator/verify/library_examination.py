@@ -350,7 +350,8 @@ class Examination:
         _, copied = self.listed()
         sittings = self.rules.sittings(copied.entries, self.since.timestamp())
         instants = sittings[0] if sittings else []
-        due = sorted(entry.key for entry in copied.entries if instants and entry.is_due(instants[-1]))
+        independent = [entry for entry in copied.entries if not entry.waits]
+        due = sorted(entry.key for entry in independent if instants and entry.is_due(instants[-1]))
         if not due:
             return PartResult(nothing="no entry is ever due")
         held = set(due[::2])
