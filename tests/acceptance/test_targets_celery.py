@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,15 @@ def first_sent(interpreter: str, folder: Path, seconds: float = 120) -> list[str
         try:
             until = time.monotonic() + seconds
             while time.monotonic() < until and "Sending due task own-fields " not in log.read_text():
-                assert beat.poll() is None, log.read_text()[-2000:]
-                time.sleep(0.5)
-            time.sleep(5)  # what comes after it in the same moment
+                wait(beat, 0.5)
+            wait(beat, 5)  # what comes after it in the same moment
+            assert beat.poll() is None, log.read_text()[-2000:]
         finally:
             beat.send_signal(signal.SIGTERM)
             beat.wait(timeout=60)
     return re.findall(r"Sending due task (\S+) ", log.read_text())
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
