@@ -15,7 +15,7 @@ from migrator.errors import UsageError, install_extra
 VARIABLE: Final = "MIGRATOR_CODEC"
 PYTHON: Final = "python"
 NATIVE: Final = "native"
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 """Of the plans that ``native_plan`` makes: the number of ``migrator_speedups.rows.INTERFACE``.
 
 Both are raised when a plan gets another member or operation, because sources of one version differ while it is made.

@@ -22,7 +22,7 @@ from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 4  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 5  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -790,6 +790,7 @@ cdef class RowCodec:
     cdef bint is_reordered
     cdef int extra  # column of the remainder; -1: a document with one is for the Python codec
     cdef object reserved  # names that no unknown element has
+    cdef dict losses  # name of an element to the value of which nothing is lost; None: null alone
     cdef Memo remainder_memo
     cdef tuple remainder  # key, cell, remainder; None: there is none
     cdef int unknown_count
@@ -928,7 +929,7 @@ cdef class RowCodec:
         remainder = plan.remainder
         self.extra = -1
         if remainder is not None:
-            self.extra, self.reserved = remainder.column, remainder.reserved
+            self.extra, self.reserved, self.losses = remainder.column, remainder.reserved, dict(remainder.losses)
             self.remainder_memo = Memo(remainder.learn, LONGEST_EXCERPT)
         jobs = plan.jobs
         if jobs is not None:
@@ -1299,16 +1300,23 @@ cdef class RowCodec:
         """Keep an element that no step knows; return its size, 0 if the document is for the Python codec."""
         cdef const uint8_t* after
         cdef int64_t length
+        cdef bytes name
         if self.extra < 0 or self.unknown_count == MOST_UNKNOWN:
             return 0
         after = <const uint8_t*> memchr(begin + 1, 0, end - begin - 1)
         if after is NULL:
             return 0
-        if PyBytes_FromStringAndSize(<char*> begin + 1, after - begin - 1) in self.reserved:
+        name = PyBytes_FromStringAndSize(<char*> begin + 1, after - begin - 1)
+        if name in self.reserved:
             return 0
         after += 1
         length = value_size(begin[0], after, end - after)
-        if length < 0:
+        if length < 0 or length > LONGEST_EXCERPT:
+            return 0
+        if begin[0] != NULL_VALUE and name in self.losses and (
+            PyBytes_FromStringAndSize(<char*> begin, 1) + PyBytes_FromStringAndSize(<char*> after, length)
+            != self.losses[name]
+        ):
             return 0
         length += after - begin
         self.unknown[self.unknown_count], self.unknown_size[self.unknown_count] = begin, <size_t> length

@@ -658,11 +658,11 @@ def value_of(value: object) -> bytes:
 
 def _losses(lost: Mapping[str, DeclaredLoss]) -> dict[bytes, bytes | None]:
     """Return ``NativeRemainder.losses``; of a loss within a field, each value but null may lose something."""
-    found: dict[bytes, bytes | None] = {path.partition(".")[0].encode(): None for path in lost}
+    losses: dict[bytes, bytes | None] = {path.partition(".")[0].encode(): None for path in lost}
     for path, loss in lost.items():
         if loss.unless is not None and not any(other.startswith(f"{path}.") for other in lost):
-            found[path.encode()] = value_of(loss.unless)
-    return found
+            losses[path.encode()] = value_of(loss.unless)
+    return losses
 
 
 def _learn_remainder(column: str, names: Sequence[str], key: bytes) -> LearnedRemainder:
