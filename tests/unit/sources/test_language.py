@@ -94,7 +94,8 @@ def test_a_number_fills_a_text_column_with_its_digits(
     document = {"_id": "r", "made": NOON, "worker": value}
     [row], found = travel(collection, document)
     assert (row.worker_id, found) == (text, left)
-    assert compare(collection, CONTEXT, [bson.encode(document)]).plain == ([] if left else [0])
+    # null is in the remainder, which the native codec learns; another type of number is for the Python codec
+    assert compare(collection, CONTEXT, [bson.encode(document)]).plain == ([] if left and value is not None else [0])
 
 
 NOT_WHOLE: tuple[object, ...] = (1.5, float("nan"), float("inf"), 2.0**63, "7", True, Decimal128("7"), [7], {}, NOON)
