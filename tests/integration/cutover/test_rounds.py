@@ -284,7 +284,9 @@ def _back(scene: Scene, number: int) -> None:
     with suppress(RefusedError):  # the tail does it
         reverse_sync.run(scene.settings, noted_by_now=True)
     until(lambda: agree(scene))
-    for listed in (called(scene, "rollback", "plan"), called(scene, "rollback", "run")):
+    planned = called(scene, "rollback", "plan")
+    # a change that the outbox records under the fence undoes the rollback, which is then called again
+    for listed in (planned, until(lambda: called(scene, "rollback", "run"))):
         assert "would not fire for a trigger of kind interval: its fields state cron lines only" in listed
         assert "would have no mode, which the old application needs" in listed
     fires = agree(scene)
