@@ -41,7 +41,7 @@ import threading
 import traceback
 from collections import Counter
 from importlib import metadata
-from typing import IO, Any, Iterator
+from typing import IO, Any, Callable, Iterator
 
 MISSING = 3
 """Exit status where a module is not installed."""
@@ -99,6 +99,30 @@ class Lines:
         Its words stay here: they may quote what is stored.
         """
         self.put("failed", id=key, error=type(error).__name__, **members)
+
+
+def in_threads(number: int, act: Callable[[int, threading.Barrier], None], timeout: float | None = None) -> None:
+    """Call ``act(position, barrier)`` in so many threads at one time; raise what the first of them that failed raised.
+
+    ``barrier``: of all of them, broken when one fails; ``timeout``: seconds that one waits at it.
+    """
+    barrier = threading.Barrier(number, timeout=timeout)
+    errors: list[BaseException] = []
+
+    def run(position: int) -> None:
+        try:
+            act(position, barrier)
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(position,)) for position in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def main() -> int:

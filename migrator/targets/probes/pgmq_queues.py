@@ -14,7 +14,7 @@ import threading
 from typing import Any, Iterator
 
 from . import stores
-from .dialogue import Lines, Refused
+from .dialogue import Lines, Refused, in_threads
 
 DISTRIBUTIONS = ("pgmq",)
 SCHEMA = "pgmq"
@@ -85,29 +85,17 @@ def work(request: dict[str, Any], lines: Lines) -> None:
     """Let clients take what is visible, by the clock of the server, and print each message that a client took."""
     queues, place = _queues(request["store"]), request["store"]
     number = int(request.get("options", {}).get("workers", 2))
-    together = threading.Barrier(number, timeout=WAIT)
-    errors: list[BaseException] = []
 
-    def take(worker: int) -> None:
-        try:
-            with _client(place) as client:
-                messages = _taken(client, queues)
-                first = next(messages, None)
-                together.wait()  # each client has its first message, if there are as many, before one takes a second
-                for table, message in itertools.chain(() if first is None else (first,), messages):
-                    _put(lines, "executed", table, message, worker=worker)
-                    client.delete(queues[table], message.msg_id)
-        except BaseException as error:  # noqa: BLE001 - raised again by the main thread
-            errors.append(error)
-            together.abort()
+    def take(worker: int, together: threading.Barrier) -> None:
+        with _client(place) as client:
+            messages = _taken(client, queues)
+            first = next(messages, None)
+            together.wait()  # each client has its first message, if there are as many, before one takes a second
+            for table, message in itertools.chain(() if first is None else (first,), messages):
+                _put(lines, "executed", table, message, worker=worker)
+                client.delete(queues[table], message.msg_id)
 
-    threads = [threading.Thread(target=take, args=(worker,)) for worker in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    in_threads(number, take, WAIT)
 
 
 def prepare(request: dict[str, Any], lines: Lines) -> None:

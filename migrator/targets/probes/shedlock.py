@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from . import stores
-from .dialogue import Lines
+from .dialogue import Lines, in_threads
 
 DISTRIBUTIONS = ()
 TABLE = "shedlock"
@@ -64,30 +64,18 @@ def work(request: dict[str, Any], lines: Lines) -> None:
     now = stores.instant(request["now"])
     digits = now.astimezone(stores.UTC).replace(tzinfo=None)
     names = [row[0] for row in _rows(place)]
-    begin = threading.Barrier(WORKERS)
-    errors: list[BaseException] = []
 
-    def ask(number: int) -> None:
-        try:
-            with contextlib.closing(stores.connector(place, read_only=False)()) as connection:
-                connection.autocommit = True
-                begin.wait()
-                statements = (INSERT, UPDATE) if number == 0 else (UPDATE, INSERT)
-                for name in names:
-                    for statement in statements:
-                        given = {"name": name, "until": digits + MOST, "now": digits, "by": f"probe {number}"}
-                        cursor = connection.cursor()
-                        cursor.execute(statement.format(_table(place)), given)
-                        if cursor.rowcount:
-                            lines.put("execution", id=name, at=stores.in_utc(now), worker=number)
-        except BaseException as error:  # noqa: BLE001 - of a thread: told by the main one
-            errors.append(error)
-            begin.abort()
+    def ask(number: int, begin: threading.Barrier) -> None:
+        with contextlib.closing(stores.connector(place, read_only=False)()) as connection:
+            connection.autocommit = True
+            begin.wait()
+            statements = (INSERT, UPDATE) if number == 0 else (UPDATE, INSERT)
+            for name in names:
+                for statement in statements:
+                    given = {"name": name, "until": digits + MOST, "now": digits, "by": f"probe {number}"}
+                    cursor = connection.cursor()
+                    cursor.execute(statement.format(_table(place)), given)
+                    if cursor.rowcount:
+                        lines.put("execution", id=name, at=stores.in_utc(now), worker=number)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    in_threads(WORKERS, ask)
