@@ -171,6 +171,15 @@ cdef struct Step:
     Mark mark
 
 
+cdef inline void fill(Cell* cell, bytes held) noexcept:
+    """Let a cell be bytes that stay referenced elsewhere while it is used; None: null."""
+    if held is None:
+        cell.size = -1
+    else:
+        cell.place = 0
+        cell.source = <const uint8_t*> PyBytes_AS_STRING(held)
+        cell.size = <int32_t> PyBytes_GET_SIZE(held)
+
 cdef inline void put16(uint8_t* place, int16_t value) noexcept:
     cdef uint16_t swapped = swapped16(<uint16_t> value)
     memcpy(place, &swapped, 2)
@@ -1086,10 +1095,8 @@ cdef class RowCodec:
     cdef int _read_excerpt(self) except -1:
         """Fill the columns that a function derives from the fields of the excerpt."""
         cdef Step* step
-        cdef Cell* cell
         cdef int32_t size
         cdef Py_ssize_t place
-        cdef bytes found
         self.key.used = 0
         for index in self.excerpt_steps:
             step = &self.steps[<int> index]
@@ -1106,15 +1113,7 @@ cdef class RowCodec:
         if self.excerpt is None:
             return 0
         for place, column in enumerate(self.excerpt_columns):
-            cell = &self.cells[<int> column]
-            derived = (<tuple> self.excerpt[1])[place]
-            if derived is None:
-                cell.size = -1
-            else:
-                found = <bytes> derived
-                cell.place = 0
-                cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
-                cell.size = <int32_t> PyBytes_GET_SIZE(found)
+            fill(&self.cells[<int> column], <bytes> (<tuple> self.excerpt[1])[place])
         return 1
 
     cdef int _read_job(self) except -1:
@@ -1149,15 +1148,7 @@ cdef class RowCodec:
         ):
             return 0
         for column in range(self.width):
-            cell = &self.cells[column]
-            held = (<tuple> self.jobs.cells)[column]
-            if held is None:
-                cell.size = -1
-            else:
-                found = <bytes> held
-                cell.place = 0
-                cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
-                cell.size = <int32_t> PyBytes_GET_SIZE(found)
+            fill(&self.cells[column], <bytes> (<tuple> self.jobs.cells)[column])
         if due.kind != NULL_VALUE:
             cell = &self.cells[self.job_due]
             cell.place, cell.size = 1, 8
@@ -1339,10 +1330,7 @@ cdef class RowCodec:
             if entry is None:
                 return 0
             step.entry = <PyObject*> entry
-            found = <bytes> entry[1]
-            cell.place = 0
-            cell.source = <const uint8_t*> PyBytes_AS_STRING(found)
-            cell.size = <int32_t> PyBytes_GET_SIZE(found)
+            fill(cell, <bytes> entry[1])
         elif step.operation == PLAIN_TEXT or step.operation == TRIMMED_TEXT:
             if not text_of(step, &text, &size) or (step.longest and size > step.longest):
                 return 0
