@@ -164,10 +164,8 @@ def _survey_roles(
 ) -> FenceSurvey:
     """Find out whether the roles can be given back: a role is granted in the database that defines it."""
     stopped = [user for user in writers if not user.grants]
-    granted = {database for name in me for database in _grantable_databases(source, name)}
-    needed = {role["db"] for user in stopped for role in user.roles}
-    if "" not in granted and (missing := needed - granted):
-        lacking = ", ".join(sorted(missing))
+    if missing := _not_grantable(source, me, {role["db"] for user in stopped for role in user.roles}):
+        lacking = ", ".join(missing)
         return FenceSurvey(
             kind=None, why_not=f"the tool's user could not give roles of {lacking} back: it needs grantRole"
         )
@@ -192,11 +190,10 @@ def _survey_collections(
             kind=None, why_not=f"the fence collections needs the privileges {', '.join(sorted(missing))}"
         )
     stopped = [user for user in writers if _can_stop(source, user, collections)]
-    granted = {database for name in me for database in _grantable_databases(source, name)}
     needed = {"admin"} | {role["db"] for user in stopped for role in user.roles}
     needed |= {one["resource"].get("db", "admin") for user in stopped for one in user.privileges}
-    if "" not in granted and (lacking := needed - granted):
-        names = ", ".join(sorted(lacking))
+    if lacking := _not_grantable(source, me, needed):
+        names = ", ".join(lacking)
         return FenceSurvey(kind=None, why_not=f"the fence collections needs the privilege grantRole in {names}")
     return FenceSurvey(
         kind="collections",
@@ -476,6 +473,12 @@ def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
     for privilege in _privileges(source, user):
         if reaches(privilege, source.name, ()):
             yield from privilege["actions"]
+
+
+def _not_grantable(source: MongoDatabase, me: set[tuple[str, str]], databases: set[str]) -> list[str]:
+    """Return those of the databases whose roles the tool may not grant, in order."""
+    granted = {database for name in me for database in _grantable_databases(source, name)}
+    return [] if "" in granted else sorted(databases - granted)
 
 
 def _grantable_databases(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
