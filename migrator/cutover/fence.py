@@ -512,10 +512,9 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
                     sql.Identifier(roles.dispatcher_role),
                 )
             )
-        mark = fetch_value(connection, "SELECT pg_current_xact_id()::text")
     fenced_at = fetch_value(connection, "SELECT clock_timestamp()")
     until = time.monotonic() + limit.total_seconds()
-    while older := _writing_before(connection, mark, fenced_at):
+    while older := _writing_before(connection, fenced_at):
         if time.monotonic() > until:
             with _as_login_user(connection):
                 for pid in older:
@@ -570,18 +569,19 @@ def unstopped_on_target(connection: Connection, roles: PostgresSettings) -> list
     return [row[0] for row in rows]
 
 
-def _writing_before(connection: Connection, mark: str, fenced_at: datetime) -> list[int]:
-    """Return the backends that may still write to this database by a right they had before.
+def _writing_before(connection: Connection, fenced_at: datetime) -> list[int]:
+    """Return the backends that may still write to this database, or commit what they wrote, by a right they had before.
 
-    These are backends whose transaction has an id below ``mark``, and those in a statement that began earlier, because
-    rights are checked when a statement begins. All others meet the fence at their next statement.
+    Rights are checked when a statement begins. So these are the transactions that began before the rights were gone,
+    and that have written or are in a statement; all others meet the fence at their next statement. A transaction id is
+    no mark for it: it is assigned at the first row that is written, which may be long after the check of the rights.
     """
     with _as_login_user(connection):
         rows = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND backend_type = 'client backend' AND (age(backend_xid) > age(%s::xid8::xid)"
-            " OR state = 'active' AND query_start <= %s)",
-            (mark, fenced_at),
+            " AND backend_type = 'client backend' AND xact_start <= %s"
+            " AND (backend_xid IS NOT NULL OR state = 'active')",
+            (fenced_at,),
         ).fetchall()
     return [row[0] for row in rows]
 

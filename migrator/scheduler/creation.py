@@ -96,6 +96,8 @@ def _create(change: Change, request: ScheduleRequest, cause: dict[str, Any]) -> 
             raise UsageError("it would never fire: no time matches within its bounds")
         trigger = msgspec.structs.replace(trigger, next_fire_at=first)
     stored = change.named(schedule.name, lambda: change.session.schedules.upsert(schedule))
+    if request.id is not None and change.session.triggers.held(identity):
+        raise commands.concurrent_change()  # another session has just created it, and its row was replaced here
     change.session.triggers.upsert(trigger)
     change.tell(JOB_CREATED, schedule_id=identity, kind=trigger.kind)
     return change.job(stored)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import Any, Final, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -136,7 +137,7 @@ class Harness:
         self.clock = Clock(START) if clock is None else clock
         self.events: list[Event] = []
         """What the facade told its listeners."""
-        self._scenario, self._made = scenario, 0
+        self._scenario, self._made, self._naming = scenario, 0, Lock()
         self.new_id = self._next_id if new_id is None else new_id
         self.facade = self.facade_of(self.tenant)
         self.executor = ScriptedExecutor()
@@ -148,8 +149,10 @@ class Harness:
         return cls(scratch.store, scratch.tenants, scenario, components=scratch.components, scratch=scratch)
 
     def _next_id(self) -> UUID:
-        self._made += 1
-        return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._scenario}/{self._made}")
+        with self._naming:  # tests call one harness from several threads
+            self._made += 1
+            number = self._made
+        return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._scenario}/{number}")
 
     def facade_of(self, tenant: str) -> Scheduler:
         """Return the facade of one of the two tenants."""

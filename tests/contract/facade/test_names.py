@@ -1,14 +1,16 @@
 """Names: a schedule is made or changed by its name, found by it, and gives it to the next one when it has ended."""
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
 from migrator.errors import ConflictError, UsageError
+from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, status_of, stored
@@ -130,6 +132,31 @@ def test_several_processes_that_ensure_one_schedule_make_one(harness: Harness) -
     answers = together(*[lambda: ensure(harness)] * 3, *[lambda: ensure(harness, name="other", id=identity)] * 3)
     assert answers == ["done"] * 6
     assert harness.facade.list(now=NOW).total == 2
+
+
+@pytest.mark.parametrize("call", ["ensure", "schedule"])
+def test_an_id_that_another_session_takes_at_this_moment_gets_no_second_trigger(harness: Harness, call: str) -> None:
+    """The other session commits after this one has looked for the id, and before this one writes."""
+    request = nightly(id=uuid4())
+    patience = 0.1 if harness.backend == "memory" else 60  # which has one session at a time: the other one waits
+    others: list[Future[Job]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def new_id() -> UUID:
+            if not others:
+                others.append(pool.submit(harness.facade.ensure, request, now=harness.now))
+                wait(others, patience)
+            return uuid4()
+
+        facade = Scheduler(harness.store, harness.tenant, new_id=new_id)
+        if call == "ensure" or harness.backend == "memory":
+            assert getattr(facade, call)(request, now=harness.now).id == request.id
+        else:
+            with pytest.raises(ConflictError, match="taken"):
+                facade.schedule(request, now=harness.now)
+        assert others.pop().result().id == request.id
+    (job,) = harness.facade.list(now=NOW).jobs
+    assert (job.id, len(job.triggers)) == (request.id, 1)
 
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])

@@ -178,6 +178,7 @@ class Writer:
             with on_postgres(self._scene) as (store, _), store.session(TENANT) as session:
                 for one in session.schedules.list(ScheduleQuery(name_contains="words")):
                     session.schedules.change(one.id, description=f"new {number}")
+                self._stop.wait(0.2)  # a transaction that stays open when the fence is closed
             self.written += 1
         except (MigratorError, AssertionError):
             pass  # neither side is open at this moment
@@ -285,8 +286,7 @@ def _back(scene: Scene, number: int) -> None:
         reverse_sync.run(scene.settings, noted_by_now=True)
     until(lambda: agree(scene))
     planned = called(scene, "rollback", "plan")
-    # a change that the outbox records under the fence undoes the rollback, which is then called again
-    for listed in (planned, until(lambda: called(scene, "rollback", "run"))):
+    for listed in (planned, called(scene, "rollback", "run")):
         assert "would not fire for a trigger of kind interval: its fields state cron lines only" in listed
         assert "would have no mode, which the old application needs" in listed
     fires = agree(scene)

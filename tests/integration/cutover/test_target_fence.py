@@ -1,16 +1,16 @@
 """PostgreSQL's fence for the way back, against writers in the middle of a statement and of a transaction."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import errors
+from psycopg import errors, sql
 
 from migrator.config import PostgresSettings, Settings
 from migrator.connections.postgres import Connection, open_target
@@ -95,6 +95,70 @@ def test_a_transaction_that_has_written_is_waited_for(
         closing = pool.submit(fence.engage_target, tool, roles, LIMIT)
         while not _revoked(scheduler_dsn, roles):
             pass
+        assert not closing.done()
+        application.commit()
+        closing.result()
+    assert names(scheduler_dsn) == {"inside"}
+
+
+class Interposed:
+    """The tool's connection; ``act`` is called when the first right is revoked, and that is not committed yet."""
+
+    def __init__(self, connection: Connection, act: Callable[[], object]) -> None:
+        self._connection, self._act, self.acted = connection, act, False
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a connection has
+        return getattr(self._connection, name)
+
+    def execute(self, query: Any, *more: Any) -> Any:  # noqa: ANN401 - as above
+        answer = self._connection.execute(query, *more)
+        if not self.acted and isinstance(query, sql.Composed) and "REVOKE" in query.as_string():
+            self.acted = True
+            self._act()
+        return answer
+
+
+def test_a_transaction_that_writes_while_the_rights_are_revoked_is_waited_for(
+    roles: PostgresSettings, tool: Connection, scheduler_dsn: str
+) -> None:
+    """Its id is a later one than that of the fence, and its right was checked before: it would commit behind it."""
+    with writer(scheduler_dsn, ROLES[0]) as application, ThreadPoolExecutor() as pool:
+        application.autocommit = False
+        interposed = Interposed(tool, lambda: application.execute(INSERT, (uuid4(), "inside")))
+        closing = pool.submit(fence.engage_target, cast("Connection", interposed), roles, LIMIT)
+        with suppress(TimeoutError):
+            closing.result(SOON.total_seconds())
+        while not _revoked(scheduler_dsn, roles):
+            pass
+        assert interposed.acted
+        assert not closing.done()
+        application.commit()
+        closing.result()
+    assert names(scheduler_dsn) == {"inside"}
+
+
+def test_a_statement_that_has_written_nothing_yet_is_waited_for_to_its_commit(
+    roles: PostgresSettings, tool: Connection, scheduler_dsn: str
+) -> None:
+    """It gets its id when the fence is closed already, and its transaction stays open after it."""
+    with (
+        writer(scheduler_dsn, ROLES[0]) as application,
+        psycopg.connect(scheduler_dsn) as holder,
+        ThreadPoolExecutor() as pool,
+    ):
+        application.autocommit = False
+        holder.execute("SELECT pg_advisory_lock(7)")
+        slow = f"{INSERT.partition('VALUES')[0]} SELECT %s, 'a', %s, 'scheduled' FROM pg_advisory_xact_lock(7)"
+        inserting = pool.submit(application.execute, slow, (uuid4(), "inside"))
+        while not _waits(scheduler_dsn):
+            pass
+        closing = pool.submit(fence.engage_target, tool, roles, LIMIT)
+        while not _revoked(scheduler_dsn, roles):
+            pass
+        holder.execute("SELECT pg_advisory_unlock(7)")
+        inserting.result()
+        with suppress(TimeoutError):
+            closing.result(SOON.total_seconds())
         assert not closing.done()
         application.commit()
         closing.result()
