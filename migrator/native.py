@@ -15,10 +15,11 @@ from migrator.errors import UsageError, install_extra
 VARIABLE: Final = "MIGRATOR_CODEC"
 PYTHON: Final = "python"
 NATIVE: Final = "native"
-INTERFACE: Final = 5
-"""Of the plans that ``native_plan`` makes: the number of ``migrator_speedups.rows.INTERFACE``.
+INTERFACE: Final = 6
+"""Of the modules and of the plans that ``native_plan`` makes: the number of ``migrator_speedups.rows.INTERFACE``.
 
-Both are raised when a plan gets another member or operation, because sources of one version differ while it is made.
+Both are raised when a plan gets another member or operation, or the package another module, because sources of one
+version differ while it is made.
 """
 
 

@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import psycopg
@@ -14,10 +15,11 @@ from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import ledger, references
+from migrator.pipeline.bulk_load import BulkLoad
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
-from migrator.pipeline.load import append_rows, different_documents, merge_rows
+from migrator.pipeline.load import different_documents, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
 from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import (
@@ -100,7 +102,8 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         totals, digest = _ChunkTotals(done), hashlib.sha256()
         excluded = sessions.quarantined.of(target, job.plan.profile, chunk.collection, job.begun)
         totals.known_quarantined = excluded
-        store = _count_only if job.dry_run else _append if mode == "direct" else _merge
+        append = partial(_append, BulkLoad(target, sessions.target_tables))
+        store = _count_only if job.dry_run else append if mode == "direct" else _merge
         for batch in chunk_batches(sessions, job):
             done.bytes += len(batch)
             digest.update(batch)
@@ -143,7 +146,7 @@ def _count_only(_target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> 
         totals.loaded(document)
 
 
-def _append(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
+def _append(load: BulkLoad, target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
     global_: list[SourceDocument] = []
 
@@ -155,7 +158,7 @@ def _append(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
                 totals.loaded(document)
                 yield document
 
-    written = append_rows(target, of_their_tenant(), batch.rows())
+    written = load.append(of_their_tenant(), batch.rows())
     totals.plain(batch)
     totals.result.rows.update(written)
     totals.result.written.update(written)

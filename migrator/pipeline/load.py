@@ -1,4 +1,4 @@
-"""Load: rows are appended to an empty range, or compared with the stored rows and merged.
+"""Load: rows are compared with the stored rows and merged; ``bulk_load`` appends those of an empty range.
 
 Rows travel as the bytes of binary COPY in both directions. The parity check and the tail fetch stored rows here, too.
 """
@@ -16,7 +16,6 @@ from psycopg.adapt import Buffer
 from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
 from migrator.records import ALL, Record
-from migrator.schema import native_target
 from migrator.sources.profile import Rejected
 from migrator.store.postgres.rows import global_schedule, table_name
 from migrator.targets import load_target, native_table
@@ -44,33 +43,6 @@ def key_in_use(constraint: str) -> Rejected:
     return Rejected(KEY_IN_USE, "", f"the key that it had, which other rows hold ({constraint})")
 
 
-def append_rows(
-    connection: Connection, batch: Iterable[SourceDocument], plain: Iterable[PlainRows] = ()
-) -> Counter[str]:
-    """Copy the rows of these documents into their tables, those of plain ones first; return the number by table.
-
-    It keeps bytes only, so that decoded documents can be freed at once. Raises ``psycopg.errors.UniqueViolation`` if a
-    row is stored already.
-    """
-    by_table: dict[type[Record], list[bytes]] = {}
-    counts: Counter[str] = Counter()
-    for one in plain:
-        by_table[one.record] = [one.rows]
-        counts[one.record.table] = len(one.positions)
-    for document in batch:
-        for row in document.serialized:
-            record = type(row.record)
-            parts = by_table.get(record)
-            if parts is None:
-                parts = by_table[record] = []
-            parts.append(row.head)
-            parts.append(row.tail)
-            counts[record.table] += 1
-    for record in parents_first(by_table):
-        _append(connection, record, by_table[record])
-    return counts
-
-
 def parents_first(tables: Iterable[type[Record]]) -> list[type[Record]]:
     """Return tables in the order in which rows are written: each after those that its foreign keys refer to.
 
@@ -82,16 +54,6 @@ def parents_first(tables: Iterable[type[Record]]) -> list[type[Record]]:
 def _place(record: type[Record]) -> tuple[int, str]:
     native = native_table(record.table)
     return ALL.index(record) if native is None else _level(native), record.table
-
-
-def _append(connection: Connection, record: type[Record], rows: Sequence[bytes]) -> None:
-    native = native_table(record.table)
-    if native is None:
-        copy_in(connection, table_name(record.table), record, rows)
-        return
-    stage = _new_stage(connection, record)
-    copy_in(connection, stage, record, rows)
-    connection.execute(sql.SQL("SELECT {}()").format(native_target.append_function(native, load_target(native.target))))
 
 
 def _level(table: Table) -> int:
@@ -260,7 +222,7 @@ def upsert(
     ``different``: a row that is stored already as it must be is not counted either.
     """
     kind, table = codec(record), record.table
-    stage = _new_stage(connection, record)
+    stage = new_stage(connection, record)
     copy_in(connection, stage, record, rows)
     if native_table(table) is not None:
         return _upsert_through_view(connection, kind, table_name(table), stage, whoever=whoever, different=different)
@@ -285,7 +247,7 @@ def upsert(
     ).rowcount
 
 
-def _new_stage(connection: Connection, record: type[Record]) -> sql.Identifier:
+def new_stage(connection: Connection, record: type[Record]) -> sql.Identifier:
     """Return the quoted name of an empty temporary table with the columns of a record."""
     name = f"stage_{record.table}"
     stage = sql.Identifier("pg_temp", name)

@@ -149,7 +149,8 @@ def differences(*conditions: tuple[str, str, str]) -> str:
 
 def cut(reader: SourceReader, source: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``."""
-    size, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
+    most, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
+    size = shared_evenly(most, source.documents, workers(settings.copy))
     lower: bytes | None = None
     ordinal = 0
     while True:
@@ -178,6 +179,20 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
     if settings.copy.max_rate:
         limits.append(max(settings.copy.max_rate, SMALLEST_PACED))
     return max(1, min(limits))
+
+
+SMALLEST_SHARED = 5_000
+"""Documents of a chunk that is made smaller for an even share; smaller ones would cost more than they balance."""
+
+
+def shared_evenly(most: int, documents: int, shares: int) -> int:
+    """Return the size of a chunk, at most ``most``, with which each worker has as many chunks as the others.
+
+    Three chunks of two workers take as long as four.
+    """
+    rounds = -(-documents // (most * shares))
+    size = -(-documents // max(rounds * shares, 1))
+    return size if documents > most and size >= SMALLEST_SHARED else most
 
 
 def load_mode(sessions: Sessions, collection: Collection) -> LoadMode:

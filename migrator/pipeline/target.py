@@ -17,8 +17,9 @@ from migrator.config import Settings, TargetSettings
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import deferred_ddl
-from migrator.records import Lock, Record
-from migrator.schema import native_target
+from migrator.records import Bytes, Jsonb, Lock, Record
+from migrator.schema import direct_copy, native_target
+from migrator.schema.direct_copy import DirectCopy
 from migrator.schema.revisions import require_known
 from migrator.sources.profile import Profile
 from migrator.store import epoch
@@ -114,6 +115,13 @@ class TargetTables(ABC):
         """Return the tables that hold the rows of a record, each with the columns of which statistics are useful."""
 
     @abstractmethod
+    def direct_copy(self, connection: Connection, record: type[Record]) -> DirectCopy | None:
+        """Return how the rows of a record are copied into two tables at once; None where that cannot be.
+
+        It holds until the end of the transaction.
+        """
+
+    @abstractmethod
     def relations(self, record: type[Record]) -> Sequence[str]:
         """Return the quoted names of the tables whose unique indexes hold for the rows of a record."""
 
@@ -184,6 +192,14 @@ class SchedulerTables(TargetTables):
 
     def analyzed(self, record: type[Record]) -> Sequence[tuple[sql.Composable, Sequence[str]]]:
         return [(table_name(record.table), codec(record).plain)]
+
+    def direct_copy(
+        self,
+        connection: Connection,  # noqa: ARG002 - the protocol's
+        record: type[Record],  # noqa: ARG002 - as above
+    ) -> DirectCopy | None:
+        """Return None: rows are stored in one table."""
+        return None
 
     def relations(self, record: type[Record]) -> Sequence[str]:
         return [f"scheduler.{record.table}"]
@@ -261,8 +277,15 @@ class NativeTables(TargetTables):
 
     def analyzed(self, record: type[Record]) -> Sequence[tuple[sql.Composable, Sequence[str]]]:
         table = self._table(record)
-        columns = [column.name for column in table.columns]
+        columns = [
+            column.name
+            for column in table.columns
+            if column.name in table.key or column.kind.annotation not in _NOT_ANALYZED
+        ]
         return [(self._library(record), columns), (native_target.origins(table, self._target), ("id", "source_id"))]
+
+    def direct_copy(self, connection: Connection, record: type[Record]) -> DirectCopy | None:
+        return direct_copy.direct_copy(connection, self._table(record), self._target, self._settings)
 
     def relations(self, record: type[Record]) -> Sequence[str]:
         beside = native_target.origins(self._table(record), self._target)
@@ -275,6 +298,10 @@ class NativeTables(TargetTables):
 
     def _library(self, record: type[Record]) -> sql.Identifier:
         return native_target.library_name(self._table(record), self._target, self._settings)
+
+
+_NOT_ANALYZED = (Jsonb, Bytes)
+"""Of columns that hold whole documents or pickles: no query of a library looks into them, and they are long."""
 
 
 def _counted(count: int) -> str:

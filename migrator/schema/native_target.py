@@ -22,6 +22,9 @@ from migrator.targets.model import Column, Link, Table, Target
 ORIGINS = "_origins"
 """Behind the name of a table: the table of what its rows came from."""
 
+OWN_COLUMNS = ("id", "tenant_id", "source", "source_id", "extra")
+"""Of the table of origins, besides the key of the row."""
+
 _KEY = "key_"
 """Before the name of a column of the library's key, in the table of origins."""
 
@@ -422,8 +425,7 @@ class _Writing:
         if table.made:
             filled, values = [table.key[0], *filled], [made, *values]
         keys = () if table.made == "row" else table.key
-        own = ("id", "tenant_id", "source", "source_id", "extra")
-        given = [sql.Identifier("new", name) for name in own]
+        given = [sql.Identifier("new", name) for name in OWN_COLUMNS]
         self.parts: dict[str, sql.Composable] = {
             "library": library.identifier,
             "origins": origins(table, target),
@@ -432,7 +434,7 @@ class _Writing:
             "values": sql.SQL(", ").join(values),
             "kept_columns": kept[0],
             "kept_values": kept[1],
-            "names": _names([*own, *(_KEY + name for name in keys)]),
+            "names": _names([*OWN_COLUMNS, *(_KEY + name for name in keys)]),
             "given": sql.SQL(", ").join([*given, *(values[filled.index(name)] for name in keys)]),
             "new_key": _new_key(table, library),
         }

@@ -96,6 +96,11 @@ class Column(msgspec.Struct, frozen=True):
         return int(length[1]) if length else 0
 
     @property
+    def base_type(self) -> str:
+        """Return its type without a length or a precision."""
+        return _PRECISION.sub("", self.type)
+
+    @property
     def is_real(self) -> bool:
         """Tell whether it holds numbers of 32 bits with a fraction."""
         return self.type == "real"
@@ -103,10 +108,10 @@ class Column(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> ColumnType:
         """Return how its values stand in a record; raises ``KeyError`` for a type that the tool does not write."""
-        plain = _TYPES.get(_PRECISION.sub("", self.type))
+        plain = _TYPES.get(self.base_type)
         if plain is None and self.words:
             return ColumnType(records.Text, "{}::text", "{}::text::" + self.type)
-        return _TYPES[_PRECISION.sub("", self.type)] if plain is None else plain
+        return _TYPES[self.base_type] if plain is None else plain
 
     @property
     def member(self) -> str:
@@ -121,7 +126,7 @@ def member_name(column: str) -> str:
 
 def is_known_type(column: Column) -> bool:
     """Tell whether the tool writes values of the type of a column."""
-    return _PRECISION.sub("", column.type) in _TYPES or bool(column.words)
+    return column.base_type in _TYPES or bool(column.words)
 
 
 class Link(msgspec.Struct, frozen=True):

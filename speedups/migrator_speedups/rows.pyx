@@ -22,7 +22,7 @@ from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 5  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 6  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
