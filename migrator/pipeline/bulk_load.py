@@ -73,7 +73,7 @@ class BulkLoad:
         self._connection.execute(sql.SQL("SELECT {}()").format(function))
 
     def _direct_load(self, record: type[Record]) -> "_DirectLoad | None":
-        """Return what copies rows straight into the library's table; None if the stage must be used."""
+        """Return the way of rows straight into the library's table; None if the stage must be used."""
         if record not in self._direct:
             way = None if native.module() is None else self._tables.direct_copy(self._connection, record)
             self._direct[record] = None if way is None else _DirectLoad(self._connection, way)

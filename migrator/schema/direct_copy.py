@@ -104,7 +104,7 @@ _Given = tuple[str, Column | None]
 
 
 def _members(table: Table, target: Target) -> dict[str, _Given] | None:
-    """Return what fills each column of the library's table; None if PostgreSQL must look one of them up, or make it."""
+    """Return the member for each column of the library's table; None if PostgreSQL must look one up, or make it."""
     made = [target.by_name[name].made for name in table.references.values()]
     if table.made == "sequence" or table.worded or table.links or any(how != "row" for how in made):
         return None

@@ -4,7 +4,7 @@ import math
 import random
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -12,6 +12,8 @@ from migrator.values.copy_format import HEADER, TRAILER
 from tests import native_codec
 
 Cells = Sequence[bytes | None]
+RowSplit: TypeAlias = Any
+"""``migrator_speedups.row_split.RowSplit``, of a package that may be absent."""
 FIRST = ((3, False), (0, False), (2, True))
 SECOND = ((0, False), (1, False))
 
@@ -21,10 +23,10 @@ def _native() -> None:
     native_codec.needed()
 
 
-def split(fields: int, first: Sequence[tuple[int, bool]], second: Sequence[tuple[int, bool]]) -> Any:  # noqa: ANN401
-    from migrator_speedups.row_split import RowSplit  # noqa: PLC0415 - may be absent
+def split(fields: int, first: Sequence[tuple[int, bool]], second: Sequence[tuple[int, bool]]) -> RowSplit:
+    from migrator_speedups import row_split  # noqa: PLC0415 - may be absent
 
-    return RowSplit(fields, first, second)
+    return row_split.RowSplit(fields, first, second)
 
 
 def row(cells: Cells) -> bytes:
