@@ -24,7 +24,7 @@ from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection
 from migrator.cron import agenda
 from migrator.cron.expression import CronError
-from migrator.targets import quartz_documents
+from migrator.targets import quartz_documents, queue_documents
 from migrator.targets.library import Line
 from migrator.targets.quartz_documents import Documents, Window
 from migrator.values.identity import parse_source_id
@@ -83,6 +83,8 @@ class LibraryRules:
 
     Lines of documents in quarantine are then left out.
     """
+    keys_are_made: ClassVar[bool] = False
+    """Whether the copy has made the keys of the rows: an entry of the scratch copy is then named by its document."""
     clock_moves: ClassVar[bool] = False
     """Whether the clock runs on while the library works, so that more becomes due meanwhile."""
 
@@ -104,6 +106,10 @@ class LibraryRules:
     def key_of_document(self, source_id: str, collection: str) -> str:  # noqa: ARG002 - of libraries with several
         """Return the id by which the library lists the entry of a document in PostgreSQL."""
         return self.key(str(parse_source_id(source_id)))
+
+    def made_key(self, table: str, key: str) -> str:
+        """Return the id by which the library lists the row of a table; only called if ``keys_are_made``."""
+        raise NotImplementedError
 
     def source_entries(self, documents: Documents) -> Iterator[Line]:
         """Return the lines of the entries of the documents, as the library's probe prints those of its tables."""
@@ -540,6 +546,70 @@ class QuartzRules(LibraryRules):
         return DueEntry(line["id"], seconds(line["due"]) if is_waiting else None)
 
 
+class MessageRules(LibraryRules):
+    """pgmq: pending messages, each named by its document, because the number of its row is a new one."""
+
+    inapplicable: ClassVar[Mapping[Part, str]] = {"fires": "pending work does not recur"}
+    has_source = False
+    has_clock = False
+    keys_are_made = True
+
+    def key_of_document(self, source_id: str, collection: str) -> str:
+        """Return collection and source id of a document."""
+        return queue_documents.key_of(collection, source_id)
+
+    def made_key(self, table: str, key: str) -> str:
+        """Return the queue and the number of a message."""
+        return f"{table}:{key}"
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return a line for each pending message, and each dead letter."""
+        return queue_documents.messages_of(documents)
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
+        """Return the fields of a message; a number is compared as what JavaScript has of it."""
+        fields: Mapping[str, Any] = queue_documents.as_doubles({"due": line["due"], **line["fields"]})
+        return fields
+
+    def work_options(self, instants: Sequence[float]) -> dict[str, Any]:
+        """Return the number of clients, and up to when messages become visible at once, the others tomorrow."""
+        return {"workers": 2, "due_until": instants[0]}
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
+        """Let another client have a message up to an instant."""
+        table, _, number = key.partition(":")
+        statement = sql.SQL("UPDATE {} SET vt = to_timestamp(%s), read_ct = read_ct + 1 WHERE msg_id = %s")
+        connection.execute(statement.format(sql.Identifier(schema, names.get(table, table))), (until, int(number)))
+
+
+class JobRules(MessageRules):
+    """procrastinate: jobs that are to be done once, and those that have failed."""
+
+    def made_key(self, table: str, key: str) -> str:  # noqa: ARG002 - there is one table
+        """Return the number of a job."""
+        return key
+
+    def source_entries(self, documents: Documents) -> Iterator[Line]:
+        """Return a line for each pending message or document, and each dead letter."""
+        return queue_documents.jobs_of(documents)
+
+    def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:
+        """Return the fields of a job without its task and its queue: they are options, and no document says them."""
+        fields = super().fields(line, in_source=in_source)
+        return {name: value for name, value in fields.items() if name not in ("task", "queue")}
+
+    def entry(self, line: Line) -> DueEntry:
+        """Return a job by its line; only one that is to be done is ever due."""
+        return DueEntry(line["id"], seconds(line["due"]) if line["fields"]["status"] == "todo" else None)
+
+    def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:  # noqa: ARG002 - a worker of procrastinate has a job until it says otherwise
+        """Let another worker do a job."""
+        # its triggers name its types and tables without their schema
+        connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
+        table = sql.Identifier(schema, names.get("procrastinate_jobs", "procrastinate_jobs"))
+        connection.execute(sql.SQL("UPDATE {} SET status = 'doing' WHERE id = %s").format(table), (int(key),))
+
+
 RULES: Final[Mapping[str, LibraryRules]] = {
     "apscheduler": ApschedulerRules(),
     "apscheduler4": Apscheduler4Rules(),
@@ -547,6 +617,8 @@ RULES: Final[Mapping[str, LibraryRules]] = {
     "celery-results": CeleryRules(),
     "quartz": QuartzRules(),
     "shedlock": ShedlockRules(),
+    "pgmq": MessageRules(),
+    "procrastinate": JobRules(),
     "sqlalchemy-celery-beat": BeatRules(),
     "django-celery-beat": DjangoBeatRules(),
     "celery-results-5-6": CeleryRules(without=frozenset({"children"})),

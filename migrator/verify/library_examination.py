@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, time, timedelta
+from graphlib import TopologicalSorter
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from psycopg import sql
 from migrator.config import Settings, mongo_uri, postgres_dsn
 from migrator.connections.mongo import open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, open_login, translate_errors
+from migrator.connections.postgres import Connection, fetch_value, open_login, translate_errors
 from migrator.cron import timeline
 from migrator.cron.expression import CronError
 from migrator.errors import MigratorError, RefusedError
@@ -120,6 +121,12 @@ class Examination:
         with ask(self.target.name, request, interpreter=self.copy.interpreter) as lines:
             yield from lines
 
+    def _ask_copy(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
+        """Return the lines of the scratch copy, each under the name of its entry."""
+        for line in self._ask(self.copy.store, **members):
+            name = self.copy.names.get(str(line.get("id")))
+            yield line if name is None else {**line, "id": name}
+
     def _ask_source(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
         if self.rules.has_source:
             left = {name for name, _ in self._quarantined_documents()} if self.rules.names_documents else ()
@@ -133,8 +140,10 @@ class Examination:
             yield from self.rules.source_fires(self._documents, members["windows"], members["limit"])
 
     def _documents(self, collection: str) -> Iterator[dict[str, Any]]:
-        """Return the documents of a collection that are not in quarantine."""
+        """Return the documents of a collection that are not in quarantine; none if the source has no such one."""
         profile = profile_of(self.settings.source, self.settings.target)
+        if collection not in {known.name for known in profile.collections}:
+            return
         with self.copy.live() as connection:
             left = ledger.quarantined_ids(connection, profile.name, collection)
         source = open_source(self.settings)
@@ -148,7 +157,7 @@ class Examination:
 
     def _list(self, keep: frozenset[str] = frozenset(), *, in_source: bool) -> Listing:
         listing = Listing(digests={}, kept={}, entries=[], zones=set(), rules={}, failed=set())
-        lines = self._ask_source(do="entries") if in_source else self._ask(self.copy.store, do="entries")
+        lines = self._ask_source(do="entries") if in_source else self._ask_copy(do="entries")
         for line in lines:
             if line["kind"] not in ("entry", "failed"):
                 continue
@@ -240,7 +249,7 @@ class Examination:
         own = _OwnFires(self.rules, copied.rules, limit)
         total = 0
         asked = {"do": "fires", "windows": windows, "limit": limit}
-        for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask(self.copy.store, **asked), str)):
+        for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask_copy(**asked), str)):
             fires: dict[str, bytes] = {}
             endless: set[str] = set()
             total = 0
@@ -357,9 +366,12 @@ class Examination:
         held = set(due[::2])
         self.copy.refresh()
         until = (datetime.fromtimestamp(instants[-1], UTC) + HELD).timestamp()
+        row_ids = {name: row_id for row_id, name in self.copy.names.items()}
         with self.copy.writable() as connection:
             for key in sorted(held):
-                self.rules.hold(connection, self.copy.store.schema, self.copy.store.tables, key, until)
+                self.rules.hold(
+                    connection, self.copy.store.schema, self.copy.store.tables, row_ids.get(key, key), until
+                )
         lines, _ = self._execute(instants)
         endless = self._endless(lines)
         executed = {str(line["id"]) for line in lines if line["kind"] in ("execution", "missed")}
@@ -390,7 +402,7 @@ class Examination:
         options = {"most": MOST_LINES, **self.rules.work_options(instants)}
         now = datetime.fromtimestamp(instants[0], UTC)
         began = time_module.monotonic()
-        lines = [*self._ask(self.copy.store, do="work", now=now, options=options, scratch=True)]
+        lines = [*self._ask_copy(do="work", now=now, options=options, scratch=True)]
         return lines, time_module.monotonic() - began if self.rules.clock_moves else 0.0
 
 
@@ -501,6 +513,8 @@ class ScratchCopy:
         self.rules: LibraryRules = RULES[self.target.name]
         self.interpreter: Interpreter = interpreter_of(settings.target)
         schema = settings.target.schema or self.target.schema
+        self.names: dict[str, str] = {}
+        """Id by which the library lists a row → the name of the entry, by its document; only of keys that were made."""
         self.store = PostgresStore(postgres_dsn(scratch), schema, settings.target.tables)
         with self.writable() as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
@@ -532,15 +546,16 @@ class ScratchCopy:
             name: [column.name for column in table.columns if not column.generated]
             for name, table in expected.tables.items()
         }
-        self._sequences = [*expected.sequences]
+        self._sequences = dict(expected.sequences)
 
     def refresh(self) -> None:
         """Put the rows of the target as they are now in the place of those of the scratch copy."""
         with self.live() as live, self.writable() as scratch, live.transaction(), scratch.transaction():
             live.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            names = self._in_order()
+            self.names = self._names_of_rows(live) if self.rules.keys_are_made else {}
+            names = self._in_order(scratch)
             tables = [sql.Identifier(self.store.schema, self.settings.target.tables.get(name, name)) for name in names]
-            scratch.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
+            scratch.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.SQL(", ").join(tables)))
             for table in tables:
                 scratch.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
             for name, table in zip(names, tables, strict=True):
@@ -549,16 +564,49 @@ class ScratchCopy:
             scratch.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no table may be altered while one is to be checked
             for table in tables:
                 scratch.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))
-            for sequence in self._sequences:
-                place = sql.Identifier(self.store.schema, sequence)
-                row = live.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(place)).fetchone()
-                named = sql.Literal(place.as_string(scratch))
+            for sequence, owner in self._sequences.items():
+                place = self._sequence(live, sequence, owner)
+                row = live.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(sql.SQL(place))).fetchone()
+                named = sql.Literal(self._sequence(scratch, sequence, owner))
                 scratch.execute(sql.SQL("SELECT setval({}::regclass, %s, %s)").format(named), row)
 
-    def _in_order(self) -> list[str]:
-        """Return the tables, those that a mapping fills first, in its order: parents before children."""
-        filled = [table.name for table in self.target.tables if table.name in self._columns]
-        return [*(name for name in self._columns if name not in filled), *filled]
+    def _sequence(self, connection: Connection, sequence: str, owner: str) -> str:
+        """Return the quoted name of a sequence; one of a column has a name of its own where its table has another."""
+        name, _, column = owner.partition(".")
+        if not column:
+            return sql.Identifier(self.store.schema, sequence).as_string(connection)
+        table = sql.Identifier(self.store.schema, self.settings.target.tables.get(name, name)).as_string(connection)
+        return str(fetch_value(connection, "SELECT pg_get_serial_sequence(%s, %s)", (table, column)))
+
+    def _names_of_rows(self, live: Connection) -> dict[str, str]:
+        names = {}
+        for table in self.target.tables:
+            key = native_target.key_text("origin", [column for _, column in native_target.key_columns(table)])
+            rows = live.execute(
+                sql.SQL("SELECT {}, source, source_id FROM {} AS origin").format(
+                    key, native_target.origins(table, self.target)
+                )
+            )
+            for row_key, source, document in rows:
+                collection = str(source).partition("/")[2]
+                names[self.rules.made_key(table.name, row_key)] = self.rules.key_of_document(document, collection)
+        return names
+
+    def _in_order(self, scratch: Connection) -> list[str]:
+        """Return the tables, parents before children."""
+        own = {name: self.settings.target.tables.get(name, name) for name in self._columns}
+        parents: dict[str, set[str]] = {name: set() for name in own}
+        of_name = {name: table for table, name in own.items()}
+        rows = scratch.execute(
+            "SELECT child.relname, parent.relname FROM pg_constraint JOIN pg_class AS child ON child.oid = conrelid"
+            " JOIN pg_class AS parent ON parent.oid = confrelid"
+            " WHERE contype = 'f' AND conrelid <> confrelid AND connamespace = to_regnamespace(quote_ident(%s))",
+            (self.store.schema,),
+        )
+        for child, parent in rows:
+            if child in of_name and parent in of_name:
+                parents[of_name[child]].add(of_name[parent])
+        return [*TopologicalSorter(parents).static_order()]
 
 
 def _copy_rows(live: Connection, scratch: Connection, table: sql.Identifier, columns: sql.Composed) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from pymongo.database import Database
 
-from migrator.exit_status import QUARANTINE
+from migrator.exit_status import QUARANTINE, UNVERIFIED
 from tests.copying import uri_of
 from tests.native_tables import BY_NAME, python
 from tests.page_session import of_kind, replaced, run_console
@@ -72,7 +72,7 @@ def test_the_session_of_pgmq_is_a_real_one(mongo_database: Database[Any], postgr
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA pgmq")
     configuration = prepared(page, mongo_database, postgres_dsn, python(PGMQ))
-    run_console(page, tmp_path, configuration, (0, QUARANTINE))
+    run_console(page, tmp_path, configuration, (0, QUARANTINE, UNVERIFIED))
     application = replaced(of_kind(page, "python"), ("postgres@localhost/shop", postgres_dsn.partition("://")[2]))
     work = "import json\ndef work(message):\n    print(json.dumps(message))\n"
     assert printed(python(PGMQ), work + application) == [42, "text", None, True, []]
@@ -90,7 +90,7 @@ def test_the_session_of_procrastinate_is_a_real_one(
     mongo_database["queue"].insert_many(messages())
     mongo_database["dead_queue"].insert_many(real_documents("mongodb-queue/dead"))
     configuration = prepared(page, mongo_database, postgres_dsn, python(PROCRASTINATE))
-    run_console(page, tmp_path, configuration)
+    run_console(page, tmp_path, configuration, (0, UNVERIFIED))
     application = replaced(
         of_kind(page, "python"),
         ("postgresql://postgres@localhost/shop", postgres_dsn),

@@ -2,7 +2,9 @@
 
 ``entries`` gives every message of both queues, also one that is not visible yet, without taking it: the client has no
 such call, so the rows are read, and the client makes messages of them. ``work`` lets ``options.workers`` clients (2 if
-omitted), each with connections of its own, take what is visible, and delete each message that they took.
+omitted), each with connections of its own, take what is visible, and delete each message that they took. With
+``options.due_until``, seconds since 1970, what is visible then is visible now, and the rest tomorrow: the clock is that
+of the server.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def _taken(client: Any, queues: dict[str, str]) -> Iterator[tuple[str, Any]]:
 def work(request: dict[str, Any], lines: Lines) -> None:
     """Let clients take what is visible, by the clock of the server, and print each message that a client took."""
     queues, place = _queues(request["store"]), request["store"]
-    number = int(request.get("options", {}).get("workers", 2))
+    options = request.get("options", {})
+    number = int(options.get("workers", 2))
+    if "due_until" in options:
+        _move(place, options["due_until"])
 
     def take(worker: int, together: threading.Barrier) -> None:
         with _client(place) as client:
@@ -92,10 +97,18 @@ def work(request: dict[str, Any], lines: Lines) -> None:
             first = next(messages, None)
             together.wait()  # each client has its first message, if there are as many, before one takes a second
             for table, message in itertools.chain(() if first is None else (first,), messages):
-                _put(lines, "executed", table, message, worker=worker)
+                _put(lines, "execution", table, message, worker=worker)
                 client.delete(queues[table], message.msg_id)
 
     in_threads(number, take, WAIT)
+
+
+def _move(place: dict[str, Any], until: float) -> None:
+    """Make visible what is visible at an instant, and nothing else."""
+    for table in TABLES:
+        quoted = stores.named(place, table).replace('"', '""')
+        statement = f'UPDATE {SCHEMA}."{quoted}" SET vt = {stores.MOVED.format(column="vt")}'  # noqa: S608 - quoted
+        stores.execute(place, statement, until, read_only=False)
 
 
 def prepare(request: dict[str, Any], lines: Lines) -> None:

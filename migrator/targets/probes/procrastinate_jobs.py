@@ -1,7 +1,8 @@
 """procrastinate: its jobs in PostgreSQL.
 
 ``entries`` lists every job, in a read-only session. ``work`` lets ``options.workers`` workers (2 if omitted) of one
-process execute what is due, by the clock of the server, and end when nothing is. No code of the application is loaded:
+process execute what is due, by the clock of the server, and end when nothing is. With ``options.due_until``, seconds
+since 1970, what is due then is due now, and the rest tomorrow. No code of the application is loaded:
 a task does nothing but say that it was called.
 """
 
@@ -38,7 +39,7 @@ def entries(request: dict[str, Any], lines: Lines) -> None:
     """Print each job."""
     for job in asyncio.run(_jobs(_app(request["store"], read_only=True))):
         fields = {"task": job.task_name, "queue": job.queue, "status": job.status, "attempts": job.attempts}
-        fields["args"] = stand_ins.plain(job.task_kwargs)
+        fields["args"] = job.task_kwargs
         lines.put("entry", id=job.id, due=stores.in_utc(job.scheduled_at), fields=fields)
 
 
@@ -48,7 +49,13 @@ def fires(_request: dict[str, Any], _lines: Lines) -> None:
 
 def work(request: dict[str, Any], lines: Lines) -> None:
     """Let workers execute what is due, and print each job that was executed."""
-    place, number = request["store"], int(request.get("options", {}).get("workers", 2))
+    place, options = request["store"], request.get("options", {})
+    number = int(options.get("workers", 2))
+    if "due_until" in options:
+        schema = (place.get("schema") or "public").replace('"', '""')
+        moved = stores.MOVED.format(column="scheduled_at")
+        statement = f'UPDATE "{schema}".procrastinate_jobs SET scheduled_at = {moved}'  # noqa: S608 - quoted
+        stores.execute(place, statement, options["due_until"], read_only=False)
     names = {job.task_name for job in asyncio.run(_jobs(_app(place, read_only=True)))}
     asyncio.run(_work(_app(place, read_only=False), names, number, lines))
 
@@ -66,7 +73,7 @@ def _stand_in(lines: Lines) -> Any:
     async def execute(context: Any, **given: Any) -> None:
         await asyncio.sleep(0)
         lines.put(
-            "executed",
+            "execution",
             id=context.job.id,
             worker=context.worker_name,
             attempts=context.job.attempts,

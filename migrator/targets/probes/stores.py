@@ -10,6 +10,9 @@ from typing import Any, Callable
 from .dialogue import Refused
 
 UTC = timezone.utc
+MOVED = """clock_timestamp()
+    + CASE WHEN extract(epoch FROM {column})::float8 <= %s THEN interval '0' ELSE interval '1 day' END"""
+"""Of SQL: now, for a time that has come at an instant, else tomorrow. The instant is the parameter, in seconds."""
 
 
 def driver() -> Any:

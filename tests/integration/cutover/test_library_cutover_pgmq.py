@@ -40,7 +40,7 @@ class QueueScene(LibraryScene):
     def taken(self) -> list[str]:
         """Let two clients of pgmq take what is visible; return the payloads."""
         lines = self.work(self.postgres, datetime.now(UTC))
-        return [line["fields"]["message"]["of"] for line in lines if line["kind"] == "executed"]
+        return [line["fields"]["message"]["of"] for line in lines if line["kind"] == "execution"]
 
     def taken_in_mongo(self) -> list[str]:
         """Take what is visible, and acknowledge it, by the statements of ``get`` and ``ack`` of mongodb-queue 4.0."""

@@ -117,7 +117,7 @@ def test_every_pending_message_is_taken_once_by_two_clients_and_no_other(
         0: NOW + 2 * DAY,
     }
     executed = asked(settings, "work")
-    assert {line["kind"] for line in executed} == {"executed"}
+    assert {line["kind"] for line in executed} == {"execution"}
     times = Counter(json.dumps(line["fields"]["message"], sort_keys=True) for line in executed)
     assert times == Counter(json.dumps(one["payload"], sort_keys=True) for one in [*due, *expired, letter])
     assert {line["worker"] for line in executed} == {0, 1}, "both clients took some"

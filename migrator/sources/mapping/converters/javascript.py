@@ -1,24 +1,12 @@
 """Converters of what a library in JavaScript writes into PostgreSQL where it writes BSON into MongoDB."""
 
 import math
-from base64 import b64encode
-from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from bson.binary import UUID_SUBTYPE, Binary
-from bson.code import Code
-from bson.datetime_ms import DatetimeMS
-from bson.dbref import DBRef
-from bson.decimal128 import Decimal128
 from bson.int64 import Int64
-from bson.max_key import MaxKey
-from bson.min_key import MinKey
 from bson.objectid import ObjectId
-from bson.regex import Regex
-from bson.timestamp import Timestamp
 
 from migrator.result import NAMED_LOSS
 from migrator.sources.mapping import tables
@@ -36,12 +24,8 @@ from migrator.sources.mapping.converters.texts import TEXT, longest_of
 from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.profile import Note, Rejected
 from migrator.values import jsonb
-from migrator.values.times import format_javascript, from_bson
+from migrator.values.javascript import EXACT, FORMS
 
-_EXACT: Final = 2**53
-"""The driver makes a number of an int64 up to here, and an object of a larger one."""
-_WORD: Final = 2**32
-_UUID_BYTES: Final = 16
 _PADDING: Final = "00000000"
 """Before the 24 digits of an ObjectId: together they are a UUID."""
 _ID_SECONDS: Final = 4
@@ -96,10 +80,10 @@ class _Stringified:
             return [self.value(inner) for inner in value]
         if kind is float:
             return self._number(value)
-        if kind is Int64 and abs(value) <= _EXACT:
+        if kind is Int64 and abs(value) <= EXACT:
             return int(value)
         self.is_changed = True
-        form = _FORMS.get(kind)
+        form = FORMS.get(kind)
         if form is None:
             raise Rejected("bad-date", self._path, "times in the years 1 to 9999")
         return self.value(form(value))
@@ -114,40 +98,6 @@ class _Stringified:
             return number
         self.is_changed = True
         return 0 if number == 0 else None
-
-
-def _of_binary(value: Binary) -> str:
-    if value.subtype == UUID_SUBTYPE and len(value) == _UUID_BYTES:
-        return str(UUID(bytes=bytes(value)))
-    return b64encode(value).decode()
-
-
-def _of_code(value: Code) -> dict[str, Any]:
-    return {"code": str(value)} if value.scope is None else {"code": str(value), "scope": dict(value.scope)}
-
-
-def _of_long(value: int) -> dict[str, Any]:
-    low, high = value % _WORD, value // _WORD
-    return {"low": low - _WORD if low >= _WORD // 2 else low, "high": high, "unsigned": False}
-
-
-_FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {
-    datetime: lambda value: format_javascript(from_bson(value)),
-    ObjectId: str,
-    Binary: _of_binary,
-    bytes: lambda value: b64encode(value).decode(),
-    Int64: _of_long,
-    Decimal128: lambda value: {"$numberDecimal": str(value)},
-    Regex: lambda _: {},
-    Code: _of_code,
-    Timestamp: lambda value: {"$timestamp": str(value.time * _WORD + value.inc)},
-    DBRef: lambda value: dict(value.as_doc()),
-    MinKey: lambda _: {},
-    MaxKey: lambda _: {},
-}
-"""Types of BSON that JSON does not have: the ``toJSON`` of what the driver for Node makes of them. ``DatetimeMS``, a
-time outside the years 1 to 9999, has none."""
-assert DatetimeMS not in _FORMS  # noqa: S101 - as the sentence above says
 
 
 class TextOrNumber(Uncounted):
@@ -180,7 +130,7 @@ def _spelled(number: float, path: str) -> str:
     """Return a number as JavaScript spells it, without an exponent."""
     if math.isfinite(number):
         text = str(int(number)) if number == int(number) else repr(number)
-        if "e" not in text and abs(number) < _EXACT:
+        if "e" not in text and abs(number) < EXACT:
             return text
     raise Rejected("out-of-range", path, "a number that is spelled without an exponent")
 
