@@ -408,7 +408,6 @@ def _slots_once(facts: Facts) -> Judgement:
 @criterion(
     "on-time",
     "No trigger is overdue",
-    requirements=("4-Z7",),
     limits=("It holds for the moment of this report.",),
 )
 def _nothing_late(facts: Facts) -> Judgement:

@@ -45,15 +45,12 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
             try:
                 _record_stop(settings, "")
                 return reverse_sync.run(settings, noted_by_now=until is not None, stop=stop)
-            except LostLockError:  # its collection in the source is removed when the cutover is finished
-                if not _is_finished(settings):
-                    raise
-                return None
-            except RefusedError as refusal:
+            # when a cutover is finished or rolled back, its session and its collection in the source are removed
+            except (LostLockError, RefusedError) as refusal:
                 if is_in_target(settings):
                     if _is_finished(settings):
                         return None
-                    if until is not None or not reverse_sync.is_open(settings):
+                    if isinstance(refusal, LostLockError) or until is not None or not reverse_sync.is_open(settings):
                         raise
                     say_wait(str(refusal))
                     stop.wait(POLL_S)  # another process, such as a rollback, carries the rows

@@ -17,7 +17,7 @@ import msgspec
 from psycopg import sql
 from pymongo import DeleteOne, ReplaceOne
 from pymongo.client_session import ClientSession
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -68,6 +68,8 @@ FENCE_ID: Final = "fence"
 BACKUP_PENDING: Final = "the reverse sync begins when the cutover has backed MongoDB up"
 SESSION_FIELD: Final = "session"
 """The field that holds the session of the process that writes."""
+INTERRUPTED: Final = 11601
+"""MongoDB's error for a statement whose session another process has ended (``Interrupted``)."""
 
 
 class BackupPendingError(RefusedError):
@@ -220,13 +222,23 @@ class _ReverseSync:
         self._fence, self._session = marker["fence"], sessions.source.client.start_session()
 
     def write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
-        """Write documents in one transaction of MongoDB, which fails if another reverse sync has begun since."""
+        """Write documents in one transaction of MongoDB; raises ``LostLockError`` if another process has ended it."""
         operations: dict[str, list[ReplaceOne[dict[str, Any]] | DeleteOne]] = {}
         for write in writes:
             where = {"_id": write.key}
             operations.setdefault(write.collection, []).append(
                 DeleteOne(where) if write.document is None else ReplaceOne(where, write.document, upsert=True)
             )
+        try:
+            self._transact(sessions, operations)
+        except OperationFailure as error:
+            if error.code != INTERRUPTED:
+                raise
+            raise LostLockError("another process has ended the reverse sync") from error
+
+    def _transact(
+        self, sessions: Sessions, operations: dict[str, list[ReplaceOne[dict[str, Any]] | DeleteOne]]
+    ) -> None:
         session = self._session
         assert session is not None  # noqa: S101 - set when it began
         with session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority")):

@@ -75,7 +75,7 @@ def put_task(store: MemoryStore, handler: str, payload: bytes | None = None, **m
     return row
 
 
-@pytest.mark.proves("2-X4", "5-A1", "4-C1")
+@pytest.mark.proves("2-X4", "5-A1", "4-C1", "4-Z2")
 def test_tasks_go_to_celery_and_their_outcomes_come_back(
     process: Process, store: MemoryStore, tmp_path: Path, app: Celery
 ) -> None:

@@ -1,6 +1,6 @@
 """A scheduler's data in memory: the ports read literally, over dictionaries, one transaction at a time.
 
-A test of anything that needs a ``SchedulerStore`` builds one with a clock of its own::
+A test of anything that needs a ``Store`` builds one with a clock of its own::
 
     from migrator.verify.behaviour.harness import Clock
     from migrator.testing.memory.store import MemoryStore

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self, TypeVar
-from unittest.mock import ANY
 
 import psycopg
 import pytest
@@ -285,7 +284,7 @@ def _back(scene: Scene, number: int) -> None:
     with suppress(RefusedError):  # the tail does it
         reverse_sync.run(scene.settings, noted_by_now=True)
     until(lambda: agree(scene))
-    planned = called(scene, "rollback", "plan")
+    planned = until(lambda: called(scene, "rollback", "plan"))  # not ready while a row is changed that it compares
     for listed in (planned, called(scene, "rollback", "run")):
         assert "would not fire for a trigger of kind interval: its fields state cron lines only" in listed
         assert "would have no mode, which the old application needs" in listed
@@ -310,7 +309,8 @@ def test_three_times_round_while_somebody_writes(ready: Scene) -> None:
             with Writer(ready) as writer:
                 _times(3, Busy(ready))
             assert writer.written
-            assert (tail.wait(PATIENCE_S), tail.stderr and tail.stderr.read()) == (0, ANY)
+            assert tail.stderr is not None
+            assert tail.wait(PATIENCE_S) == 0, tail.stderr.read()
         finally:
             tail.kill()
 
