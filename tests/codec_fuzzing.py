@@ -38,6 +38,12 @@ _LENGTHS: Final = (-(2**31), -1, 0, 1, 4, 5, 6, 12, 127, 128, 255, 256, 65_535, 
 _BYTES: Final = bytes(
     (0, 1, 2, 3, 4, 5, 7, 8, 9, 0x0A, 0x10, 0x12, 0x13, 0x20, 0x22, 0x5C, 0x7F, 0x80, 0xC0, 0xE2, 0xFF)
 )
+_DATES: Final = (
+    *(0, -1, 999, 1_000, 946_684_800_000, 1_795_176_000_000, 1_795_176_000_001, 1_795_176_000_500, 1_795_176_001_000),
+    *(-62_135_596_800_000, -62_135_596_800_001, 253_402_300_799_999, 253_402_300_200_000, 253_402_300_800_000),
+    *(2**63 - 1, -(2**63)),
+)
+"""Milliseconds since 1970."""
 _TEXTS: Final = (
     b"\xff",
     b"\xed\xa0\x80",
@@ -110,10 +116,25 @@ def _agenda_jobs() -> Iterator[bytes]:
         yield documents.encode({name: job[name] for name in ("_id", "name", "type", *sorted({*job} - {"_id"}))})
 
 
+def _all_agenda_jobs() -> Iterator[bytes]:
+    """Yield jobs of each library, so few that those with one outline come again."""
+    for folder, name in agenda_documents.REAL:
+        if name != "agenda_logs":
+            yield from agenda_documents.real(folder, name)
+    ran = {"lockedAt": agenda_documents.NOON, "lastRunAt": agenda_documents.NOON}
+    ended = {"lastFinishedAt": agenda_documents.NOON, "failedAt": agenda_documents.NOON, "failReason": "no"}
+    for repeats in ({}, {"repeatInterval": "5 minutes"}, {"repeatAt": "3:30pm"}, {"type": "single", "disabled": True}):
+        for times in ({}, ran, ran | ended, ended | {"startDate": agenda_documents.NOON}):
+            for made in (agenda_documents.created_4, agenda_documents.job_6, agenda_documents.hokify):
+                yield documents.encode(made(**repeats, **times))
+
+
 def _corpus(profile: str, collection: str) -> Iterator[bytes]:
     if profile in _MODELLED:
         yield from (bson.encode(one) for one in _MODELLED[profile].get(collection, ()))
         return
+    if profile == "agenda":
+        yield from _all_agenda_jobs()
     for line in ports.recorded(profile):
         if line.collection == collection and line.what.partition("/")[0] in ("base", "demo", "fixture"):
             yield from (documents.encode(one) for one in line.documents(profile))
@@ -149,10 +170,10 @@ def batch_of(case: Case, stream: random.Random) -> list[bytes]:
     for _ in range(BATCH):
         raw = stream.choice(case.corpus)
         if found and stream.random() < _AGAIN:
-            found.append(framed(stream.choice((_same, _bytes, _text))(case, stream, stream.choice(found))))
+            found.append(framed(stream.choice((_same, _bytes, _text, _dates))(case, stream, stream.choice(found))))
             continue
         for _ in range(stream.choice((0, 1, 1, 1, 2, 3))):
-            raw = stream.choice((_element, _element, _element, _bytes, _bytes, _text, _length, _slice))(
+            raw = stream.choice((_element, _element, _element, _bytes, _bytes, _text, _length, _slice, _dates))(
                 case, stream, raw
             )
             raw = framed(raw)
@@ -233,6 +254,15 @@ def _bytes(_case: Case, stream: random.Random, raw: bytes) -> bytes:
 
 def _same(_case: Case, _stream: random.Random, raw: bytes) -> bytes:
     return raw
+
+
+def _dates(_case: Case, stream: random.Random, raw: bytes) -> bytes:
+    """Put other times in place of dates, some of them the same, or as far away as any."""
+    parts = _elements(raw)
+    for place, part in enumerate(parts):
+        if part[:1] == b"\x09" and stream.random() < 0.7:
+            parts[place] = part[:-8] + struct.pack("<q", stream.choice(_DATES))
+    return _document(b"".join(parts)) if parts else raw
 
 
 def _text(_case: Case, stream: random.Random, raw: bytes) -> bytes:

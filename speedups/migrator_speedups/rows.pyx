@@ -18,11 +18,29 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from hashlib import sha1
 
+from migrator_speedups.bson_values cimport (
+    ARRAY,
+    BINARY,
+    DATE,
+    DOCUMENT,
+    DOUBLE,
+    FLAG,
+    INT32,
+    INT64,
+    NULL_VALUE,
+    OBJECT_ID,
+    TEXT,
+    is_text,
+    little32,
+    little64,
+    value_size,
+)
 from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
 from migrator_speedups.json_text import compile_shape
+from migrator_speedups.outlines cimport Hole, Outlines
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 6  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 7  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -33,20 +51,6 @@ cdef extern from *:
     uint16_t swapped16(uint16_t) noexcept
     uint32_t swapped32(uint32_t) noexcept
     uint64_t swapped64(uint64_t) noexcept
-
-cdef enum:
-    DOUBLE = 0x01
-    TEXT = 0x02
-    DOCUMENT = 0x03
-    ARRAY = 0x04
-    BINARY = 0x05
-    OBJECT_ID = 0x07
-    FLAG = 0x08
-    DATE = 0x09
-    NULL_VALUE = 0x0A
-    INT32 = 0x10
-    TIMESTAMP = 0x11
-    INT64 = 0x12
 
 cdef enum Operation:
     MEMO
@@ -113,6 +117,23 @@ cdef enum:
     MOST_TABLES = 8
     MOST_UNKNOWN = 32  # elements of a document that the plan does not know
     LARGEST = 2147483647
+
+cdef enum Filling:
+    HOLE  # the text
+    LABELLED  # the text, a colon, and the digits of the _id
+    MOMENT  # the time, and microseconds after it
+    LASTED  # milliseconds from the time to another one
+    FREE_JSON
+    WITH_TIMES  # pieces of JSON, with times between them
+
+FILLINGS = {
+    "hole": HOLE,
+    "labelled": LABELLED,
+    "moment": MOMENT,
+    "lasted": LASTED,
+    "json": FREE_JSON,
+    "with-times": WITH_TIMES,
+}
 
 cdef enum Mark:
     CARRIED
@@ -213,62 +234,7 @@ cdef inline int16_t get16(const uint8_t* place) noexcept:
     return <int16_t> swapped16(value)
 
 
-cdef inline int32_t little32(const uint8_t* place) noexcept:
-    cdef int32_t value
-    memcpy(&value, place, 4)
-    return value
-
-
-cdef inline int64_t little64(const uint8_t* place) noexcept:
-    cdef int64_t value
-    memcpy(&value, place, 8)
-    return value
-
-
 # -- Texts -----------------------------------------------------------------------------------------------------------
-
-
-cdef bint is_text(const uint8_t* text, size_t size) noexcept:
-    """Tell whether the bytes are UTF-8 as Python reads it, without NUL."""
-    cdef size_t i = 0
-    cdef uint64_t word
-    cdef uint8_t c, d
-    while i < size:
-        if i + 8 <= size:
-            memcpy(&word, text + i, 8)
-            if not word & <uint64_t> 0x8080808080808080 and not (
-                (word - <uint64_t> 0x0101010101010101) & ~word & <uint64_t> 0x8080808080808080
-            ):
-                i += 8
-                continue
-        c = text[i]
-        if c < 0x80:
-            if c == 0:
-                return False
-            i += 1
-            continue
-        if c < 0xC2 or c > 0xF4:
-            return False
-        if i + 1 >= size:
-            return False
-        d = text[i + 1]
-        if c < 0xE0:
-            if d & 0xC0 != 0x80:
-                return False
-            i += 2
-        elif c < 0xF0:
-            if i + 2 >= size or d & 0xC0 != 0x80 or text[i + 2] & 0xC0 != 0x80:
-                return False
-            if c == 0xE0 and d < 0xA0 or c == 0xED and d >= 0xA0:
-                return False
-            i += 3
-        else:
-            if i + 3 >= size or d & 0xC0 != 0x80 or text[i + 2] & 0xC0 != 0x80 or text[i + 3] & 0xC0 != 0x80:
-                return False
-            if c == 0xF0 and d < 0x90 or c == 0xF4 and d >= 0x90:
-                return False
-            i += 4
-    return True
 
 
 cdef bint has_long_number(const uint8_t* text, size_t size) noexcept:
@@ -532,38 +498,6 @@ cdef bint microseconds_of(double value, int64_t per_unit, int64_t* out) noexcept
 # -- BSON ------------------------------------------------------------------------------------------------------------
 
 
-cdef int64_t value_size(uint8_t kind, const uint8_t* value, size_t room) noexcept:
-    """Return the bytes of a value, all of them within the room; -1 for a type that is for the Python codec."""
-    cdef int64_t size
-    if kind == INT32:
-        size = 4
-    elif kind == DOUBLE or kind == DATE or kind == INT64 or kind == TIMESTAMP:
-        size = 8
-    elif kind == FLAG:
-        size = 1
-    elif kind == NULL_VALUE:
-        size = 0
-    elif kind == OBJECT_ID:
-        size = 12
-    elif kind == TEXT or kind == DOCUMENT or kind == ARRAY or kind == BINARY:
-        if room < 4:
-            return -1
-        size = little32(value)
-        if kind == TEXT:
-            if size < 1:
-                return -1
-            size += 4
-        elif kind == BINARY:
-            if size < 0:
-                return -1
-            size += 5
-        elif size < 5:
-            return -1
-    else:
-        return -1
-    return size if size <= <int64_t> room else -1
-
-
 cdef inline bint text_of(const Step* step, const uint8_t** text, size_t* size) noexcept:
     """Find the text of a value without its length and its zero byte; False if it is no text."""
     if step.kind != TEXT:
@@ -822,6 +756,7 @@ cdef class RowCodec:
     cdef tuple excerpt_steps, excerpt_columns
     cdef int excerpt_tables
     cdef Memo excerpt_memo  # None: there is no excerpt
+    cdef Outlines outlines  # None: the documents are read field by field
     cdef PickledJobs jobs  # None: the documents are no pickled jobs
     cdef int job_step, due_step, job_name, job_payload, job_metadata, job_due, job_specification
     cdef Buffer key
@@ -940,6 +875,10 @@ cdef class RowCodec:
         if remainder is not None:
             self.extra, self.reserved, self.losses = remainder.column, remainder.reserved, dict(remainder.losses)
             self.remainder_memo = Memo(remainder.learn, LONGEST_EXCERPT)
+        outline = plan.outline
+        if outline is not None:
+            self.outlines = Outlines(outline.learn, outline.fields, outline.longest)
+            self.extra = outline.extra
         jobs = plan.jobs
         if jobs is not None:
             self.jobs = PickledJobs(jobs.learn, jobs.offset)
@@ -1082,6 +1021,8 @@ cdef class RowCodec:
         p += length
         self.ordered, self.is_reordered, self.unknown_count = 0, False, 0
         self.remainder = None
+        if self.outlines is not None:
+            return self._read_outline(raw, size, p)
         if not self._members(0, self.count, p, end, True):
             return 0
         if self.tenant is NULL:
@@ -1114,6 +1055,62 @@ cdef class RowCodec:
             return 0
         for place, column in enumerate(self.excerpt_columns):
             fill(&self.cells[<int> column], <bytes> (<tuple> self.excerpt[1])[place])
+        return 1
+
+    cdef int _read_outline(self, const uint8_t* raw, size_t size, const uint8_t* p) except -1:
+        """Fill all columns of a document that differs from others in a few values."""
+        cdef tuple cells, fillings
+        cdef int index, column, operation, first
+        cdef int64_t second
+        if self.id_kind != OBJECT_ID or not self.outlines.read(raw, size, p):
+            return 0
+        _, cells, fillings, self.remainder = self.outlines.answer
+        for index in range(self.width):
+            fill(&self.cells[index], <bytes> cells[index])
+        for column, operation, first, second, pieces in fillings:
+            if not self._fill_hole(&self.cells[column], operation, &self.outlines.holes[first], second, pieces):
+                return 0
+        return 1
+
+    cdef int _fill_hole(self, Cell* cell, int operation, Hole* hole, int64_t second, tuple pieces) except -1:
+        """Make the cell that holds what is in a hole; 0: it is for the Python codec."""
+        cdef int64_t number
+        cdef uint8_t[40] text
+        cdef size_t start = self.scratch.used
+        cdef bytes piece
+        if operation == HOLE:
+            cell.place, cell.source, cell.size = 0, hole.value + 4, <int32_t> (hole.size - 5)
+            return 1
+        if operation == MOMENT:
+            number = hole.milliseconds * 1000 + second
+            if not FIRST_SECOND * MICROSECONDS <= number < (LAST_SECOND + 1) * MICROSECONDS:
+                return 0
+            cell.place, cell.size = 1, 8
+            put64(cell.inline, number - EPOCH_SECONDS * MICROSECONDS)
+            return 1
+        if operation == LASTED:
+            cell.place, cell.size = 1, 8
+            put64(cell.inline, self.outlines.holes[<int> second].milliseconds - hole.milliseconds)
+            return 1
+        if operation == LABELLED:
+            self.scratch.append(hole.value + 4, hole.size - 5)
+            self.scratch.append(b":", 1)
+            self.scratch.append(self.source_text + 18, 24)
+        elif operation == FREE_JSON:
+            self.scratch.append(b"\x01", 1)
+            if not write_json(self.scratch, hole.kind, hole.value, hole.size, None):
+                return 0
+        else:
+            for part in pieces:
+                if type(part) is bytes:
+                    piece = <bytes> part
+                    self.scratch.append(PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+                else:
+                    number = (self.outlines.holes[<int> part].milliseconds - EPOCH_SECONDS * 1000) * 1000
+                    self.scratch.append(text, put_iso(number, text))
+        if self.scratch.used - start > LARGEST:
+            return 0
+        cell.place, cell.offset, cell.size = 2, start, <int32_t> (self.scratch.used - start)
         return 1
 
     cdef int _read_job(self) except -1:
@@ -1532,6 +1529,9 @@ cdef class RowCodec:
     cdef int _decide(self) except -1:
         """Find the tables of which the document makes a row."""
         cdef int index
+        if self.outlines is not None:
+            self.makes = self.outlines.answer[0]
+            return 1
         self.makes = 1
         for index in range(1, self.table_count):
             if self._is_made(index):
@@ -1754,6 +1754,8 @@ cdef class RowCodec:
         cdef uint8_t value[12]
         cdef Buffer back = self.back
         cdef size_t start
+        if self.outlines is not None:
+            return self._gives_back_json(rows)
         if self.excerpt_memo is not None and not self._holds_excerpt(rows):
             return 0
         back.used = 0
@@ -1782,6 +1784,25 @@ cdef class RowCodec:
             return 0
         back.append(b"\0", 1)
         return back.used == size and memcmp(back.data, raw, size) == 0 and self._knows_remainder()
+
+    cdef int _gives_back_json(self, Rows rows) except -1:
+        """Tell whether the JSON in holes comes back from the rows byte for byte, as all else does by its outline."""
+        cdef int column, operation, first
+        cdef Hole* hole
+        cdef const uint8_t* cell
+        for column, operation, first, _, _ in <tuple> self.outlines.answer[2]:
+            if operation != FREE_JSON:
+                continue
+            hole = &self.outlines.holes[first]
+            cell = (<TableRows> rows.tables[<int> self.table_of[column]]).data.data + self.laid[column].offset
+            self.back.used = 0
+            if write_bson(
+                self.back, cell + 1, self.laid[column].size - 1, None, hole.kind, hole.value, hole.size
+            ) != hole.kind:
+                return 0
+            if self.back.used != hole.size or memcmp(self.back.data, hole.value, hole.size) != 0:
+                return 0
+        return 1
 
     cdef int _holds_excerpt(self, Rows rows) except -1:
         """Tell whether the rows hold what was derived: then the fields of the excerpt are written as they are."""

@@ -15,6 +15,7 @@ from migrator.sources.agenda import jobs, logs, workers, write_back
 from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Field, Mapped, SourceMapping
+from migrator.sources.mapping.outlines import Outline, native_of
 from migrator.sources.profile import Closing, History, NextFire, Reference
 from migrator.sources.shapes import Int32
 
@@ -88,6 +89,20 @@ def _jobs(name: str) -> Mapped:
     )
 
 
+_OUTLINE = Outline(
+    texts=("name", "lastModifiedBy"),
+    times=(*jobs.TIMES, "debounceStartedAt", "startDate", "endDate"),
+    json=("data",),
+    created="schedules.created_at",
+    parents={
+        "triggers.schedule_id": "schedules",
+        "runs.schedule_id": "schedules",
+        "runs.trigger_id": "triggers",
+    },
+    shifts=(jobs.LOCK_LIFETIME,),
+)
+"""What the rules of ``jobs`` copy of a job, and do not look at; they compare its times with each other alone."""
+
 MAPPING = SourceMapping(
     name=NAME,
     documents="Agenda 4.4.0, 5.0.0 and 6.2.6, hokify 6.3.0, Pulse 1.6.8",
@@ -121,7 +136,13 @@ PROFILE = msgspec.structs.replace(
     slots="moves",
     collections=(
         *(
-            msgspec.structs.replace(one, object_ids=True, adapt=write_back.adapt, next_fire=NextFire(field="nextRunAt"))
+            msgspec.structs.replace(
+                one,
+                object_ids=True,
+                adapt=write_back.adapt,
+                next_fire=NextFire(field="nextRunAt"),
+                native=native_of(one, _OUTLINE),
+            )
             for one in _MAPPED.collections[:2]
         ),
         msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,), new_documents=False),

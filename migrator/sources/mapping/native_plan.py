@@ -195,6 +195,19 @@ class NativeRemainder(msgspec.Struct, frozen=True, kw_only=True):
     and the elements that no step has."""
 
 
+class NativeOutline(msgspec.Struct, frozen=True, kw_only=True):
+    """How documents are read that differ in a few values: asked once for all of one outline (``outlines``)."""
+
+    fields: tuple[tuple[bytes, str], ...]
+    """Those that differ, and what they hold: ``text``, ``time`` or ``json``."""
+    longest: int
+    """Bytes of a text in one of them."""
+    extra: int
+    """Column of the remainder, of the first table."""
+    learn: Callable[[bytes, tuple[int, ...]], tuple[Any, ...] | None]
+    """Of a document, and the positions of the fields that it has; see ``outlines.OutlineRows``."""
+
+
 class NativeJobs(msgspec.Struct, frozen=True, kw_only=True):
     """How pickled jobs of APScheduler are read: asked once for all that differ in a few values."""
 
@@ -236,6 +249,7 @@ class NativePlan(msgspec.Struct, frozen=True, kw_only=True):
     remainder: NativeRemainder | None = None
     """None: a document with a remainder is for the Python codec."""
     jobs: NativeJobs | None = None
+    outline: NativeOutline | None = None
 
 
 class NativeReader(msgspec.Struct, frozen=True):
