@@ -23,9 +23,6 @@ from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents
 from migrator.values import identity
 
-STATISTICS_TARGET = 30
-"""Entries of a column's statistics that a copy collects, unless the server is set to fewer. The usual 100 cost an
-eighth of what PostgreSQL does in a copy of 100,000 runs, while nothing else can be done."""
 _PRIMARY_KEY = ("id", "tenant_id")
 
 
@@ -58,7 +55,7 @@ def contested_documents(target: Connection, profile: str) -> list[tuple[str, str
 
 
 def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
-    """Run ANALYZE on the tables to which this plan has written, over a sample of 300 times ``STATISTICS_TARGET`` rows.
+    """Run ANALYZE on the tables to which this plan has written, over 300 rows for each entry of the statistics.
 
     Their jsonb columns are left out: no query of the store looks into them, and reading them is most of the work. An
     ANALYZE of some columns does not tell autovacuum that the table was analyzed, so it takes the usual sample later.
@@ -70,7 +67,7 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
             target.execute(
                 "SELECT set_config(name, least(setting::int, %s)::text, true) FROM pg_settings"
                 " WHERE name = 'default_statistics_target'",
-                (STATISTICS_TARGET,),
+                (sessions.target_tables.statistics_entries,),
             )
             for table, columns in sessions.target_tables.analyzed(record):
                 target.execute(

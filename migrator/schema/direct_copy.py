@@ -38,11 +38,11 @@ _SAME_BYTES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 """Type of a value in a record to the types of a column that take its bytes."""
 
-_TAKES_COPY: Final = """
-SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT row_security_active(oid)
-FROM pg_class WHERE oid = %s::regclass
-"""
-"""COPY passes rules over, writes into no view, and is refused where policies choose rows."""
+_IS_TABLE: Final = "SELECT relkind IN ('r', 'p') FROM pg_class WHERE oid = %s::regclass"
+"""COPY writes into no view, and LOCK TABLE refuses a foreign table."""
+
+_TAKES_COPY: Final = "SELECT NOT relhasrules AND NOT row_security_active(oid) FROM pg_class WHERE oid = %s::regclass"
+"""COPY passes rules over, and is refused where policies choose rows."""
 
 _COLUMNS: Final = """
 SELECT attname, format_type(atttypid, NULL), typtype = 'e'
@@ -86,8 +86,11 @@ def direct_copy(connection: Connection, table: Table, target: Target, settings: 
     if members is None:
         return None
     library, beside = library_name(table, target, settings), origins(table, target)
+    name = library.as_string(connection)
+    if not fetch_value(connection, _IS_TABLE, (name,)):
+        return None
     connection.execute(sql.SQL("LOCK TABLE {}, {} IN ROW EXCLUSIVE MODE").format(library, beside))
-    if not fetch_value(connection, _TAKES_COPY, (library.as_string(connection),)):
+    if not fetch_value(connection, _TAKES_COPY, (name,)):
         return None
     keys = {column: members[name] for name, column in key_columns(table) if column not in OWN_COLUMNS}
     parts = (

@@ -14,7 +14,7 @@ from migrator.config import Settings, SourceSettings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.bulk_load import BulkLoad
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.target import NativeTables
+from migrator.pipeline.target import NativeTables, SchedulerTables
 from migrator.schema import native_target, revisions
 from migrator.schema.direct_copy import direct_copy
 from migrator.sources import profile_of
@@ -215,6 +215,11 @@ def test_a_table_that_takes_no_such_copy_is_filled_by_the_function(
         "ALTER TABLE depot.parts ALTER more TYPE json",
         "ALTER TABLE depot.parts ALTER score TYPE numeric",
         "CREATE RULE noted AS ON INSERT TO depot.parts DO ALSO NOTIFY parts",
+        (
+            "ALTER TABLE depot.parts RENAME TO others; CREATE FOREIGN DATA WRAPPER nowhere;"
+            "CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere; CREATE FOREIGN TABLE depot.parts (LIKE depot.others)"
+            " SERVER nowhere"
+        ),
     ],
 )
 def test_a_table_that_the_function_does_not_fill_either_is_not_filled_with_wrong_bytes(
@@ -258,6 +263,26 @@ def test_triggers_of_the_library_see_what_they_see_of_the_function(
     with psycopg.connect(postgres_dsn) as connection:
         seen = connection.execute("SELECT path, writes, is_known, count(*) FROM depot.seen GROUP BY 1, 2, 3").fetchall()
     assert seen == [("depot", "on", True, 5)]
+
+
+def test_statistics_of_a_librarys_table_are_from_a_smaller_sample(
+    settings: Settings, mongo_database: Database[Any], postgres_dsn: str
+) -> None:
+    # 45 in all: autovacuum takes its own sample from 50 on
+    mongo_database["jobs"].insert_many([{"_id": f"more {number}", "title": f"{number}"} for number in range(40)])
+    backfill(settings, Scope())
+    with psycopg.connect(postgres_dsn) as connection:
+        bounds = connection.execute(
+            "SELECT schemaname, attname, array_length(histogram_bounds::text::text[], 1) FROM pg_stats"
+            " WHERE tablename IN ('parts', 'parts_origins') AND attname IN ('id', 'source_id', 'more') ORDER BY 1, 2"
+        ).fetchall()
+    entries = NativeTables.statistics_entries + 1
+    assert entries < SchedulerTables.statistics_entries
+    assert bounds == [
+        ("depot", "id", entries),
+        ("migration_depot", "id", entries),
+        ("migration_depot", "source_id", entries),
+    ]
 
 
 def test_the_settings_are_as_before_afterwards(settings: Settings, postgres_dsn: str) -> None:
