@@ -291,18 +291,18 @@ def abort_command(config: str | None, *, dry_run: bool, as_json: bool) -> None:
 def confirm_command(config: str | None, who: str | None, reason: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Record that the application was configured for a library's tables in PostgreSQL, was started, and works there.
 
-    The library reads its tables before. The cutover can be finished afterwards; until then a rollback leads back.
+    The library reads its tables before, and three lines say what was seen: what it reads, how many rows were written
+    since the cutover, and who is connected to the database. The cutover can be finished afterwards; until then a
+    rollback leads back.
     Exit status: 4 the library was not asked, because it is not installed.
     """
     settings = load(config)
     if not settings.target.is_native:
         raise UsageError("the target is the schema scheduler, whose cutover needs no confirmation")
     done = library_cutover.confirm(settings, approval(who, reason), dry_run=dry_run)
-    written = f"{done.written:,} rows were written there" if done.written else library_cutover.NOTHING_WRITTEN
     lines = [
-        "nothing was written" if dry_run else "confirmed: the application works on PostgreSQL",
-        done.library.words,
-        written,
+        "nothing was written" if dry_run else "recorded: the application works on PostgreSQL; what was seen of it:",
+        *done.seen,
         f"next: {status.FINISH} when the window is over, or {status.ROLLBACK}",
     ]
     show(done, lines, as_json=as_json)
@@ -650,7 +650,7 @@ def _status_lines(shown: CutoverStatus) -> Iterator[str]:
     if shown.arrivals is not None:
         yield from processes.lines(shown.arrivals)
     yield from _source_lines(shown)
-    yield from metrics.lines(shown.metrics)
+    yield from () if shown.metrics is None else metrics.lines(shown.metrics)
     if shown.attention is not None:
         yield from status.attention_lines(shown.attention)
 

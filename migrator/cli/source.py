@@ -1,6 +1,6 @@
 """Commands about sources: list, show, draft, check."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 import msgspec
@@ -8,11 +8,13 @@ import msgspec
 from migrator.cli.options import allow_quarantined_option, common_options, config_option, finish, load, show
 from migrator.cli.text import sample_lines
 from migrator.config import SourceSettings
+from migrator.cutover import library_documents
 from migrator.exit_status import Allowance, beyond, mask
 from migrator.pipeline.source_sample import check_source, draft_mapping
-from migrator.sources import described_profile, installed_sources, shipped_mapping
+from migrator.sources import described_profile, installed_sources, native_profile, shipped_mapping
 from migrator.sources.profile import MONGODB, Profile
 from migrator.sources.write_back import WriteBack, write_back
+from migrator.targets import SHIPPED, sources_of
 
 
 @click.group()
@@ -26,7 +28,8 @@ def list_command(config: str | None, *, as_json: bool) -> None:
     """List the sources that [source] profile can name; connects to no server.
 
     Says of each whether its changes can be followed (tail), whether its writers can be moved and come back (cutover,
-    rollback), and in which versions its documents were seen.
+    rollback), and in which versions its documents were seen. "native": not to the tool's own schema, but to the tables
+    of a library, which migrator target list names.
     """
     load(config)
     sources = list(installed_sources())
@@ -38,6 +41,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
             "tail": MONGODB in profile.servers,
             "cutover": not write_back(profile).faults,
             "rollback": not write_back(profile).faults,
+            "native_cutover": _native_cutovers(name),
             "parallel_run": bool(profile.slots),
             "collections": [one.name for one in profile.collections],
         }
@@ -46,12 +50,25 @@ def list_command(config: str | None, *, as_json: bool) -> None:
     show(fields, _list_lines(sources), as_json=as_json)
 
 
+def _native_faults(source: str) -> dict[str, list[str]]:
+    """Return the native targets that take documents of a shipped source, each with why a cutover to it is refused."""
+    targets = [target for target in SHIPPED if source in sources_of(target)]
+    return {target: library_documents.faults(native_profile(source, target)) for target in targets}
+
+
+def _native_cutovers(source: str) -> list[str]:
+    """Return the native targets to which a cutover of a source can be made, and rolled back."""
+    return [target for target, faults in _native_faults(source).items() if not faults]
+
+
 def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
     """Yield a line for each source: what it can do, and in what its documents were seen."""
     width = max(len(name) for name, _ in found)
     yield f"{'source':<{width}}  tail  cutover  rollback  documents"
     for name, profile in found:
-        tail, back = (("no", "yes")[able] for able in (MONGODB in profile.servers, not write_back(profile).faults))
+        tail = ("no", "yes")[MONGODB in profile.servers]
+        back = "native" if _native_cutovers(name) else "no"
+        back = back if write_back(profile).faults else "yes"
         yield f"{name:<{width}}  {tail:<4}  {back:<7}  {back:<8}  {profile.documents or '-'}"
 
 
@@ -77,12 +94,14 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
         "cutover": not ability.faults,
         "faults": ability.faults,
         "losses": ability.losses,
+        "native": _native_faults(source),
     }
+    cutover = [*_cutover_lines(ability), *_native_lines(_native_faults(source))]
     mapping = shipped_mapping(source)
     if mapping.is_file():
-        lines = [*mapping.read_text(encoding="utf-8").splitlines(), *(f"# {one}" for one in _cutover_lines(ability))]
+        lines = [*mapping.read_text(encoding="utf-8").splitlines(), *(f"# {one}" for one in cutover)]
     else:
-        lines = [*_profile_lines(profile), *_cutover_lines(ability)]
+        lines = [*_profile_lines(profile), *cutover]
     show(fields, lines, as_json=as_json)
 
 
@@ -167,6 +186,16 @@ def _chosen(settings: SourceSettings, source: str) -> SourceSettings:
     if source.endswith(".toml"):
         return msgspec.structs.replace(settings, mapping=source)
     return msgspec.structs.replace(settings, profile=source, mapping=None)
+
+
+def _native_lines(faults: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield whether a cutover to each native target that takes the documents can be rolled back."""
+    for target, reasons in faults.items():
+        if reasons:
+            yield f"to the tables of {target}: a cutover is refused, because it could not be rolled back:"
+            yield from (f"  {one}" for one in reasons)
+        else:
+            yield f"to the tables of {target}: a cutover can be rolled back"
 
 
 def _profile_lines(profile: Profile) -> Iterator[str]:

@@ -17,7 +17,7 @@ from migrator.connections import mongo, postgres
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, open_login, open_target, target_connection
 from migrator.cutover import fence, server_gates
-from migrator.cutover.server_gates import Answer, Gate, evaluate
+from migrator.cutover.server_gates import NOBODY_CONNECTED, Answer, Gate, evaluate, sessions_of_others
 from migrator.cutover.status import attention
 from migrator.errors import RefusedError, UnreachableError
 from migrator.parity.stopped_writers import writers_stopped
@@ -138,21 +138,14 @@ def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
     yield evaluate("sessions of others", lambda: _other_sessions(target))
 
 
-_OTHERS: Final = """
-SELECT usename::text, application_name, count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-    AND application_name NOT LIKE 'migrator%'
-GROUP BY usename, application_name ORDER BY usename, application_name
-"""
 _SHOWN: Final = 5
 
 
 def _other_sessions(target: Connection) -> Answer:
     """Name those who are connected to the target: an application that is started there works beside the old one."""
-    others = target.execute(_OTHERS).fetchall()
-    named = [f"{user or 'a hidden user'} ({name or 'without a name'}, {count:,})" for user, name, count in others]
+    named = sessions_of_others(target)
     if not named:
-        return True, "nobody else is connected to the target's database"
+        return True, NOBODY_CONNECTED
     more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
     words = f"{', '.join(named[:_SHOWN])}{more} are connected to the target's database"
     return None, f"{words}: an application that is started there executes jobs while the old one still does"

@@ -116,7 +116,10 @@ def survey_source(
         me = _own_users(source)
         if me is None:
             return FenceSurvey(
-                kind=None, why_not="the server requires no authentication, so the fence cannot stop any user"
+                kind=None,
+                why_not="the server requires no authentication, so the fence cannot stop any user: start mongod with"
+                " security.authorization (and security.keyFile, which members of a replica set need), and give the"
+                " application and the tool a user each",
             )
         try:
             users = tuple(_users(source, collections))

@@ -53,6 +53,9 @@ STEP_TEXTS: Final = {
 }
 """Step → what it does, for the plan."""
 NOTHING_WRITTEN: Final = "nothing was written to the library's tables since the cutover"
+NOTHING_SEEN: Final = (
+    "nothing shows that the application works there: start it, and call migrator cutover confirm again"
+)
 
 
 class LibraryCutoverResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,21 @@ class ConfirmResult(msgspec.Struct, frozen=True, kw_only=True):
     library: LibraryReading
     written: int
     """Rows that were written to the library's tables since the cutover."""
+    connected: tuple[str, ...] = ()
+    """The sessions of others in the target's database, in words."""
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Return the signs that the application works there, a line each."""
+        rows = "1 row was" if self.written == 1 else f"{self.written:,} rows were"
+        written = f"{rows} written to the library's tables since the cutover"
+        connected = f"connected to the database now: {', '.join(self.connected)}"
+        return (
+            self.library.words,
+            written if self.written else NOTHING_WRITTEN,
+            connected if self.connected else server_gates.NOBODY_CONNECTED,
+            *([] if self.written or self.connected else [NOTHING_SEEN]),
+        )
 
 
 class LibraryCutover(CutoverTarget[LibraryCutoverResult]):
@@ -189,16 +207,21 @@ def confirm(settings: Settings, by: Approval = UNNAMED, *, dry_run: bool = False
         current = latest(sessions.target)
         if current is None or current.state != "cut-over" or unfinished_level(Journal(sessions.target, current)):
             raise RefusedError("there is no cutover that waits to be confirmed: see migrator cutover status")
-        found_by_library = read_by_library(settings)
-        written = written_rows(sessions.target, LibraryTables(sessions.profile, settings.target))
+        connected = tuple(server_gates.sessions_of_others(sessions.target))  # before the library connects
+        result = ConfirmResult(
+            cutover=current,
+            library=read_by_library(settings),
+            written=written_rows(sessions.target, LibraryTables(sessions.profile, settings.target)),
+            connected=connected,
+        )
         if dry_run:
-            return ConfirmResult(cutover=current, library=found_by_library, written=written)
+            return result
         journal = Journal(sessions.target, current)
         with journal.step(CONFIRM_STEP) as detail:
             decisions.record(sessions.target, decisions.CONFIRMED, by, cutover=str(current.id))
-            detail |= {"library": found_by_library.words, "written": written}
+            detail |= {"library": result.library.words, "written": result.written, "connected": result.connected}
         procedure.call_hook(settings, hooks.CUTOVER_ENDED, journal)
-        return ConfirmResult(cutover=journal.cutover, library=found_by_library, written=written)
+        return msgspec.structs.replace(result, cutover=journal.cutover)
 
 
 def written_rows(target: Connection, tables: LibraryTables) -> int:

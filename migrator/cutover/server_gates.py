@@ -203,6 +203,21 @@ def clocks(
     return found.apart <= limit, f"{found.words} (at most {limit:g} s apart)"
 
 
+NOBODY_CONNECTED: Final = "nobody else is connected to the target's database"
+_SESSIONS: Final = """
+SELECT usename::text, application_name, count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    AND application_name NOT LIKE 'migrator%'
+GROUP BY usename, application_name ORDER BY usename, application_name
+"""
+
+
+def sessions_of_others(target: Connection) -> list[str]:
+    """Return the sessions in the target's database that are not the tool's: user, application, number."""
+    rows = target.execute(_SESSIONS).fetchall()
+    return [f"{user or 'a hidden user'} ({name or 'without a name'}, {count:,})" for user, name, count in rows]
+
+
 def target_writes(target: Connection) -> Answer:
     """Whether the target can take what a cutover writes, and a rollback can see other sessions; raises ``DiskFull``.
 

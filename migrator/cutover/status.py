@@ -63,7 +63,8 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Until when ``cutover finish`` is refused; None: there is nothing to be finished."""
     parallel_since: datetime | None = None
     """Since when both schedulers run; None: they do not."""
-    metrics: CutoverMetrics = CutoverMetrics()
+    metrics: CutoverMetrics | None = CutoverMetrics()
+    """None: the target is a library's tables, whose scheduler the tool does not measure."""
     arrivals: Arrivals | None = None
     """None: PostgreSQL is not open."""
     source: tuple[Gate, ...] = ()
@@ -112,6 +113,7 @@ def _library_status(settings: Settings, target: Connection, config: str | None) 
         waiting=count,
         oldest_s=round(age, 1),
         open_until=window_end(target, current, settings) if current.state == "cut-over" else None,
+        metrics=None,
         source=_source_gates(settings, target, current),
         attention=attention(settings, config),
     )

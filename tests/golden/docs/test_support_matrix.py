@@ -30,7 +30,9 @@ def sources() -> list[dict[str, object]]:
 def row(one: dict[str, object]) -> str:
     versions = MODELLED.sub("", str(one["documents"])) or "-"
     seen = "modelled" if MODELLED.search(str(one["documents"])) else "real" if one["documents"] else "-"
-    answers = ["yes" if one[key] else "no" for key in ("tail", "cutover", "rollback")]
+    to_library = "native" if one["native_cutover"] else "no"
+    answers = ["yes" if one["tail"] else "no"]
+    answers += ["yes" if one[key] else to_library for key in ("cutover", "rollback")]
     return "| " + " | ".join([f"`{one['name']}`", versions, seen, *answers]) + " |"
 
 

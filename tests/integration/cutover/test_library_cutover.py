@@ -75,7 +75,9 @@ def there(scene: LibraryScene, now: datetime, turn: int) -> list[str]:
         scheduler.add_job("json:dumps", "interval", hours=1, args=["new"], id=f"new-{turn}", next_run_time=None)
     succeeds(scene, "cutover", "status", told="next: migrator cutover confirm", ends=UNVERIFIED)
     succeeds(scene, "cutover", "confirm", "--who", "ops", "--reason", "looked at it", told="the library reads")
-    assert "NOT FINISHED" not in succeeds(scene, "cutover", "status")
+    said = succeeds(scene, "cutover", "status")
+    assert "NOT FINISHED" not in said
+    assert "runs in the last hour" not in said, "the metrics of the tool's own scheduler"
     succeeds(scene, "tail", "--until-caught-up")
     assert is_equal(scene)
     return lines + executed(scene.work(scene.postgres, now + timedelta(hours=1) + SECONDS))
@@ -141,6 +143,24 @@ def test_what_the_tool_writes_is_refused_while_the_application_works_there(libra
     assert (ended, "migrator rollback run" in said) == (USAGE, True), said
     ended, said = call(library, "rollback", "run", "--yes", "--level", "3")
     assert (ended, "has the level 1 alone" in said) == (USAGE, True), said
+
+
+def test_a_confirmation_says_what_was_seen(library: LibraryScene) -> None:
+    library_cutover.run(library.settings, library.conditions)
+    nothing = succeeds(library, "cutover", "confirm")
+    assert "the library reads 7 entries, and cannot restore 1 (broken)\n" in nothing
+    assert "nothing was written to the library's tables since the cutover\n" in nothing
+    assert "nobody else is connected to the target's database\n" in nothing
+    assert "nothing shows that the application works there: start it" in nothing
+    with psycopg.connect(library.dsn, application_name="shop"):
+        connected = succeeds(library, "cutover", "confirm", "--dry-run")
+    assert "nothing was written to the library's tables" in connected
+    assert "connected to the database now: postgres (shop, 1)\n" in connected
+    assert "nothing shows" not in connected
+    library.execute("UPDATE apscheduler_jobs SET next_run_time = 5 WHERE id = 'future'")
+    written = succeeds(library, "cutover", "confirm")
+    assert "1 row was written to the library's tables since the cutover\n" in written
+    assert "nothing shows" not in written
 
 
 def test_a_change_of_the_library_is_no_difference_and_another_one_is(library: LibraryScene) -> None:
