@@ -178,8 +178,11 @@ def test_what_is_odd_is_kept_and_comes_back(
     ]
     odd = [one for one in odd if made is NEW or one["_id"] != "plain bytes"]
     mongo_database[TASKS].insert_many(odd)
+    orphans = '["null", "never stored"]'
+    mongo_database[GROUPS].insert_one({"_id": "orphans", "result": orphans, "date_done": DONE})
     settings = prepared(made, mongo_database, postgres_dsn)
     assert backfill(settings, Scope()).quarantined == 0
+    assert rows(settings, "SELECT taskset_id FROM celery_tasksetmeta") == [("orphans",)], "a child may be missing"
     assert compared(settings) == []
     stored = rows(settings, "SELECT task_id, status, traceback, date_done FROM celery_taskmeta")
     by_key = {key: rest for key, *rest in stored}
