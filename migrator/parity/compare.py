@@ -214,6 +214,7 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
     plain = list(batch.rows())
     different = different_documents(target, plain)
     batch.read_in_python(different)
+    _compare_pending(target, batch, totals)
     counts = batch.counts()
     totals.found.documents += counts.documents
     totals.found.matched += counts.documents
@@ -223,6 +224,20 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
         totals.rows[document.record.table] += len(document.positions)
         if different:
             totals.rows[document.record.table] -= sum(position in different for position in document.positions)
+
+
+def _compare_pending(target: Connection, batch: ReadBatch, totals: ChunkTotals) -> None:
+    """Count the rows with a dangling reference into their own table that are stored, if the reference is on record."""
+    pending = batch.pending()
+    if pending is None:
+        return
+    different = different_documents(target, [pending.plain])
+    stored = [one for one in pending.rows if one.position not in different]
+    named = [(batch.source_id(one), one.link.target_table, one.link.target_id) for one in stored]
+    recorded = references.recorded_dangling(target, totals.found.collection, {one[0] for one in named})
+    taken = [row for row, entry in zip(stored, named, strict=True) if entry in recorded]
+    batch.take_pending(taken)
+    totals.rows[pending.record.table] += len(taken)
 
 
 def _fetched_together(small: Iterable[list[SourceDocument]]) -> Iterator[list[SourceDocument]]:

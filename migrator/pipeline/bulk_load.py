@@ -45,8 +45,8 @@ class BulkLoad:
         by_table: dict[type[Record], list[bytes]] = {}
         counts: Counter[str] = Counter()
         for one in plain:
-            by_table[one.record] = [one.rows]
-            counts[one.record.table] = len(one.positions)
+            by_table.setdefault(one.record, []).append(one.rows)
+            counts[one.record.table] += len(one.positions)
         for document in batch:
             for row in document.serialized:
                 record = type(row.record)

@@ -158,7 +158,12 @@ def _append(load: BulkLoad, target: Connection, batch: ReadBatch, totals: _Chunk
                 totals.loaded(document)
                 yield document
 
-    written = load.append(of_their_tenant(), batch.rows())
+    plain, pending = list(batch.rows()), batch.pending()
+    if pending is not None:
+        plain.append(pending.plain)
+        batch.take_pending(pending.rows)
+        totals.links.extend(one.link for one in pending.rows)
+    written = load.append(of_their_tenant(), plain)
     totals.plain(batch)
     totals.result.rows.update(written)
     totals.result.written.update(written)

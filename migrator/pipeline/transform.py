@@ -8,8 +8,9 @@ cannot diverge.
 Two codecs do the work, and here is where they meet. ``ReadBatch`` gives a batch to the native codec, which makes the
 rows of the plain documents. They have no finding and no reference that is left pending. A remainder of theirs consists
 of fields that the mapping does not name, that are null, or that are absent; the Python codec computes it once for each.
-Everything else, and everything where there is no native codec, goes through the Python codec, document by document and
-in order: ``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that
+A reference into the own table that is left pending, or dangles, makes a document not plain; where it is all that does,
+``ReadBatch.pending`` has its row for those who take it. Everything else, and everything where there is no native codec,
+goes through the Python codec, document by document and in order: ``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that
 differ to ``ReadBatch.read_in_python``, so that one path decides about them.
 """
 
@@ -34,15 +35,17 @@ from migrator.sources.profile import (
     Decoded,
     Document,
     Note,
+    Reference,
     ReferenceKey,
     Rejected,
     Rows,
     Skipped,
 )
+from migrator.values import copy_format, jsonb, remainder
 from migrator.values import document as documents
-from migrator.values import remainder
 from migrator.values.canonical import same
-from migrator.values.copy_format import NulInTextError, codec
+from migrator.values.copy_format import NULL, NulInTextError, codec
+from migrator.values.identity import source_id_of
 from migrator.values.remainder import Entry
 
 NOT_ROUND_TRIP = "not-round-trip"
@@ -51,6 +54,8 @@ UNDECODABLE = "undecodable"
 _LOST_KINDS = frozenset({"added", "nul", "nan", "precision"})
 """Why the remainder keeps a value: of these, the columns hold nothing of it, or less than the document says."""
 _STATED_LOSSES = frozenset({NAMED_LOSS, ROUNDED})
+_NO_REMAINDER = b"\0\0\0\3\1{}"
+"""The cell of a remainder that is empty."""
 _WITHIN = re.compile(r"[.\[]")
 """What stands after the path of a value in the path of a part of it."""
 
@@ -429,6 +434,28 @@ class PlainCounts(NamedTuple):
     """Of the others: what their remainders keep."""
 
 
+class PendingRow(NamedTuple):
+    """The row of a document that would be plain if the reference into its own table led to a stored row."""
+
+    position: int
+    """Of its document in the batch."""
+    row: bytes
+    """As COPY takes it: the reference is null, and its text is the remainder."""
+    link: PendingLink
+
+
+class PendingRows(NamedTuple):
+    """Rows of one table whose reference into that table is left pending."""
+
+    record: type[Record]
+    rows: Sequence[PendingRow]
+
+    @property
+    def plain(self) -> PlainRows:
+        """The rows as those of plain documents."""
+        return PlainRows(self.record, b"".join(one.row for one in self.rows), [one.position for one in self.rows])
+
+
 class ReadBatch:
     """A batch as both codecs read it: rows of the plain documents, and all others as documents."""
 
@@ -441,24 +468,28 @@ class ReadBatch:
         excluded: frozenset[bytes] = frozenset(),
     ) -> None:
         self._collection, self._context, self._resolver, self._batch = collection, context, resolver, batch
+        self._excluded = excluded
         self._rows: Any = None
-        reader = None if collection.native is None or native.module() is None else collection.native(context)
-        if reader is not None:
-            self._rows = _read_natively(reader, collection, resolver, batch, excluded)
-            self._tables = tuple(table.record for table in reader.plan.tables)
+        self._reader = None if collection.native is None or native.module() is None else collection.native(context)
+        if self._reader is not None:
+            self._rows = _read_natively(self._reader, collection, resolver, batch, excluded)
+            self._tables = tuple(table.record for table in self._reader.plan.tables)
         self._for_python: set[int] = set()
+        self._pending: dict[int, bytes] = {}
+        """Position to remainder of the documents whose pending row was taken."""
 
     @property
     def plain(self) -> int:
         """Number of documents that the Python codec need not read."""
-        return 0 if self._rows is None else self._rows.plain - len(self._for_python)
+        return 0 if self._rows is None else self._rows.plain - len(self._for_python) + len(self._pending)
 
     def counts(self) -> PlainCounts:
-        """Return the counts of the plain documents that the Python codec does not read."""
+        """Return the counts of the documents that the Python codec does not read."""
         plain = self.plain
-        if self._rows is None or not self._rows.remainders:
+        if self._rows is None or not (self._rows.remainders or self._pending):
             return PlainCounts(plain, plain)
         alike = Counter(left for position, left in self._rows.remainders if position not in self._for_python)
+        alike.update(self._pending.values())
         unclean, notes = 0, Counter[Counted]()
         for left, count in alike.items():
             kept, is_clean = _kept(self._collection, remainder.entries(left))
@@ -484,12 +515,33 @@ class ReadBatch:
         """Let the Python codec read these plain documents too."""
         self._for_python.update(positions)
 
+    def pending(self) -> PendingRows | None:
+        """Return the rows of the documents that are not plain for their reference into their own table alone.
+
+        The Python codec reads these documents unless the caller takes their rows (``take_pending``).
+        """
+        place = None if self._rows is None else _pending_place(self._reader, self._collection)
+        if place is None or not self._rows.handed:
+            return None
+        rows = _read_pending(self._reader, self._collection, self._resolver, self._rows, self._excluded, place)
+        return PendingRows(place.reference.record, rows) if rows else None
+
+    def source_id(self, row: PendingRow) -> str:
+        """Return the source id of the document of a pending row."""
+        return source_id_of(self._rows.raw(row.position))
+
+    def take_pending(self, rows: Iterable[PendingRow]) -> None:
+        """Count the documents of these rows as read: the caller has stored the rows, or seen that they are stored."""
+        place = _pending_place(self._reader, self._collection)
+        assert place is not None  # noqa: S101 - there would be no such row
+        self._pending.update({one.position: place.remainder(one.link.target_id) for one in rows})
+
     def documents(self, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[SourceDocument]]:
         """Yield all documents that are not plain, in their order, as ``transform_batch`` does."""
         if self._rows is None:
             raws = documents.split(self._batch)
         else:
-            raws = self._rows.raws(sorted({*self._rows.handed, *self._for_python}))
+            raws = self._rows.raws(sorted({*self._rows.handed, *self._for_python}.difference(self._pending)))
         return _transform(self._collection, self._context, self._resolver, raws, at_a_time)
 
 
@@ -501,7 +553,18 @@ def _read_natively(
     excluded: frozenset[bytes],
 ) -> Any:  # noqa: ANN401 - as above
     """Return the rows of a batch, whose references are known; None for bytes that are not whole documents."""
-    known = resolver.known_references(collection)
+    return _read_with(reader, collection, resolver, batch, excluded, resolver.known_references(collection))
+
+
+def _read_with(
+    reader: Any,  # noqa: ANN401 - of an extension
+    collection: Collection,
+    resolver: ReferenceResolver,
+    batch: bytes,
+    excluded: frozenset[bytes],
+    known: Sequence[KnownReferences],
+) -> Any:  # noqa: ANN401 - as above
+    """Return the rows of a batch, if this is known of its references; it is added what is looked up."""
     try:
         rows = reader.codec.read(batch, excluded, known)
     except ValueError:
@@ -510,3 +573,103 @@ def _read_natively(
         resolver.look_up_unknown(collection, known, rows.unknown)
         rows.apply_answers(known)
     return rows
+
+
+class _PendingPlace(NamedTuple):
+    """Where the documents of a collection say the reference into their own table."""
+
+    among: int
+    """Position among the references of the collection."""
+    reference: Reference
+    name: str
+    """Of the field."""
+    column: int
+    """Position of its cell in the row."""
+    extra: int
+    """That of the remainder."""
+
+    def spelled(self, target: UUID) -> str:
+        """Return the text of the field."""
+        return f"{self.reference.prefix}{target.hex}"
+
+    def remainder(self, target: UUID) -> bytes:
+        """Return the remainder of a document whose other fields are in columns."""
+        return remainder.difference({self.name: self.spelled(target)}, {})
+
+
+def _pending_place(reader: Any, collection: Collection) -> _PendingPlace | None:  # noqa: ANN401 - a NativeReader
+    """Return the place; None where the row of a pending reference differs in more than the reference and the remainder.
+
+    The only table keeps the remainder, one field alone spells the reference, a null of it writes nothing, and nothing
+    else follows from it.
+    """
+    own = [at for at, one in enumerate(collection.references) if one.target is one.record]
+    if len(own) != 1 or len(collection.tables) != 1 or collection.lost or reader.plan.excerpt is not None:
+        return None
+    reference = collection.references[own[0]]
+    columns, types = codec(reference.record).columns, codec(reference.record).types
+    if columns[:4] != ("id", "tenant_id", "source", "source_id") or types["id"] != "uuid":
+        return None
+    steps = [(at, one) for at, one in enumerate(reader.plan.steps) if one.reference == own[0]]
+    is_plain = len(steps) == 1 and not any(at < steps[0][0] < one.stop for at, one in enumerate(reader.plan.steps))
+    if not is_plain or "extra" not in columns:
+        return None
+    step = steps[0][1]
+    says_more = step.others or step.default is not None or step.null_as is not None or step.required
+    if says_more or reference.required or reference.shared or reference.by or reference.named is None:
+        return None
+    return _PendingPlace(own[0], reference, step.key.decode(), step.column, columns.index("extra"))
+
+
+def _read_pending(
+    reader: Any,  # noqa: ANN401 - a NativeReader
+    collection: Collection,
+    resolver: ReferenceResolver,
+    read: Any,  # noqa: ANN401 - of an extension
+    excluded: frozenset[bytes],
+    place: _PendingPlace,
+) -> list[PendingRow]:
+    """Read the documents that are not plain again, as if their reference led to a row; return those that are plain now.
+
+    If it leads to a row after all, or there is none, the Python codec shall say why it was not plain before.
+    """
+    known = list(resolver.known_references(collection))
+    if not known or known[place.among] is True:
+        return []
+    answers, known[place.among] = known[place.among], True
+    again = _read_with(reader, collection, resolver, b"".join(read.raws(read.handed)), excluded, known)
+    if again is None:
+        return []
+    [table] = again.tables
+    rows: list[PendingRow] = []
+    for index, position in enumerate(table.positions()):
+        row, link = _left_pending(table.row_bytes(index), place)
+        if link is not None and (
+            isinstance(answers, bool) or answers.get(link.target_id.bytes + link.tenant.encode()) is False
+        ):
+            rows.append(PendingRow(read.handed[position], row, link))
+    return rows
+
+
+def _left_pending(row: bytes, place: _PendingPlace) -> tuple[bytes, PendingLink | None]:
+    """Return the row with null in place of its reference, and the link; None: it has none, or has a remainder."""
+    starts = copy_format.starts(row)
+    begin, end = starts[place.column], starts[place.column + 1]
+    extra, after = starts[place.extra], starts[place.extra + 1]
+    if row[begin : begin + 4] == NULL or row[extra:after] != _NO_REMAINDER:
+        return row, None
+    row_id, tenant, source = (row[starts[at] + 4 : starts[at + 1]] for at in range(3))
+    target = UUID(bytes=row[begin + 4 : end])
+    link = PendingLink(
+        table=place.reference.record.table,
+        row_id=UUID(bytes=row_id),
+        tenant=tenant.decode(),
+        column=place.reference.column,
+        target_table=place.reference.target.table,
+        target_id=target,
+        target_source=f"{source.decode().partition('/')[0]}/{place.reference.collection}",
+        target_source_id=place.spelled(target),
+    )
+    left = b"\1" + jsonb.as_sent(place.remainder(target))
+    cell = len(left).to_bytes(4, "big") + left
+    return b"".join((row[:begin], NULL, row[end:extra], cell, row[after:])), link

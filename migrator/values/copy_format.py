@@ -293,6 +293,15 @@ def _same_json(expected: bytes | None, stored: bytes | None) -> bool:
     return canonical == expected or canonical == jsonb.canonicalise(expected)
 
 
+def starts(row: bytes) -> list[int]:
+    """Return where each field of a serialized row begins, with its length, and where the last one ends."""
+    places, position = [], 2
+    for _ in range(int.from_bytes(row[:2], "big")):
+        places.append(position)
+        position += 4 + max(_unpack_length(row, position)[0], 0)
+    return [*places, position]
+
+
 _codecs: dict[type[msgspec.Struct], RowCodec] = {}
 
 

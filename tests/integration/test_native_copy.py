@@ -127,3 +127,38 @@ def test_plain_documents_that_share_an_id_or_were_changed_are_merged_in_order(
         assert entry[:3] == ("runs", f"rux_{digits}", "duplicate-id")
     assert contents(targets[native.NATIVE]) == contents(targets[native.PYTHON])
     assert ledger_of(targets[native.NATIVE]) == ledger_of(targets[native.PYTHON])
+
+
+def test_both_codecs_store_the_same_of_references_into_the_own_table(
+    mongo_database: Database[Any],
+    new_scheduler_dsn: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    taken: list[int],
+) -> None:
+    """The native codec takes those that are left pending; a document with anything else is for the Python codec."""
+    ids = [f"run_{number:032x}" for number in range(40)]
+    runs = [run_of(_id=one, id=one) for one in ids]
+    for number, run in enumerate(runs[:20]):
+        run["retryOf"] = ids[(number * 7 + 3) % 40] if number % 2 else f"run_{'a' * 30}{number:02}"
+    runs[20] |= {"retryOf": ids[3], "note": 5}
+    runs[21] |= {"retryOf": f"run_{'b' * 32}", "scheduleId": "sch_" + "6" * 32}
+    runs[22] |= {"retryOf": f"run_{'B' * 32}"}
+    runs[23] |= {"retryOf": "another"}
+    runs[24] |= {"retryOf": None}
+    runs[25] |= {"retryOf": ids[1], "tenantId": "other"}
+    runs[26] |= {"retryOf": ids[26]}
+    runs[27] |= {"retryOf": f"rux_{'c' * 32}"}
+    mongo_database["runs"].insert_many(runs)
+    one, other = new_scheduler_dsn(), new_scheduler_dsn()
+    copied(monkeypatch, native.PYTHON, mongo_database, one)
+    assert sum(taken) == 0
+    copied(monkeypatch, native.NATIVE, mongo_database, other)
+    assert sum(taken) == 40 - 5  # note, scheduleId, the two other spellings and the other prefix
+    assert contents(other) == contents(one)
+    assert ledger_of(other) == ledger_of(one)
+    with psycopg.connect(other) as connection:
+        [filled] = connection.execute("SELECT count(retry_of) FROM scheduler.runs").fetchall()
+        [waiting] = connection.execute("SELECT count(*) FROM migration.dangling_references").fetchall()
+    assert (filled, waiting) == ((12,), (16,))
+    assert copied(monkeypatch, native.NATIVE, mongo_database, one).written == 0
+    assert copied(monkeypatch, native.PYTHON, mongo_database, other).written == 0

@@ -194,3 +194,44 @@ def test_both_codecs_report_the_same_of_the_demo(
     assert natively.differs
     cluster.drop(dsn)
     mongo_client.drop_database(source)
+
+
+@pytest.mark.parametrize("chunk", [7, 100])
+def test_both_codecs_judge_dangling_references_into_the_own_table_alike(
+    mongo_database: Database[Any], clusters: Clusters, monkeypatch: pytest.MonkeyPatch, plain: list[int], chunk: int
+) -> None:
+    """The native codec takes those that are stored and on record; the Python codec judges all others."""
+    ids = [f"run_{number:032x}" for number in range(30)]
+    runs = [run_of(_id=one, id=one, retryOf=f"run_{'a' * 30}{number:02}") for number, one in enumerate(ids)]
+    runs[28]["retryOf"] = ids[27]
+    runs[29]["note"] = 5
+    mongo_database["runs"].insert_many(runs)
+    cluster = clusters.get(18)
+    dsn = cluster.scheduler()
+    assert not backfill(settings_for(mongo_database, dsn), Scope()).quarantined
+    sound = checked(monkeypatch, native.NATIVE, mongo_database, dsn, chunk)
+    assert sum(plain) == 29
+    assert sound == checked(monkeypatch, native.PYTHON, mongo_database, dsn, chunk)
+    assert not sound.differs
+    assert (by_name(sound)["runs"].with_remainder, by_name(sound)["runs"].without_remainder) == (1, 29)
+    faults = (
+        (0, "UPDATE scheduler.runs SET extra = '{}' WHERE source_id = %s"),
+        (1, """UPDATE scheduler.runs SET extra = '{"+retryOf": "run_0"}' WHERE source_id = %s"""),
+        (2, "UPDATE scheduler.runs SET retry_of = id WHERE source_id = %s"),
+        (3, "DELETE FROM scheduler.runs WHERE source_id = %s"),
+        (4, "UPDATE scheduler.runs SET created_at = created_at + interval '1 us' WHERE source_id = %s"),
+        (5, "DELETE FROM migration.dangling_references WHERE source_id = %s"),
+        (6, "UPDATE migration.dangling_references SET target_id = gen_random_uuid() WHERE source_id = %s"),
+        (7, "UPDATE scheduler.runs SET source_id = source_id || 'x' WHERE source_id = %s"),
+    )
+    with psycopg.connect(dsn) as connection:
+        for number, statement in faults:
+            assert connection.execute(statement.encode(), [ids[number]]).rowcount == 1, statement
+    plain.clear()
+    natively = checked(monkeypatch, native.NATIVE, mongo_database, dsn, chunk)
+    assert sum(plain) == 29 - len(faults)
+    assert natively == checked(monkeypatch, native.PYTHON, mongo_database, dsn, chunk)
+    found = by_name(natively)["runs"]
+    assert {one.key for one in found.findings} >= {ids[number] for number, _ in faults}
+    assert natively.differs
+    cluster.drop(dsn)
