@@ -180,6 +180,13 @@ def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     plain = list(batch.rows())
     different = different_documents(target, plain)
     batch.read_in_python(different)
+    pending = batch.pending()
+    if pending is not None:
+        other = different_documents(target, [pending.plain])
+        stored_rows = [one for one in pending.rows if one.position not in other]
+        batch.take_pending(stored_rows)
+        totals.links.extend(one.link for one in stored_rows)
+        totals.result.rows[pending.record.table] += len(stored_rows)
     totals.plain(batch)
     for one in plain:
         if stored := sum(position not in different for position in one.positions):

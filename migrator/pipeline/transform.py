@@ -10,8 +10,9 @@ rows of the plain documents. They have no finding and no reference that is left 
 of fields that the mapping does not name, that are null, or that are absent; the Python codec computes it once for each.
 A reference into the own table that is left pending, or dangles, makes a document not plain; where it is all that does,
 ``ReadBatch.pending`` has its row for those who take it. Everything else, and everything where there is no native codec,
-goes through the Python codec, document by document and in order: ``ReadBatch.documents``. A caller that compares the plain rows with stored ones gives the documents that
-differ to ``ReadBatch.read_in_python``, so that one path decides about them.
+goes through the Python codec, document by document and in order: ``ReadBatch.documents``. A caller that compares the
+plain rows with stored ones gives the documents that differ to ``ReadBatch.read_in_python``, so that one path decides
+about them.
 """
 
 import re

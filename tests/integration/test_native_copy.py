@@ -160,5 +160,10 @@ def test_both_codecs_store_the_same_of_references_into_the_own_table(
         [filled] = connection.execute("SELECT count(retry_of) FROM scheduler.runs").fetchall()
         [waiting] = connection.execute("SELECT count(*) FROM migration.dangling_references").fetchall()
     assert (filled, waiting) == ((12,), (16,))
+    stored = contents(one)
+    taken.clear()
     assert copied(monkeypatch, native.NATIVE, mongo_database, one).written == 0
+    assert sum(taken) == 40 - 4  # the reference of the one with a note leads to a row now
     assert copied(monkeypatch, native.PYTHON, mongo_database, other).written == 0
+    assert ledger_of(other) == ledger_of(one)
+    assert contents(other) == contents(one) == stored
