@@ -68,7 +68,7 @@ FENCE_ID: Final = "fence"
 BACKUP_PENDING: Final = "the reverse sync begins when the cutover has backed MongoDB up"
 SESSION_FIELD: Final = "session"
 """The field that holds the session of the process that writes."""
-INTERRUPTED: Final = 11601
+OPERATION_INTERRUPTED: Final = 11601
 """MongoDB's error for a statement whose session another process has ended (``Interrupted``)."""
 
 
@@ -232,7 +232,7 @@ class _ReverseSync:
         try:
             self._transact(sessions, operations)
         except OperationFailure as error:
-            if error.code != INTERRUPTED:
+            if error.code != OPERATION_INTERRUPTED:
                 raise
             raise LostLockError("another process has ended the reverse sync") from error
 
