@@ -328,7 +328,8 @@ def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[M
     """Return whether the fence is closed, as the server reports it."""
     with translate_errors("the source"):
         if kind == "write-block":
-            state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
+            members = source.client.admin.command("serverStatus", repl=1).get("repl", {})  # none of a single server
+            state = members.get("userWriteBlockMode")
             return bool(state == BLOCKED)
         fenced = {(one["user"], one["database"]) for one in revoked}
         held = {name for one in revoked for name in one.get("collections", ())}

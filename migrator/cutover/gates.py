@@ -15,6 +15,7 @@ from migrator.cutover import (
     config_file,
     copied_database,
     epoch,
+    fence,
     journal,
     late_writes,
     library_documents,
@@ -314,6 +315,33 @@ def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     return True, "no other cutover is open"
 
 
+def _library_alone(sessions: Sessions, conditions: GateOptions) -> Answer:
+    """Whether no cutover is open, and none has finished: a library knows no epoch that says so."""
+    current = journal.latest(sessions.target)
+    if current is not None and current.state == "finished":
+        return False, "the cutover is finished: the application works on PostgreSQL, and MongoDB is not current"
+    return _alone(sessions, conditions)
+
+
+def _fence(sessions: Sessions, _: GateOptions) -> Answer:
+    """Whether the fence would stop every writer, and nobody has blocked writes already.
+
+    A cutover that is undone would lift the write block of another one.
+    """
+    passed, detail = server_gates.writers(sessions.source, sessions.settings, sessions.profile)
+    current = journal.latest(sessions.target)
+    if not passed or (current is not None and current.state in ("running", "cut-over")):
+        return passed, detail  # the gate "alone" says what becomes of that cutover
+    held = server_gates.held_collections(sessions.settings, sessions.profile)
+    kind = server_gates.fence_survey(sessions.source, sessions.settings, held).kind
+    if kind == "write-block" and fence.is_source_fenced(sessions.source, kind, ()):
+        return False, (
+            "MongoDB refuses writes already, because of a cutover that is open or finished, or of somebody else: call"
+            " migrator cutover release-source with the configuration of that cutover, or let them end their block"
+        )
+    return passed, detail
+
+
 _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "reverse sync": lambda sessions, _: (
         server_gates.reverse_sync(sessions.profile) if sessions.tables is None else (False, NOT_FOLLOWED)
@@ -326,7 +354,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "quarantined share": _quarantined_share,
     "schedules fire": _schedules_fire,
     "overdue triggers": _overdue,
-    "fence": lambda sessions, _: server_gates.writers(sessions.source, sessions.settings, sessions.profile),
+    "fence": _fence,
     "configuration": _config,
     "epoch": _epoch,
     "clocks": lambda sessions, conditions: server_gates.clocks(
@@ -350,7 +378,8 @@ _LIBRARY_GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     },
     "tables of the library": _library_tables,
     "application": _application,
-    **{name: _GATES[name] for name in ("alone", "control")},
+    "alone": _library_alone,
+    "control": _control,
 }
 """Those of a native target: no epoch, no configuration file of the tool's, no triggers of a scheduler."""
 

@@ -11,12 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from apscheduler.jobstores.base import JobLookupError
+from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, open_target
-from migrator.cutover import library_cutover, library_documents, library_rollback, reverse_sync, status
+from migrator.cutover import fence, library_cutover, library_documents, library_rollback, reverse_sync, status
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import CONFIRM_STEP, POINT_OF_NO_RETURN, Journal, latest
 from migrator.errors import BackendMovedError, RefusedError
@@ -107,6 +108,9 @@ def for_good(scene: LibraryScene, now: datetime) -> None:
     succeeds(scene, *finish, told="call migrator cutover confirm", ends=USAGE)
     succeeds(scene, "cutover", "confirm")
     succeeds(scene, *finish, told="finished")
+    planned = succeeds(scene, "cutover", "plan", ends=UNVERIFIED)
+    assert unmet(planned, "alone").startswith("the cutover is finished: the application works on PostgreSQL")
+    assert unmet(planned, "fence").startswith("MongoDB refuses writes already")
     succeeds(scene, "parity", told="cannot be told from a difference", ends=USAGE)
     succeeds(scene, "verify", "--only", "parity", told="cannot be told from a difference", ends=UNVERIFIED)
     assert executed(scene.work(scene.postgres, now + SECONDS)) == ["hourly", "interval", "overdue"]
@@ -120,6 +124,12 @@ def succeeds(scene: LibraryScene, *arguments: str, told: str = "", ends: int = 0
     found, said = call(scene, *arguments)
     assert (found, told in said) == (ends, True), said
     return said
+
+
+def unmet(planned: str, gate: str) -> str:
+    """Return the words of a gate that a plan names as not met; empty: it does not."""
+    found = [line.removeprefix(f"NO  {gate}: ") for line in planned.splitlines() if line.startswith(f"NO  {gate}: ")]
+    return found[0] if found else ""
 
 
 def triggers(scene: LibraryScene) -> list[Any]:
@@ -375,3 +385,16 @@ def unfinished(journal: Journal, step: str) -> None:
 def named(settings: Settings) -> tuple[str, ...] | None:
     need = status.attention(settings)
     return None if need is None else need.commands
+
+
+def test_writes_that_somebody_else_has_blocked_stop_a_cutover(library: LibraryScene) -> None:
+    with MongoClient[dict[str, Any]](library.server.uri) as client:
+        client.admin.command({"setUserWriteBlockMode": 1, "global": True})  # as another cutover leaves it
+        planned = succeeds(library, "cutover", "plan", ends=UNVERIFIED)
+        assert unmet(planned, "fence").startswith("MongoDB refuses writes already")
+        said = succeeds(library, "cutover", "run", "--yes", ends=USAGE)
+        assert "call migrator cutover release-source with the configuration of that cutover" in said
+        state = client.admin.command("serverStatus", repl=1)["repl"]["userWriteBlockMode"]
+        assert state == fence.BLOCKED, "the block of the other one stays"
+        client.admin.command({"setUserWriteBlockMode": 1, "global": False})
+    succeeds(library, "cutover", "plan", told="ready: migrator cutover run")
