@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,9 @@ from bson import Binary, json_util
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
+from migrator.cutover import library_cutover
+from migrator.cutover.gates import GateOptions
+from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.backfill import backfill
@@ -22,7 +26,8 @@ from migrator.targets import load_target
 from migrator.targets.library import MongoStore, PostgresStore
 from migrator.testing.servers.mongo import MongoServer
 from tests.agenda_documents import FOLDER
-from tests.copying import quarantine, settings_for
+from tests.copying import quarantine, settings_for, write_config
+from tests.cutting_over import gate
 from tests.native_tables import BY_NAME, ask, prepare
 from tests.tailing import caught_up, compared
 
@@ -159,3 +164,23 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
     assert wrong == {("schedules", "row"), ("jobs", "missing")}
     apply_repair(settings, Scope())
     assert compared(settings) == []
+
+
+def test_a_cutover_is_refused_because_the_library_could_not_read_what_comes_back(
+    settings: Settings, mongo_database: Database[Document], tmp_path: Path
+) -> None:
+    """A job that is made in PostgreSQL would have an ``_id`` that is no UUID, and times that are numbers."""
+    insert(mongo_database, documents("json"))
+    backfill(settings, Scope())
+    caught_up(settings)
+    before = list(mongo_database["jobs"].find().sort("_id"))
+    conditions = GateOptions(config=write_config(tmp_path, settings))
+    passed, words = gate(settings, conditions, "reverse sync")
+    assert passed is False
+    assert words.startswith(
+        "rows of the library cannot be carried back to MongoDB, so a cutover could not be rolled back: "
+        "the tables keep no offset of a time, and a new document has no UUID as its _id"
+    )
+    with pytest.raises(RefusedError, match=r"the cutover is refused: .*reverse sync: rows of the library cannot"):
+        library_cutover.run(settings, conditions)
+    assert list(mongo_database["jobs"].find().sort("_id")) == before
