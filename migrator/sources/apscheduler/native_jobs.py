@@ -16,7 +16,7 @@ from uuid import uuid5
 import bson
 from bson.binary import Binary
 
-from migrator import constraints, native
+from migrator import constraints
 from migrator.records import Record, Schedule, Trigger
 from migrator.sources.apscheduler import jobs, pickles
 from migrator.sources.apscheduler.pickles import Made, PickledDict
@@ -24,7 +24,6 @@ from migrator.sources.apscheduler.values import Zone, instant_of
 from migrator.sources.mapping import native_plan
 from migrator.sources.mapping.native_plan import NULL, NativeJobs, NativePlan, NativeReader, NativeStep, NativeTable
 from migrator.sources.profile import Context, Document, Rejected
-from migrator.sources.tenants import tenant_of
 from migrator.values import copy_format, identity, jsonb
 from migrator.values.times import format_iso
 
@@ -102,14 +101,7 @@ class Hole(NamedTuple):
 @lru_cache(maxsize=2)
 def reader(context: Context) -> NativeReader | None:
     """Return the native codec of jobs; None where the Python codec takes all of them."""
-    if native.module() is None:
-        return None
-    try:
-        tenant = tenant_of(None, context, [], path="")
-    except Rejected:
-        return None
-    plan = _plan(tenant, context)
-    return NativeReader(plan, import_module("migrator_speedups.rows").RowCodec(plan))
+    return native_plan.reader_for_tenant(context, lambda tenant: _plan(tenant, context))
 
 
 def _plan(tenant: str, context: Context) -> NativePlan:

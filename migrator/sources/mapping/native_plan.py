@@ -268,6 +268,24 @@ def reader_of(codec: "Codec", context: Context) -> NativeReader | None:
         plan = plan_of(codec, context)
     except Unplannable:
         return None
+    return _with_codec(plan)
+
+
+def reader_for_tenant(context: Context, plan_for: Callable[[str], NativePlan]) -> NativeReader | None:
+    """Return the native codec of a collection whose documents name no tenant, by the plan for the tenant of all.
+
+    None where the Python codec takes all of its documents.
+    """
+    if native.module() is None:
+        return None
+    try:
+        tenant = tenant_of(None, context, [], path="")
+    except Rejected:
+        return None
+    return _with_codec(plan_for(tenant))
+
+
+def _with_codec(plan: NativePlan) -> NativeReader:
     return NativeReader(plan, import_module("migrator_speedups.rows").RowCodec(plan))
 
 

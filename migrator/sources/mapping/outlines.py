@@ -24,12 +24,10 @@ import bson
 import msgspec
 from bson.objectid import ObjectId
 
-from migrator import native
 from migrator.records import EMPTY, Record
 from migrator.sources.mapping import native_plan, tables
 from migrator.sources.mapping.native_plan import NativeOutline, NativePlan, NativeReader, NativeTable
 from migrator.sources.profile import Collection, Context, Document, Rejected, Skipped
-from migrator.sources.tenants import tenant_of
 from migrator.values import copy_format, identity, jsonb, remainder
 from migrator.values import document as documents
 from migrator.values.times import format_iso, from_bson
@@ -92,14 +90,7 @@ def native_of(collection: Collection, outline: Outline) -> Callable[[Context], N
 
 
 def _reader(collection: Collection, outline: Outline, context: Context) -> NativeReader | None:
-    if native.module() is None:
-        return None
-    try:
-        tenant = tenant_of(None, context, [], path="")
-    except Rejected:
-        return None
-    plan = _Outlines(collection, outline, context, tenant).plan()
-    return NativeReader(plan, import_module("migrator_speedups.rows").RowCodec(plan))
+    return native_plan.reader_for_tenant(context, lambda tenant: _Outlines(collection, outline, context, tenant).plan())
 
 
 class _Sample(NamedTuple):

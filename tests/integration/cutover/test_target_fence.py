@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, cast
@@ -48,6 +48,13 @@ def writer(dsn: str, role: str) -> Iterator[psycopg.Connection[Any]]:
 def names(dsn: str) -> set[str]:
     with psycopg.connect(dsn) as connection:
         return {row[0] for row in connection.execute("SELECT name FROM scheduler.schedules")}
+
+
+def is_open_for_a_while(closing: Future[None]) -> bool:
+    """Wait a moment for a fence that is being closed; tell whether it is still waiting."""
+    with suppress(TimeoutError):
+        closing.result(SOON.total_seconds())
+    return not closing.done()
 
 
 @pytest.mark.proves("4-B1")
@@ -126,8 +133,7 @@ def test_a_transaction_that_writes_while_the_rights_are_revoked_is_waited_for(
         application.autocommit = False
         interposed = Interposed(tool, lambda: application.execute(INSERT, (uuid4(), "inside")))
         closing = pool.submit(fence.engage_target, cast("Connection", interposed), roles, LIMIT)
-        with suppress(TimeoutError):
-            closing.result(SOON.total_seconds())
+        assert is_open_for_a_while(closing)
         while not _revoked(scheduler_dsn, roles):
             pass
         assert interposed.acted
@@ -157,9 +163,7 @@ def test_a_statement_that_has_written_nothing_yet_is_waited_for_to_its_commit(
             pass
         holder.execute("SELECT pg_advisory_unlock(7)")
         inserting.result()
-        with suppress(TimeoutError):
-            closing.result(SOON.total_seconds())
-        assert not closing.done()
+        assert is_open_for_a_while(closing)
         application.commit()
         closing.result()
     assert names(scheduler_dsn) == {"inside"}
@@ -203,9 +207,7 @@ def test_a_prepared_transaction_is_waited_for_and_named(two_phase_dsn: str) -> N
         with pytest.raises(RefusedError, match=r"do not end: 'it''s open'; whoever .* with COMMIT PREPARED"):
             fence.engage_target(tool, roles, SOON)
         closing = pool.submit(fence.engage_target, tool, roles, LIMIT)
-        with suppress(TimeoutError):
-            closing.result(SOON.total_seconds())
-        assert not closing.done()
+        assert is_open_for_a_while(closing)
         administrator.execute("COMMIT PREPARED 'it''s open'")
         closing.result()
         assert fence.is_target_fenced(tool, roles)
