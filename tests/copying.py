@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.datetime_ms import DatetimeMS
@@ -76,6 +77,14 @@ def settings_for(
         postgres=PostgresSettings(dsn=dsn),
         copy=CopySettings(workers=workers, chunk_documents=chunk),
     )
+
+
+def mapped_settings(database: Database[Any], dsn: str, folder: Path, mapping: str, target: str) -> Settings:
+    """Return the settings of a copy by a mapping file, which is written into a folder, to the tables it describes."""
+    path = folder / f"{target}.toml"
+    path.write_text(mapping)
+    made = settings_for(database, dsn, target=TargetSettings(name=target))
+    return msgspec.structs.replace(made, source=SourceSettings(mapping=str(path)))
 
 
 def uri_of(database: Database[Any]) -> str:

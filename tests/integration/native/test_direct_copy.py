@@ -10,7 +10,7 @@ import pytest
 from bson import Binary, Int64
 from pymongo.database import Database
 
-from migrator.config import Settings, SourceSettings, TargetSettings
+from migrator.config import Settings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.bulk_load import BulkLoad
 from migrator.pipeline.plan import Scope
@@ -20,7 +20,7 @@ from migrator.schema.direct_copy import direct_copy
 from migrator.sources import profile_of
 from migrator.targets import load_target
 from tests import native_codec
-from tests.copying import quarantine, settings_for
+from tests.copying import mapped_settings, quarantine
 from tests.tailing import compared
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -93,10 +93,7 @@ def settings(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -
     """Tables of a user's own, prepared, and five documents: of every type, of none, and odd ones."""
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(DDL)
-    (tmp_path / "depot.toml").write_text(MAPPING)
-    given = settings_for(mongo_database, postgres_dsn, target=TargetSettings(name="depot"))
-    source = SourceSettings(mapping=str(tmp_path / "depot.toml"))
-    made = Settings(source=source, target=given.target, mongo=given.mongo, postgres=given.postgres, copy=given.copy)
+    made = mapped_settings(mongo_database, postgres_dsn, tmp_path, MAPPING, "depot")
     profile_of(made.source, made.target)
     revisions.upgrade(postgres_dsn, branches=(revisions.TOOL,))
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pymongo.database import Database
 
-from migrator.config import Settings, SourceSettings, TargetSettings
+from migrator.config import Settings, SourceSettings
 from migrator.errors import RefusedError, UsageError
 from migrator.exit_status import DIFFERENT, QUARANTINE, UNVERIFIED, USAGE
 from migrator.parity.foreign_copy import NO_MATCH, check_foreign_copy
@@ -24,7 +24,7 @@ from migrator.schema import native_target
 from migrator.sources import profile_of
 from migrator.targets import load_target
 from tests.acceptance.test_readme import is_like, session
-from tests.copying import run, run_of, settings_for, uri_of, write_config
+from tests.copying import mapped_settings, run, run_of, settings_for, uri_of, write_config
 from tests.stellaops_documents import fresh
 
 DDL = """
@@ -131,11 +131,7 @@ def reader(postgres_dsn: str) -> Iterator[str]:
 @pytest.fixture
 def settings(documents: Database[Any], reader: str, postgres_dsn: str, tmp_path: Path) -> Settings:
     script(postgres_dsn, documents)
-    path = tmp_path / "acme.toml"
-    path.write_text(MAPPING)
-    made = settings_for(documents, reader, target=TargetSettings(name="acme"))
-    source = SourceSettings(mapping=str(path))
-    made = Settings(source=source, target=made.target, mongo=made.mongo, postgres=made.postgres, copy=made.copy)
+    made = mapped_settings(documents, reader, tmp_path, MAPPING, "acme")
     profile_of(made.source, made.target)
     return made
 

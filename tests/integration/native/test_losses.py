@@ -9,13 +9,13 @@ import pytest
 from bson import Int64
 from pymongo.database import Database
 
-from migrator.config import Settings, SourceSettings, TargetSettings
+from migrator.config import Settings
 from migrator.exit_status import UNVERIFIED
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.result import NAMED_LOSS
-from tests.copying import run, settings_for, write_config
+from tests.copying import mapped_settings, run, write_config
 
 MAPPING = """
 [source]
@@ -65,10 +65,7 @@ def settings(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -
     mongo_database["jobs"].insert_many(DOCUMENTS)
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE entries (id text PRIMARY KEY, share real, body jsonb, line text)")
-    (tmp_path / "acme.toml").write_text(MAPPING)
-    base = settings_for(mongo_database, postgres_dsn, target=TargetSettings(name="losing"))
-    source = SourceSettings(mapping=str(tmp_path / "acme.toml"))
-    made = Settings(source=source, target=base.target, mongo=base.mongo, postgres=base.postgres, copy=base.copy)
+    made = mapped_settings(mongo_database, postgres_dsn, tmp_path, MAPPING, "losing")
     status, _, said = run("target", "prepare", "--config", str(write_config(tmp_path, made)), cwd=tmp_path)
     assert status == 0, said
     return made

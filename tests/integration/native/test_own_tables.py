@@ -19,7 +19,7 @@ from migrator.pipeline.plan import Scope
 from migrator.schema import native_target, revisions
 from migrator.sources import profile_of
 from migrator.targets import load_target
-from tests.copying import quarantine, settings_for
+from tests.copying import mapped_settings, quarantine
 from tests.tailing import caught_up, compared, differences
 
 DDL = """
@@ -107,10 +107,7 @@ GOOD = {
 def settings(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -> Settings:
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(DDL)
-    (tmp_path / "acme.toml").write_text(MAPPING)
-    found = settings_for(mongo_database, postgres_dsn, target=TargetSettings(name="acme"))
-    source = SourceSettings(mapping=str(tmp_path / "acme.toml"))
-    made = Settings(source=source, target=found.target, mongo=found.mongo, postgres=found.postgres, copy=found.copy)
+    made = mapped_settings(mongo_database, postgres_dsn, tmp_path, MAPPING, "acme")
     profile_of(made.source, made.target)
     revisions.upgrade(postgres_dsn, branches=(revisions.TOOL,))
     prepare(made)
