@@ -53,7 +53,7 @@ sample: $(SPEEDUPS) ## run the demo and keep its report as reports/sample
 
 test: $(SPEEDUPS) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one, ARGS="-m 'not server'" without servers
 	$(SERVERS)
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --costs=build/costs-of-tests.txt $(ARGS)
 	$(if $(strip $(ARGS)),,$(WITH_PYTHON_CODEC))
 
 test-deep: $(SPEEDUPS) ## the same with more versions, cases and moments: hours

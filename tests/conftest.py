@@ -41,8 +41,8 @@ from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
 
 pytest.register_assert_rewrite("migrator.testing.sources")
-pytest_plugins = ("tests.cutting_over",)
-"""The fixtures of scenes of a cutover."""
+pytest_plugins = ("tests.costs", "tests.cutting_over")
+"""What each file costs, and the fixtures of scenes of a cutover."""
 
 Document = dict[str, Any]
 

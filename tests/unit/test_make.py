@@ -28,6 +28,8 @@ case "$*" in
 esac
 """
 
+COSTS = "--costs=build/costs-of-tests.txt"
+
 
 def script(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,9 +159,9 @@ def test_sources_that_cannot_be_compiled_are_an_error(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("built", "arguments", "expected"),
     [
-        (True, (), ["codec= ", "codec=python -m codec tests/integration"]),
-        (True, ("ARGS=tests/unit",), ["codec= tests/unit"]),
-        (False, (), ["codec= "]),
+        (True, (), [f"codec= {COSTS}", "codec=python -m codec tests/integration"]),
+        (True, ("ARGS=tests/unit",), [f"codec= {COSTS} tests/unit"]),
+        (False, (), [f"codec= {COSTS}"]),
     ],
     ids=["both codecs", "some tests", "nothing compiles"],
 )
