@@ -42,7 +42,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
     """Fill, copy, follow, compare, change, switch; return one line of the table (seconds, documents)."""
     from pymongo import MongoClient  # noqa: PLC0415 - needs the path above
 
-    from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
+    from benchmarks.harness.source import DATASETS, fill  # noqa: PLC0415 - as above
     from migrator.config import MongoSettings, PostgresSettings, Settings  # noqa: PLC0415 - as above
     from migrator.cutover import cutover  # noqa: PLC0415 - as above
     from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
@@ -61,7 +61,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
         MongoClient[Any](mongo.uri) as client,
     ):
         database = client["source"]
-        fill(database, "runs", documents)
+        fill(database, DATASETS["runs"], documents)
         dsn = postgres.create_database("target")
         upgrade(dsn)
         config = Path(folder) / "config.toml"

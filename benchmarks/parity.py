@@ -90,7 +90,7 @@ def measured(documents: int, rounds: int) -> tuple[Costs, Costs]:
     ):
         target.make_templates(postgres)
         database = client["benchmark"]
-        source.fill(database, COLLECTION, documents)
+        source.fill(database, source.DATASETS[COLLECTION], documents)
         servers = {"mongod": mongo.pid or 0, "postgres": postgres.pid or 0}
         for _ in range(rounds):
             for _ in database[COLLECTION].find_raw_batches():

@@ -7,7 +7,8 @@
 Servers of its own, filled in bulk. Each instance is a process with its store, as ``migrator scheduler run`` has one;
 all begin an operation at the same time. Due poll: finds and fires ten triggers. Stale cleanup: finds and ends a hundred
 runs. Dispatch: a due poll and a claim. Overhead: one run claimed and finished. Throughput: runs claimed and completed a
-second, all of them waiting at the beginning, PostgreSQL with every index.
+second, all of them waiting at the beginning, PostgreSQL with every index. CPU time of a call: of the processes that
+call, and of the server meanwhile; what holds on a machine with more cores.
 Migration: how long ``backfill`` takes for these jobs. The table goes to ``results/`` as Markdown and JSON.
 The exit status is 1 where PostgreSQL misses a ceiling.
 """
@@ -183,6 +184,7 @@ def measure(
                     seconds=seconds,
                     claims_only=claims_only,
                     waiting=(explicit, backlog),
+                    server=(postgres.pid if backend == "postgres" else mongo.pid) or 0,
                 )
                 if backend == "postgres" and drain:
                     found["throughput"] += [_throughput(settings, size, one, drain, workers) for one in THROUGHPUT]
@@ -216,10 +218,12 @@ def _one(
     seconds: float,
     claims_only: bool,
     waiting: tuple[int, int],
+    server: int,
 ) -> None:
     """Fill one backend, and measure each number of instances on it.
 
     ``waiting``: the schedules with a priority of their own, and the least number of queued runs.
+    ``server``: its process id.
     """
     from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path
     from migrator.verify.timing import RowCounts, percentile  # noqa: PLC0415 - needs the path
@@ -245,12 +249,23 @@ def _one(
         found["migration"].append(_migration(settings, size))
     for number, own, cleaned in zip(instances, each, cleanups, strict=True):
         task = scheduling.Task(
-            settings=settings, instances=number, calls=own, cleanups=cleaned, seconds=seconds, claims_only=claims_only
+            settings=settings,
+            instances=number,
+            calls=own,
+            cleanups=cleaned,
+            seconds=seconds,
+            claims_only=claims_only,
+            server=server,
         )
-        for operation, took in scheduling.work(task).items():
+        for operation, calls_made in scheduling.work(task).items():
+            took, cpu = calls_made.took, (calls_made.client_cpu, calls_made.server_cpu)
             line = {"triggers": size, "instances": number, "backend": backend, "operation": operation}
             line |= {"calls": len(took), "explicit": amount.explicit, "backlog": amount.waiting}
             line |= {f"p{of}": round(percentile(took, of / 100), 3) for of in (50, 95, 99)}
+            line |= {
+                "client CPU": round(cpu[0] * 1000 / len(took), 3),
+                "server CPU": round(cpu[1] * 1000 / len(took), 3),
+            }
             found["lines"].append(line)
         print(f"{backend}: {size:,} triggers, {number} instances: done", file=sys.stderr)
 
@@ -263,7 +278,7 @@ def _throughput(settings: Any, size: int, batch: int, drain: int, workers: int) 
     amount = RowCounts(schedules=max(drain // 20, 1), waiting=each * workers + workers)
     scheduling.fill_postgres(settings, f"drain {batch}", amount)
     task = scheduling.Task(settings=settings, instances=workers, calls=0, cleanups=0, drain=each, batch=batch)
-    seconds = max(scheduling.work(task)["drain"])
+    seconds = max(scheduling.work(task)["drain"].took)
     done = each * workers
     return {"triggers": size, "batch": batch, "processes": workers, "runs": done, "runs/s": round(done / seconds)}
 
@@ -291,11 +306,22 @@ def markdown(result: dict[str, Any]) -> str:
     """Return the tables."""
     versions = ", ".join(f"{name} {one}" for name, one in result["versions"].items())
     machine = ", ".join(f"{name} {one}" for name, one in result["machine"].items())
-    out = ["# The scheduler's operations", "", "Milliseconds: median / 95th / 99th percentile.", f"{versions}."]
+    out = [
+        "# The scheduler's operations",
+        "",
+        "Milliseconds: median / 95th / 99th percentile (calls); CPU, client + server.",
+        f"{versions}.",
+    ]
     out += [f"Machine: {machine}.", ""]
     backends = list(dict.fromkeys(line["backend"] for line in result["lines"]))
     out += _table(
-        ("triggers", "instances", "operation", *(f"{one} (calls)" for one in backends), "ceiling"),
+        (
+            "triggers",
+            "instances",
+            "operation",
+            *(column for backend in backends for column in (backend, f"{backend}: CPU of a call")),
+            "ceiling",
+        ),
         _rows(result["lines"], backends),
     )
     if result["throughput"]:
@@ -324,15 +350,22 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _rows(lines: list[dict[str, Any]], backends: list[str]) -> list[tuple[str, ...]]:
-    places: dict[tuple[int, int, str], dict[str, str]] = {}
+    places: dict[tuple[int, int, str], dict[str, tuple[str, str]]] = {}
     for line in lines:
         key = (line["triggers"], line["instances"], line["operation"])
         places.setdefault(key, {})[line["backend"]] = (
-            f"{line['p50']:.2f} / {line['p95']:.2f} / {line['p99']:.2f} ({line['calls']})"
+            f"{line['p50']:.2f} / {line['p95']:.2f} / {line['p99']:.2f} ({line['calls']})",
+            f"{line['client CPU']:.2f} + {line['server CPU']:.2f}",
         )
     return [
-        (f"{size:,}", str(number), operation, *(said.get(one, "-") for one in backends), _ceiling(size, operation))
-        for (size, number, operation), said in places.items()
+        (
+            f"{size:,}",
+            str(number),
+            operation,
+            *(cell for backend in backends for cell in cells.get(backend, ("-", "-"))),
+            _ceiling(size, operation),
+        )
+        for (size, number, operation), cells in places.items()
     ]
 
 

@@ -53,7 +53,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float, worke
     """Return one line per measurement."""
     from pymongo import MongoClient  # noqa: PLC0415 - needs the path above
 
-    from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
+    from benchmarks.harness.source import DATASETS, fill  # noqa: PLC0415 - as above
     from migrator.config import (  # noqa: PLC0415 - as above
         CopySettings,
         MongoSettings,
@@ -72,7 +72,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float, worke
     results: list[dict[str, Any]] = []
     with MongoServer() as mongo, PostgresServer() as postgres, MongoClient[Any](mongo.uri) as client:
         database = client["source"]
-        fill(database, "runs", documents)
+        fill(database, DATASETS["runs"], documents)
         dsn = postgres.create_database("target")
         upgrade(dsn)
         settings = Settings(

@@ -40,7 +40,7 @@ def main() -> int:
     chosen = [tool for tool in chosen if tool.name not in missing]
     plan: list[tuple[str, int, Sequence[Tool]]] = [(options.collection, options.documents, chosen)]
     plan += [(name, documents, [TOOLS[one] for one in BESIDE]) for name, documents in options.beside]
-    plan += [("runs", documents, [TOOLS[one] for one in GROWING]) for documents in options.growth]
+    plan += [(name, documents, [TOOLS[tool] for tool in GROWING]) for name, documents in options.growth]
     with (
         MongoServer(cache_gb=CACHE_GB) as mongo,
         PostgresServer(version=options.postgres) as postgres,
@@ -88,7 +88,7 @@ class _Bench:
         self._dataset = dataset = DATASETS[collection]
         self._chosen = [tool for tool in chosen if tool.any_source or self._dataset.profile == "stellaops"]
         scratch.mkdir()
-        mean = source.fill(database, dataset.collection, documents)
+        mean = source.fill(database, dataset, documents)
         lines = [Line(name=tool.name, title=tool.title) for tool in self._chosen]
         self.part = Part(collection=collection, documents=documents, mean_bytes=mean, lines=lines)
         if dataset.is_native:
@@ -148,20 +148,21 @@ class _Bench:
         taken = measure(call.argv, environment=call.environment, servers=servers, log=log)
         line.runs.append(taken)
         counted = tool.counted.format(collection=self._dataset.collection, table=self._dataset.counted)
-        trouble = self._trouble(counted, taken, call.accepted, dsn)
+        trouble = self._trouble(counted, taken, dsn)
         said = trouble or f"{self.part.documents / taken.wall:,.0f} documents/s"
         print(f"round {number + 1}: {self.part.title}: {tool.name}: {said}", flush=True)
         line.trouble = line.trouble or trouble
         if line.trouble is None:
             line.target_bytes = target.size_of(dsn, counted.partition(".")[0])
 
-    def _trouble(self, counted: str, taken: Measurement, accepted: tuple[int, ...], dsn: str) -> str | None:
+    def _trouble(self, counted: str, taken: Measurement, dsn: str) -> str | None:
         """Return why a run does not count: it failed, or moved another number of documents."""
-        if taken.status not in accepted:
+        if taken.status != self._dataset.status:
             return f"exit status {taken.status}: {' '.join(taken.output[-400:].split())}"
         rows = target.count_rows(dsn, counted)
-        if rows != self.part.documents:
-            return f"moved {rows} of {self.part.documents} documents"
+        expected = self._dataset.rows(self.part.documents)
+        if rows != expected:
+            return f"moved {rows} of {expected} documents"
         return None
 
 
@@ -175,7 +176,12 @@ def _options() -> argparse.Namespace:
         default=(),
         help="further collections with their floor and backfill, as impact_snapshots:20000,agendaJobs:100000",
     )
-    parser.add_argument("--growth", type=_sizes, default=(), help="numbers of runs for backfill and parity alone")
+    parser.add_argument(
+        "--growth",
+        type=_growth,
+        default=(),
+        help="numbers of documents for backfill and parity alone, as 500000,runs-large:20000; runs if no name is given",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--postgres", type=int, default=18, help="major version of the server")
     parser.add_argument("--only", type=_names, default=(), help=f"tools by name, with commas: {', '.join(TOOLS)}")
@@ -194,8 +200,8 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(one.replace("_", "")) for one in text.split(","))
+def _growth(text: str) -> tuple[tuple[str, int], ...]:
+    return _parts(",".join(part if ":" in part else f"runs:{part.replace('_', '')}" for part in text.split(",")))
 
 
 def _parts(text: str) -> tuple[tuple[str, int], ...]:

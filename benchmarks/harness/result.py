@@ -225,24 +225,32 @@ def judged(result: Result) -> list[Judged]:
 
 
 def _growth(result: Result) -> list[Judged]:
-    """Return what memory and time say of more documents of ``runs``."""
-    sizes = sorted((part for part in result.parts if part.collection == "runs"), key=lambda part: part.documents)
+    """Return what memory and time say of more documents of one collection."""
+    found = []
+    for collection in dict.fromkeys(part.collection for part in result.parts):
+        parts = [part for part in result.parts if part.collection == collection]
+        found += _growth_of(collection, sorted(parts, key=lambda part: part.documents))
+    return found
+
+
+def _growth_of(collection: str, parts: list[Part]) -> list[Judged]:
+    """Return the same of one collection; ``parts`` by the number of documents."""
     found = []
     for name in ("backfill", "parity"):
-        measured = {part.documents: part.good()[name] for part in sizes if name in part.good()}
+        measured = {part.documents: part.good()[name] for part in parts if name in part.good()}
         if len(measured) > 1 and min(measured) >= LEAST:
             for documents, line in measured.items():
                 memory = line.middle("peak_process") / _MEGA
-                where = f"{documents:,} documents of `runs`"
+                where = f"{documents:,} documents of `{collection}`"
                 title = f"{name}: peak MB of the largest process, at most"
                 found.append(_judge(title, where, memory, MEMORY_MUST, MEMORY_AIM, is_most=True))
             few, many = measured[min(measured)], measured[max(measured)]
             flat = many.middle("peak_process") / few.middle("peak_process")
-            where = f"from {min(measured):,} to {max(measured):,}"
+            where = f"from {min(measured):,} to {max(measured):,} of `{collection}`"
             found.append(_judge(f"{name}: the same memory, at most", where, flat, FLAT, FLAT, is_most=True))
         if {COST_FROM, COST_TO} <= measured.keys():
             cost = measured[COST_TO].middle("wall") / measured[COST_FROM].middle("wall")
-            where = f"from {COST_FROM:,} to {COST_TO:,}"
+            where = f"from {COST_FROM:,} to {COST_TO:,} of `{collection}`"
             found.append(_judge(f"{name}: times as long, at most", where, cost, COST_MUST, COST_AIM, is_most=True))
     return found
 

@@ -11,6 +11,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 import msgspec
 import psycopg
 
+from benchmarks.harness.measure import tree_cpu
 from migrator.config import Settings, postgres_dsn
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.firing import plan
@@ -50,6 +51,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     drain: int = 0
     """Claim and complete so many runs instead, ``batch`` at a time."""
     batch: int = 0
+    server: int = 0
+    """Process id of the server, whose CPU time is counted with each operation; 0: it is not counted."""
+
+
+class Calls(msgspec.Struct, kw_only=True):
+    """The calls of one operation."""
+
+    took: list[float] = []
+    """Milliseconds of each call."""
+    client_cpu: float = 0.0
+    """Seconds of CPU time of the processes that called."""
+    server_cpu: float = 0.0
+    """Seconds of CPU time of the server while they called."""
 
 
 # -- filling
@@ -154,23 +168,27 @@ def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
 # -- working
 
 
-def work(task: Task) -> dict[str, list[float]]:
-    """Let ``instances`` processes do the task; return operation → milliseconds of every call.
+def work(task: Task) -> dict[str, Calls]:
+    """Let ``instances`` processes do the task; return operation → calls of all processes.
 
     A drain is one "operation": the seconds of each process. Raises what a process raised.
     """
     start, answers = _spawn.Barrier(task.instances), _spawn.Queue()
-    processes = [_spawn.Process(target=_instance, args=(task, start, answers)) for _ in range(task.instances)]
+    tasks = [task, *[msgspec.structs.replace(task, server=0)] * (task.instances - 1)]
+    processes = [_spawn.Process(target=_instance, args=(each, start, answers)) for each in tasks]
     for process in processes:
         process.start()
-    merged: dict[str, list[float]] = {}
+    merged: dict[str, Calls] = {}
     try:
         for _ in processes:
             found = answers.get(timeout=PATIENCE_S)
             if isinstance(found, str):
                 raise SystemExit(f"a process failed: {found}")
-            for name, took in found.items():
-                merged.setdefault(name, []).extend(took)
+            for name, calls in found.items():
+                together = merged.setdefault(name, Calls())
+                together.took.extend(calls.took)
+                together.client_cpu += calls.client_cpu
+                together.server_cpu += calls.server_cpu
     finally:
         for process in processes:
             process.join(timeout=30)
@@ -191,11 +209,14 @@ def _instance(task: Task, start: Any, answers: Any) -> None:  # noqa: ANN401 - a
         answers.put(f"{type(error).__name__}: {error}")
 
 
-def _timed(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+def _timed(store: Store, task: Task, start: Any) -> dict[str, Calls]:  # noqa: ANN401 - as above
     found = {}
     for name, (calls, call) in _operations(store, task).items():
         took: list[float] = []
+        start.wait()  # all have ended the operation before
+        served = tree_cpu(task.server) if task.server else 0.0
         start.wait()
+        used = time.process_time()
         until = time.perf_counter() + task.seconds
         for _ in range(calls):
             began = time.perf_counter()
@@ -203,7 +224,10 @@ def _timed(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  # n
                 break
             call()
             took.append((time.perf_counter() - began) * 1000)
-        found[name] = took
+        used = time.process_time() - used
+        start.wait()
+        served = tree_cpu(task.server) - served if task.server else 0.0
+        found[name] = Calls(took=took, client_cpu=used, server_cpu=served)
     return found
 
 
@@ -256,7 +280,7 @@ def _operations(store: Store, task: Task) -> dict[str, tuple[int, Callable[[], o
     }
 
 
-def _drained(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+def _drained(store: Store, task: Task, start: Any) -> dict[str, Calls]:  # noqa: ANN401 - as above
     worker = f"{os.getpid()}"
     store.queue.claim(worker, 1, LEASE)
     left = task.drain
@@ -267,7 +291,7 @@ def _drained(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  #
         if not claims:
             raise RuntimeError("fewer runs wait than are to be completed")
         left -= len(store.queue.finish([_end(one, worker, "completed") for one in claims]))
-    return {"drain": [time.perf_counter() - began]}
+    return {"drain": Calls(took=[time.perf_counter() - began])}
 
 
 def _end(claim: Claim, worker: str, state: Any) -> Finish:  # noqa: ANN401 - one of its words

@@ -1,15 +1,17 @@
 """What is measured: one collection of one source, and the tables that its documents feed."""
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import bson
 import msgspec
 from bson.binary import Binary
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
+from migrator.exit_status import QUARANTINE
 from migrator.testing.demo import Plan, insert, runs, schedules
 from migrator.testing.demo.plan import Counts
 
@@ -17,6 +19,10 @@ SCHEDULES: Final = 400
 _SEED: Final = 7
 _IMAGES: Final = 80
 """Images of a snapshot of about 22 KB."""
+_LARGE_BYTES: Final = 100_000
+"""The least size of a large document."""
+_EACH_INVALID: Final = 20
+"""One document in so many cannot be converted: 5 %."""
 _NOON: Final = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - as BSON dates are written
 _BATCH: Final = 1_000
 
@@ -32,11 +38,22 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """A number that `change` counts up."""
     target: str = "scheduler"
     """The target; that of a library has its own tables (``programs/<target>.sql``), with ``id`` as their key."""
+    variant: Literal["", "invalid", "large"] = ""
+    """``invalid``: 5 % of the documents go into quarantine; ``large``: they have 100 KB each."""
 
     @property
     def name(self) -> str:
         """What the command line calls it."""
-        return f"{self.collection}-native" if self.is_native else self.collection
+        return "-".join(filter(None, (self.collection, self.variant, "native" if self.is_native else "")))
+
+    def rows(self, documents: int) -> int:
+        """Return the rows that so many documents make in the table ``counted``."""
+        return documents - (len(range(0, documents, _EACH_INVALID)) if self.variant == "invalid" else 0)
+
+    @property
+    def status(self) -> int:
+        """The exit status of its copy and of its parity check."""
+        return QUARANTINE if self.variant == "invalid" else 0
 
     @property
     def is_native(self) -> bool:
@@ -57,6 +74,8 @@ DATASETS: Final[Mapping[str, Dataset]] = {
     one.name: one
     for one in (
         Dataset(collection="runs", profile="stellaops", tables=("runs",), changed="stats.completed"),
+        Dataset(collection="runs", profile="stellaops", tables=("runs",), changed="stats.completed", variant="invalid"),
+        Dataset(collection="runs", profile="stellaops", tables=("runs",), changed="stats.completed", variant="large"),
         Dataset(collection="impact_snapshots", profile="stellaops", tables=("impact_snapshots",), changed="total"),
         Dataset(
             collection="agendaJobs", profile="agenda", tables=("schedules", "triggers", "runs"), changed="priority"
@@ -76,11 +95,15 @@ DATASETS: Final[Mapping[str, Dataset]] = {
 }
 
 
-def fill(database: Database[Any], collection: str, documents: int) -> int:
+def fill(database: Database[Any], dataset: Dataset, documents: int) -> int:
     """Write the documents of one collection (``runs`` with their schedules); return the mean size in bytes."""
+    collection = dataset.collection
     if collection == "runs":
         insert(database["schedules"], schedules.documents(_plan(documents)))
-    if collection in ("runs", "impact_snapshots"):
+    if dataset.variant:
+        spoil = _invalid if dataset.variant == "invalid" else _large
+        insert(database[collection], spoil(demo_documents(collection, documents)))
+    elif collection in ("runs", "impact_snapshots"):
         insert(database[collection], demo_documents(collection, documents))
     else:
         made = _agenda_jobs(documents) if collection == "agendaJobs" else _apscheduler_jobs(documents)
@@ -91,6 +114,22 @@ def fill(database: Database[Any], collection: str, documents: int) -> int:
 def demo_documents(collection: str, documents: int) -> Iterator[bytes]:
     """Yield documents of ``runs`` or ``impact_snapshots``."""
     return _snapshots(documents) if collection == "impact_snapshots" else runs.run_documents(_plan(documents))
+
+
+def _invalid(documents: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield runs, one in twenty of them in a state that does not exist."""
+    for number, document in enumerate(documents):
+        yield document if number % _EACH_INVALID else bson.encode({**bson.decode(document), "state": "unheard-of"})
+
+
+def _large(documents: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield runs with so many deltas that each has 100 KB."""
+    deltas: list[Any] = []
+    for raw in documents:
+        document = bson.decode(raw)
+        deltas = document.get("deltas") or deltas or [{"imageDigest": "sha256:" + 64 * "0", "newFindings": 1}]
+        document["deltas"] = deltas * -(-_LARGE_BYTES // len(bson.encode({"deltas": deltas})))
+        yield bson.encode(document)
 
 
 def _plan(runs: int = 0) -> Plan:

@@ -35,11 +35,10 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A command with its environment; ``accepted`` are its good exit statuses."""
+    """A command with its environment."""
 
     argv: list[str]
     environment: dict[str, str]
-    accepted: tuple[int, ...] = (0,)
     before: tuple[str, ...] = ()
     """A command that is called first and not measured."""
 

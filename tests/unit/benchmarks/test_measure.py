@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.harness.measure import Measurement, descendants, measure
 from benchmarks.harness.result import LEAST, Line, Part, Result, judged, missed, render, write
+from benchmarks.harness.source import DATASETS
+from migrator.exit_status import QUARANTINE
 
 MEGA = 1_000_000
 # A process that starts another one; both hold memory until the inner one has ended.
@@ -110,6 +112,22 @@ def test_memory_and_time_of_more_documents_have_limits() -> None:
         "backfill: the same memory, at most": (1.0, True),
         "backfill: times as long, at most": (4.41, False),
     }
+
+
+def test_the_growth_of_each_collection_is_judged_by_itself() -> None:
+    sizes = (("runs", LEAST), ("runs-large", LEAST), ("runs-large", 2 * LEAST))
+    result = measured(*(part(collection, documents, line("parity", 1.0)) for collection, documents in sizes))
+    assert [one.where for one in judged(result)] == [
+        "10,000 documents of `runs-large`",
+        "20,000 documents of `runs-large`",
+        "from 10,000 to 20,000 of `runs-large`",
+    ]
+
+
+def test_documents_of_which_some_are_invalid_make_fewer_rows_and_another_status() -> None:
+    invalid, large = DATASETS["runs-invalid"], DATASETS["runs-large"]
+    assert (invalid.rows(100), invalid.rows(101), large.rows(100)) == (95, 95, 100)
+    assert (invalid.status, large.status) == (QUARANTINE, 0)
 
 
 def test_a_tool_that_failed_or_is_missing_is_named_and_has_no_figures(result: Result) -> None:
