@@ -12,6 +12,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from benchmarks.harness import source, target
+from benchmarks.harness.commits import commit
 from benchmarks.harness.measure import Measurement, measure
 from benchmarks.harness.result import Line, Part, Result, missed, versions, write
 from benchmarks.harness.source import DATASETS
@@ -19,7 +20,6 @@ from benchmarks.harness.tools import HERE, REQUIREMENTS, TOOLS, Job, Tool, insta
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 
-CACHE_GB = 2.0
 BESIDE = ("floor", "backfill")
 """What is measured of a further collection."""
 GROWING = ("backfill", "parity")
@@ -42,7 +42,7 @@ def main() -> int:
     plan += [(name, documents, [TOOLS[one] for one in BESIDE]) for name, documents in options.beside]
     plan += [(name, documents, [TOOLS[tool] for tool in GROWING]) for name, documents in options.growth]
     with (
-        MongoServer(cache_gb=CACHE_GB) as mongo,
+        MongoServer(cache_gb=options.cache_gb) as mongo,
         PostgresServer(version=options.postgres) as postgres,
         MongoClient[dict[str, Any]](mongo.uri) as client,
         TemporaryDirectory(dir=_made(options.work)) as scratch,
@@ -57,7 +57,8 @@ def main() -> int:
                 bench.measure(number)
         result = Result(
             rounds=options.rounds,
-            versions=versions(mongo.uri, postgres.dsn(), options.work),
+            versions=versions(mongo.uri, postgres.dsn(), options.work)
+            | {"GB of mongod's cache": f"{options.cache_gb:g}", "commit": commit()},
             parts=[bench.part for bench in benches],
             missing=missing,
         )
@@ -184,6 +185,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--postgres", type=int, default=18, help="major version of the server")
+    parser.add_argument("--cache-gb", type=float, default=2.0, help="cache of mongod")
     parser.add_argument("--only", type=_names, default=(), help=f"tools by name, with commas: {', '.join(TOOLS)}")
     parser.add_argument("--before", type=Path, help="checkout of an earlier version, with its .venv: tool before")
     parser.add_argument("--work", type=Path, default=HERE / ".work", help="folder for the peers' environments")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness import scale
 from migrator.report.areas import AREAS
 from migrator.sources.mapping.converters import CONVERTERS
 from migrator.testing.mutations import MUTATIONS
@@ -64,6 +65,21 @@ def table(text: str) -> Iterator[list[str]]:
     for number, line in enumerate(lines):
         if number != 1:
             yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_durations_on_the_page_are_made_from_the_measurement() -> None:
+    path = DOCS / "scale.md"
+    text, part = path.read_text(), scale.page_part()
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text.replace(scale.between_marks(text), part))
+        text = path.read_text()
+    assert scale.between_marks(text) == part
+
+
+def test_a_duration_is_computed_from_cpu_time_and_the_share_of_the_cores_that_is_busy() -> None:
+    cost = scale.Cost(documents=1_000_000, cores=2, wall=50.0, cpu=80.0)
+    assert cost.wall_of(1_000_000, 2) == pytest.approx(50.0)
+    assert cost.wall_of(10_000_000, 8) == pytest.approx(125.0)
 
 
 @pytest.mark.parametrize(
