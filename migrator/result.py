@@ -406,6 +406,17 @@ class Side(Part, frozen=True, kw_only=True):
     """The number that PostgreSQL gave the server's files when they were made; a copy of the files keeps it."""
 
 
+class CutoverState(Part, frozen=True, kw_only=True):
+    """How the last cutover of the target stands when a verification is made."""
+
+    state: Literal["running", "aborted", "cut-over", "rolled-back", "finished"]
+    began_at: str
+    """Times are ISO 8601, in UTC; empty where there is none."""
+    opened_at: str = ""
+    """When PostgreSQL was opened to everybody."""
+    ended_at: str = ""
+
+
 class Run(Part, frozen=True, kw_only=True):
     """The half that varies. It is not part of the digest of the evidence."""
 
@@ -417,7 +428,10 @@ class Run(Part, frozen=True, kw_only=True):
     """By check id, and by step for the steps around them."""
     sides: tuple[Side, ...] = ()
     installation: dict[str, str] = {}
-    """Which installation this is: name of the environment, plan of the copy and its time, digest of the settings."""
+    """Which installation this is: name of the environment, plan of the copy and its time, digest of the settings; of a
+    native target, which collection was moved into which tables."""
+    cutover: CutoverState | msgspec.UnsetType = msgspec.UNSET
+    """Unset if there was no cutover, or if it could not be read."""
     environment: dict[str, str] = {}
     """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
     measurements: tuple[Measurement, ...] = ()

@@ -115,7 +115,7 @@ AREAS: Final[dict[str, AreaSpec]] = {
     "workers": _behaviour("Workers and their heartbeats"),
     "execution": _behaviour("Execution of due schedules"),
     "isolation": _behaviour("Isolation of tenants", acceptable=False),
-    "cutover": AreaSpec(title="Cutover and rollback", section="cutover", writes=True),
+    "cutover": AreaSpec(title="Cutover and rollback", section="cutover", writes=True, of="both"),
     "performance": AreaSpec(title="Times and their ceilings", section="timings", writes=True),
     "sensitivity": AreaSpec(title="How strong this verification is", section="sensitivity", on_request=True),
 }

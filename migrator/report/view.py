@@ -20,10 +20,10 @@ AreaChecks: TypeAlias = tuple[str, Area | None, list[Check]]
 
 
 def sections_of(result: Result) -> list[tuple[Section, list[AreaChecks]]]:
-    """Return every section with its areas and their checks."""
+    """Return the sections with their areas and the checks of these; none of which no area applies to the target."""
     areas = {area.name: area for area in result.evidence.areas}
-    checks = result.evidence.checks
-    return [
+    checks = wording.applicable(result)
+    sections = [
         (
             section,
             [
@@ -34,8 +34,15 @@ def sections_of(result: Result) -> list[tuple[Section, list[AreaChecks]]]:
         )
         for section in SECTIONS
     ]
+    return [
+        (section, some)
+        for section, some in sections
+        if section.anchor == TIMINGS or not all(area and area.status == "not-applicable" for _, area, _ in some)
+    ]
 
 
+TIMINGS: Final = "timings"
+"""The section that also holds the durations of the checks, so that it is always there."""
 LISTED_FINDINGS: Final = 25
 """Per check, one by one."""
 LISTED_PLACES: Final = 30
@@ -175,9 +182,13 @@ def arrange(result: Result) -> View:
         rows=rows,
         squares=sum(len(row.squares) for row in rows),
         covered=sum(square.status != "uncovered" for row in rows for square in row.squares),
-        whole=[check for check in checks if not check.cells],
+        whole=[
+            check
+            for check in wording.applicable(result)
+            if not check.cells and check.outcome.status != "not-applicable"
+        ],
         gaps=_gaps(result),
-        limits=[(check, limit) for check in checks for limit in check.limits],
+        limits=wording.limits_of_checks(result),
         causes={severity: _causes(arranged, severity) for severity in ("difference", "warning", "explained")},
         missed=[*_causes(planted, "difference"), *_causes(planted, "explained")],
         failed_otherwise=[
@@ -278,17 +289,16 @@ def _gaps(result: Result) -> list[UncheckedPart]:
         for cell in check.cells
         if cell.outcome.status == "unverified"
     ]
-    order = {
-        "skipped": "unverified",
-        "not-asked-for": "not-asked-for",
-        "not-applicable": "not-applicable",
-        "absent": "absent",
-    }
+    order = {"skipped": "unverified", "not-asked-for": "not-asked-for", "absent": "absent"}
     areas = [
         UncheckedPart(f"Area {area.name}: {area.title}", area.reason, order[status])
         for status in order
         for area in evidence.areas
         if area.status == status
+    ]
+    areas += [
+        UncheckedPart(names[0].upper() + names[1:], why, "not-applicable")
+        for names, why in wording.inapplicable_areas(result)
     ]
     not_due = [*_grouped_gaps(result, "not-asked-for"), *_grouped_gaps(result, "not-applicable")]
     return [*could_not, *areas, *not_due, *(UncheckedPart(text, "", "absent") for text in evidence.left_out)]
@@ -457,8 +467,9 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
 
 
 def _areas(result: Result) -> list[tuple[Area, list[Check]]]:
-    """Return every area with its checks; checks of an area that the result does not name come last."""
+    """Return every area that applies, with its checks; checks of an area that the result does not name come last."""
     areas = {area.name: area for area in result.evidence.areas}
     for check in result.evidence.checks:
         areas.setdefault(check.area, Area(name=check.area, title=check.area, status="checked"))
-    return [(area, [one for one in result.evidence.checks if one.area == name]) for name, area in areas.items()]
+    checks = wording.applicable(result)
+    return [(area, [one for one in checks if one.area == name]) for name, area in areas.items()]

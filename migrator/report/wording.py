@@ -12,6 +12,7 @@ from migrator.result import (
     NOT_DUE,
     Check,
     CutoverRecord,
+    CutoverState,
     Evidence,
     Measurement,
     Policy,
@@ -303,7 +304,8 @@ def basis(result: Result) -> list[str]:
     if absent:
         sentences.append(f"Not checked by this version of the tool: {listed(absent)}.")
     sentences += [
-        f"{decision.kind}: decided by {decision.who} on {moment(decision.at)}, because {decision.why}."
+        f"{decision.kind}: decided by {decision.who} on {moment(decision.at)}"
+        + (f", because {decision.why.removesuffix('.')}." if decision.why else ".")
         for decision in evidence.decisions[:_LISTED_DECISIONS]
     ]
     if len(evidence.decisions) > _LISTED_DECISIONS:
@@ -322,48 +324,93 @@ def basis(result: Result) -> list[str]:
 
 def _counted(result: Result) -> str:
     """Return how the checks ended; those that cannot fail are counted apart."""
-    evidence = result.evidence
-    if not evidence.checks:
+    made = applicable(result)
+    if not made:
         return "No check was made."
     recorded = result.recorded()
+    statuses = Counter(one.outcome.status for one in made)
     ends = [
-        (count - recorded if status == "passed" else count, STATUS_WORDS[status])
-        for status, count in result.statuses().items()
+        (statuses[status] - recorded if status == "passed" else statuses[status], words)
+        for status, words in STATUS_WORDS.items()
     ]
     ends.append((recorded, "recorded only"))
     ended = ", ".join(f"{number(count)} {name}" for count, name in ends if count)
-    return f"{counted(len(evidence.checks), 'check')}: {ended}."
+    return f"{counted(len(made), 'check')}: {ended}."
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether the cutover could be made, as far as this run tells."""
+    """Whether the cutover could be made, as far as this run tells; or that it was made."""
 
     status: Status
-    word: str
+    sentence: str
     why: tuple[str, ...]
 
 
+def cutover_made(result: Result) -> CutoverState | None:
+    """Return how the cutover stands, of a verification after it began; None before it, and after a rollback."""
+    cutover = result.run.cutover
+    return cutover if isinstance(cutover, CutoverState) and cutover.state in ("running", *IN_POSTGRES) else None
+
+
 def readiness(result: Result) -> Readiness:
-    """Return whether the cutover could be made now: every gate met, no check failed, nothing left unverified."""
+    """Return whether the cutover could be made now: every gate met, no check failed, nothing left unverified.
+
+    After the cutover: since when PostgreSQL holds the data, and whether the cutover is finished.
+    """
     why = []
     failed = sum(map(result.counts_as_failed, result.evidence.checks))
     if failed:
         why.append(f"{counted(failed, 'check')} failed.")
+    made = cutover_made(result)
+    if made is not None:
+        return _after_cutover(result, made, why)
     gates = gates_unmet(result)
     if gates is not None and gates[0]:
         named = f": {', '.join(gates[2])}" if gates[2] else ""
         verb = "is" if gates[0] == 1 else "are"
         why.append(f"{number(gates[0])} of {counted(gates[1], 'gate')} {verb} not met{named}.")
     if why:
-        return Readiness("failed" if failed else "unverified", "no", tuple(why))
+        return Readiness("failed" if failed else "unverified", READY.format("no"), tuple(why))
     unsure = result.exit_status() & (UNVERIFIED | TOOL_FAILED)
     if gates is None:
         why.append("The gates were not evaluated in this run; migrator cutover plan evaluates them.")
     if unsure:
         why.append("Not everything was verified.")
     if why:
-        return Readiness("unverified", "not known", tuple(why))
-    return Readiness("passed", "yes", ("Every gate was met when it was evaluated, and no check failed.",))
+        return Readiness("unverified", READY.format("not known"), tuple(why))
+    return Readiness("passed", READY.format("yes"), ("Every gate was met when it was evaluated, and no check failed.",))
+
+
+READY: Final = "Ready for the cutover: {}."
+
+
+def _after_cutover(result: Result, cutover: CutoverState, failed: list[str]) -> Readiness:
+    """Return how the cutover stands; ``failed``: the sentence about checks that failed, if there are any."""
+    since = moment(cutover.opened_at)
+    unsure = result.exit_status() & (UNVERIFIED | TOOL_FAILED)
+    why = [*failed, *(["Not everything was verified."] if unsure else [])]
+    status: Status = "failed" if failed else "unverified" if unsure else "passed"
+    if cutover.state == "running":
+        status = "failed" if failed else "unverified"
+        sentence = f"The cutover has begun, {moment(cutover.began_at)}, and is not complete."
+        opened = [f"PostgreSQL is open since {since}."] if since else []
+        return Readiness(status, sentence, (*opened, "migrator cutover status names the command that leads on.", *why))
+    holds = f"PostgreSQL holds the data since {since}." if since else "PostgreSQL holds the data."
+    if cutover.state == "finished":
+        ended = f"The cutover was finished on {moment(cutover.ended_at)}: it cannot be rolled back."
+        return Readiness(status, holds, (ended, *why))
+    return Readiness(status, holds, ("The cutover was made; migrator cutover finish has not ended it yet.", *why))
+
+
+def no_open_gate(result: Result) -> str:
+    """Return why no gate is listed, as a sentence."""
+    if cutover_made(result) is not None:
+        return "The gates held for the cutover, which has begun: they are in its own report."
+    return (
+        "Every gate was met when it was evaluated."
+        if gates_unmet(result)
+        else "The gates were not evaluated in this run."
+    )
 
 
 def open_gates(result: Result) -> list[tuple[str, str]]:
@@ -380,14 +427,15 @@ def proved(result: Result) -> list[str]:
     sentences = [_documents(result)] if evidence.collections else []
     sentences.append(_counted(result))
     by_area = {area.name: area.title for area in evidence.areas}
+    made = [one for one in evidence.checks if one.outcome.status != "not-applicable"]
     passed = [
         name
         for name in by_area
-        if (own := [one for one in evidence.checks if one.area == name and one.can_fail])
+        if (own := [one for one in made if one.area == name and one.can_fail])
         and all(one.outcome.status == "passed" for one in own)
     ]
     if passed:
-        sentences.append(f"Every check passed that can fail in {listed(passed)}.")
+        sentences.append(f"Every check passed that applies and can fail in {listed(passed)}.")
     shown = sum(_is_passed_whole(result, requirement) for requirement in evidence.requirements)
     if shown:
         sentences.append(f"{counted(shown, 'requirement')} passed by a check of this run.")
@@ -450,15 +498,46 @@ def not_proved(result: Result) -> list[str]:
     sentences += list(evidence.left_out[:_LISTED_CHECKS])
     strength = mutations_caught(result)
     if strength is None:
-        sentences.append("How many faults these checks would miss: none was planted in this run (--sensitivity).")
+        planted = (
+            "no fault is planted in the tables of a library"
+            if _has_no_strength(result)
+            else "none was planted in this run (--sensitivity)"
+        )
+        sentences.append(f"How many faults these checks would miss: {planted}.")
     else:
         sentences.append(_strength(strength))
     sentences.append("What happens after this run: it holds for the moment at which it was made.")
     sentences.append("Programs of the application that are not schedulers, their code, and how it is deployed.")
-    limits = sum(len(check.limits) for check in evidence.checks)
+    limits = len(limits_of_checks(result))
     if limits:
         sentences.append(f"{counted(limits, 'limit')} of single checks, listed under coverage.")
     return sentences
+
+
+def _has_no_strength(result: Result) -> bool:
+    """Tell whether no mutation can be planted here."""
+    return any(area.name == "sensitivity" and area.status == "not-applicable" for area in result.evidence.areas)
+
+
+def applicable(result: Result) -> list[Check]:
+    """Return the checks without those of areas that do not apply, and those that do not apply for the same reason."""
+    areas = {area.name: area.reason for area in result.evidence.areas if area.status == "not-applicable"}
+    return [
+        check
+        for check in result.evidence.checks
+        if check.area not in areas
+        and not (check.outcome.status == "not-applicable" and check.outcome.reason in areas.values())
+    ]
+
+
+def limits_of_checks(result: Result) -> list[tuple[Check, str]]:
+    """Return what the checks cannot detect, without those that do not apply."""
+    return [
+        (check, limit)
+        for check in applicable(result)
+        if check.outcome.status != "not-applicable"
+        for limit in check.limits
+    ]
 
 
 def not_asked_for(result: Result) -> list[str]:
@@ -517,10 +596,11 @@ def identity(result: Result) -> list[tuple[str, str]]:
 def documents_left(result: Result, requirement: str) -> int:
     """Return how many documents of those that must all be in a table are in quarantine, or were dropped from it."""
     table = _ALL_DOCUMENTS_OF.get(requirement, "")
+    is_library = bool(table) and bool(result.evidence.tables) and table not in result.evidence.tables
     return sum(
         collection.quarantined + collection.skipped.get(DROPPED, 0)
         for collection in result.evidence.collections
-        if table in collection.tables
+        if is_library or table in collection.tables
     )
 
 
@@ -594,8 +674,7 @@ def signed_for(result: Result) -> list[str]:
         sentences.append(
             f"Documents left behind in the source: {left}." if left else "No document is left behind in the source."
         )
-    ready = readiness(result)
-    sentences.append(f"Ready for the cutover: {ready.word}. A signature does not change that.")
+    sentences.append(f"{readiness(result).sentence} A signature does not change that.")
     return sentences
 
 
@@ -629,9 +708,12 @@ def short(check: Check) -> str:
 
 
 def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
-    """Return the checks that did not pass by how they ended and why, so that a reason is given once."""
+    """Return the checks that did not pass by how they ended and why, so that a reason is given once.
+
+    Without those of areas that do not apply: ``inapplicable_areas``.
+    """
     groups: dict[tuple[Status, str, str], list[Check]] = {}
-    for check in result.evidence.checks:
+    for check in applicable(result):
         outcome = check.outcome
         if outcome.status != "passed":
             key = outcome.reason or check.id  # a failed check gives no reason: each is a group of its own
@@ -640,6 +722,29 @@ def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
         (status, some[0].outcome.reason or counted(some[0].findings_total, "finding"), some)
         for (status, _, _), some in groups.items()
     ]
+
+
+def inapplicable_areas(result: Result, *, wanted: bool = False) -> list[tuple[str, str]]:
+    """Return the areas that do not apply, those with one reason together: their names, and the reason.
+
+    With them the checks of other areas that do not apply for that reason. ``wanted``: only areas that were asked for.
+    """
+    asked = {one.area for one in result.evidence.checks}
+    by_reason: dict[str, list[str]] = {}
+    for area in result.evidence.areas:
+        if area.status == "not-applicable" and (area.name in asked or not wanted):
+            by_reason.setdefault(area.reason, []).append(area.name)
+    own = {name for names in by_reason.values() for name in names}
+    told = []
+    for reason, names in by_reason.items():
+        checks = [
+            one.id
+            for one in result.evidence.checks
+            if one.area not in own and one.outcome.status == "not-applicable" and one.outcome.reason == reason
+        ]
+        beside = f"; {'check' if len(checks) == 1 else 'checks'} {listed(checks)}" if checks else ""
+        told.append((f"{'area' if len(names) == 1 else 'areas'} {listed(names)}{beside}", reason))
+    return told
 
 
 def terminal_lines(result: Result, folder: str) -> list[str]:
@@ -651,4 +756,5 @@ def terminal_lines(result: Result, folder: str) -> list[str]:
             continue  # listed above, with its statement
         which = f"{some[0].id}: {some[0].title}" if len(some) == 1 else ", ".join(one.id for one in some)
         lines.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
+    lines += [f"  not applicable: {names} ({why})" for names, why in inapplicable_areas(result, wanted=True)]
     return [*lines, f"report: {folder}/report.html"]

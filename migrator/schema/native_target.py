@@ -68,16 +68,17 @@ class LibraryTable(msgspec.Struct, frozen=True):
 
 def library_name(table: Table, target: Target, settings: TargetSettings) -> sql.Identifier:
     """Return the quoted name of a table of the library."""
-    return sql.Identifier(*_place(table, target, settings))
+    return sql.Identifier(*place(table, target, settings))
 
 
-def _place(table: Table, target: Target, settings: TargetSettings) -> tuple[str, str]:
+def place(table: Table, target: Target, settings: TargetSettings) -> tuple[str, str]:
+    """Return the schema and the name that a table of the library has in the database."""
     return settings.schema or target.schema, settings.tables.get(table.name, table.name)
 
 
 def library_table(connection: Connection, table: Table, target: Target, settings: TargetSettings) -> LibraryTable:
     """Return the table of the library; raise ``RefusedError`` if it does not exist, or lacks a column."""
-    schema, name = _place(table, target, settings)
+    schema, name = place(table, target, settings)
     rows = connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod), coalesce(pg_get_serial_sequence(%(name)s, attname), '')"
         " FROM pg_attribute WHERE attrelid = to_regclass(%(name)s) AND attnum > 0 AND NOT attisdropped",

@@ -12,6 +12,7 @@ import msgspec
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import Connection, target_connection, translate_errors
 from migrator.errors import MigratorError, RefusedError
+from migrator.records import ALL
 from migrator.report.areas import AREAS, area_of
 from migrator.result import (
     FAILED,
@@ -30,6 +31,7 @@ from migrator.result import (
 )
 from migrator.schema.revisions import Position, current
 from migrator.scratch import Components
+from migrator.sources import profile_of
 from migrator.verify.request import Request
 
 if TYPE_CHECKING:
@@ -57,10 +59,14 @@ class CheckContext:
         *,
         components: Components | None = None,
         lent: Lent | None = None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        """``components``: what is driven, some of it a mutation's. ``lent``: in place of what each check opens."""
+        """``components``: what is driven, some of it a mutation's. ``lent``: in place of what each check opens.
+
+        ``say``: gets a line about what a check that takes long does now.
+        """
         self.settings, self.request = settings, request or Request()
-        self.components, self.lent = components or Components(), lent
+        self.components, self.lent, self.say = components or Components(), lent, say
         self.listed = settings.report.max_differences
         self.seed = secrets.randbelow(1_000_000) if self.request.seed is None else self.request.seed
         """Of the random calls."""
@@ -81,6 +87,15 @@ class CheckContext:
     def positions(self) -> list[Position]:
         """Return where the branches of the schema stand."""
         return current(self.dsn)
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that the copy may fill: those of the schema ``scheduler``, or those of the library."""
+        if not self.settings.target.is_native:
+            return tuple(record.table for record in ALL)
+        profile = profile_of(self.settings.source, self.settings.target)
+        fed = (record.table for collection in profile.collections for record in collection.tables)
+        return tuple(dict.fromkeys(fed))
 
     @contextmanager
     def target(self) -> Iterator[Connection]:
@@ -153,8 +168,12 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What makes it fail, for ``docs/report.md``."""
     limits: tuple[str, ...] = ()
     """What the check cannot detect, each a sentence."""
+    scheduler_limits: tuple[str, ...] = ()
+    """Further ones, in the schema ``scheduler`` alone."""
     source: bool = False
     """Whether the check compares with a source, in an area of which others do not."""
+    of_scheduler: bool = False
+    """Whether the check is about the tool's own scheduler, in an area that every target has."""
     run: CheckFunction
 
     @property

@@ -8,11 +8,15 @@ from importlib import metadata
 from typing import Literal
 
 from migrator import __version__, native
+from migrator.config import Settings
 from migrator.connections import identity, mongo, postgres
+from migrator.cutover import journal
 from migrator.errors import ConfigurationError, MigratorError
 from migrator.pipeline import ledger
-from migrator.result import Side
+from migrator.result import CutoverState, Side
+from migrator.schema import native_target
 from migrator.sources import profile_of
+from migrator.targets import load_target, native_table
 from migrator.verify.check import CheckContext
 
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
@@ -31,12 +35,19 @@ def basis(context: CheckContext) -> dict[str, str]:
         "tool": f"migrator {__version__}",
     }
     with suppress(MigratorError):
-        facts["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
+        facts["schema revision"] = ", ".join(
+            f"{one.branch} {one.revision or 'none'}"
+            for one in context.positions
+            if one.revision or not context.settings.target.is_native  # which needs no schema scheduler
+        )
     return facts
 
 
 def installation(context: CheckContext) -> dict[str, str]:
-    """Return which installation was verified: its name, the plan of the copy, and the digest of the configuration."""
+    """Return which installation was verified: its name, the plan of the copy, the digest of the configuration.
+
+    Of a native target, also which collection was moved into which tables.
+    """
     facts = {
         "environment": identity.environment_name(context.settings),
         "configuration": f"sha256:{identity.settings_digest(context.settings)}",
@@ -45,7 +56,34 @@ def installation(context: CheckContext) -> dict[str, str]:
         plan = ledger.latest_plan(target)
         if plan is not None:
             facts["plan"] = f"{plan.id}, as of {plan.as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {plan.state}"
+            facts |= _moved(context.settings, ledger.copied_collections(target))
     return facts
+
+
+def _moved(settings: Settings, copied: set[str]) -> dict[str, str]:
+    """Return which copied collection was moved into which tables of a library, by the names that the servers have."""
+    if not settings.target.is_native:
+        return {}
+    profile = profile_of(settings.source, settings.target)
+    target = load_target(profile.target)
+    moves = []
+    for collection in (one for one in profile.collections if one.name in copied):
+        tables = [table for record in collection.tables if (table := native_table(record.table)) is not None]
+        places = [".".join(native_target.place(table, target, settings.target)) for table in tables]
+        moves.append(f"{settings.source.collections.get(collection.name, collection.name)} to {', '.join(places)}")
+    return {"moved": "; ".join(moves)} if moves else {}
+
+
+def cutover_state(context: CheckContext) -> CutoverState | None:
+    """Return how the last cutover stands; None if there was none, or if it cannot be read."""
+    with suppress(MigratorError), context.target() as target, postgres.translate_errors("the target"):
+        cutover = journal.latest(target)
+        if cutover is None:
+            return None
+        times = (cutover.began_at, journal.opened_at(target, cutover.id), cutover.ended_at)
+        began, opened, ended = ("" if at is None else at.astimezone(UTC).isoformat(timespec="seconds") for at in times)
+        return CutoverState(state=cutover.state, began_at=began, opened_at=opened, ended_at=ended)
+    return None
 
 
 def surroundings(source: Side, target: Side) -> dict[str, str]:

@@ -29,6 +29,7 @@ from migrator.cron.expression import CronError
 from migrator.errors import MigratorError, RefusedError
 from migrator.pipeline import ledger
 from migrator.pipeline.target import target_tables
+from migrator.progress import EVERY_S
 from migrator.schema import native_target
 from migrator.sources import profile_of
 from migrator.targets import catalogue, load_target
@@ -113,10 +114,19 @@ class Examination:
     """The library of the configured target, asked about both sides; its scratch copy exists while it does."""
 
     def __init__(
-        self, settings: Settings, source: Sequence[MongoStore], copy: "ScratchCopy", *, since: datetime
+        self,
+        settings: Settings,
+        source: Sequence[MongoStore],
+        copy: "ScratchCopy",
+        *,
+        since: datetime,
+        say: Callable[[str], None],
     ) -> None:
-        """``since``: from when on fires are computed and entries executed, so that two examinations say the same."""
-        self.settings, self.source, self.copy, self.since = settings, source, copy, since
+        """``since``: from when on fires are computed and entries executed, so that two examinations say the same.
+
+        ``say``: gets a line whenever the library is asked, and every ten seconds while it answers.
+        """
+        self.settings, self.source, self.copy, self.since, self._say = settings, source, copy, since, say
         self.target, self.rules = copy.target, copy.rules
         self._listed: tuple[Listing, Listing] | None = None
 
@@ -125,8 +135,16 @@ class Examination:
     def _ask(self, store: MongoStore | PostgresStore, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - see LibraryRequest
         options = self.rules.options(self.settings.target) | members.pop("options", {})
         request = LibraryRequest(store=store, options=options, entry_seconds=ENTRY_SECONDS, **members)
+        asked = f"verify: library: {_ASKED[request.do]} in {_place(store)}"
+        self._say(asked)
+        said, count = time_module.monotonic(), 0
         with ask(self.target.name, request, interpreter=self.copy.interpreter) as lines:
-            yield from lines
+            for line in lines:
+                yield line
+                count += line["kind"] != "done"
+                if (now := time_module.monotonic()) - said >= EVERY_S:
+                    said = now
+                    self._say(f"{asked}: {count:,} so far")
 
     def _ask_copy(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
         """Return the lines of the scratch copy, each under the name of its entry."""
@@ -435,6 +453,20 @@ class _OwnFires:
             self.differing.add(key)
 
 
+_ASKED: Final[Mapping[str, str]] = {
+    "entries": "listing entries",
+    "fires": "computing next fires",
+    "work": "executing what is due",
+}
+"""What the library is asked for, in the words of a line of progress."""
+
+
+def _place(store: MongoStore | PostgresStore) -> str:
+    if isinstance(store, PostgresStore):
+        return "the scratch copy"
+    return " ".join(["MongoDB", *sorted(store.collections.values())])
+
+
 def _without_end(keys: set[str]) -> list[str]:
     return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
 
@@ -658,8 +690,10 @@ def examine(context: CheckContext, parts: Sequence[Part]) -> dict[Part, PartResu
         moved = target_tables(settings).active_since(target) is not None
     since = datetime.now(UTC) if plan is None else plan.as_of
     results: dict[Part, PartResult | MigratorError] = {}
+    context.say("verify: library: making a scratch copy of the tables")
     with scratch_target(settings) as scratch:
-        examination = Examination(settings, source, ScratchCopy(settings, scratch), since=since)
+        copy = ScratchCopy(settings, scratch)
+        examination = Examination(settings, source, copy, since=since, say=context.say)
         steps: Mapping[Part, Callable[[], PartResult]] = {
             "entries": examination.entries,
             "fires": examination.fires,

@@ -18,10 +18,21 @@ from migrator.connections.postgres import not_migrated, target_connection, trans
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.log import logger
 from migrator.parity.shown_values import values_of
-from migrator.records import ALL
 from migrator.report import integrity, renderer, run_folder, wording
 from migrator.report.areas import AREAS, AreaSpec, require_known
-from migrator.result import Area, AreaStatus, Check, Decision, Evidence, Result, Run, build, not_applicable, unverified
+from migrator.result import (
+    Area,
+    AreaStatus,
+    Check,
+    Decision,
+    Evidence,
+    Requirement,
+    Result,
+    Run,
+    build,
+    not_applicable,
+    unverified,
+)
 from migrator.schema import decisions
 from migrator.telemetry import logging_into
 from migrator.verify import environment, fresh_start
@@ -90,13 +101,13 @@ def verify(
     checks: Sequence[CheckSpec] | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Result:
-    """Run every check that was asked for; ``say`` gets one line per check.
+    """Run every check that was asked for; ``say`` gets one line per check, and more of one that takes long.
 
     A check that ends in an error of a server or of the tool is *unverified*, and the others go on. Raises
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = CheckContext(settings, request)
+    context = CheckContext(settings, request, say=say)
     specs = EVERY_CHECK if checks is None else checks
     wanted = planned_checks(request, specs)
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
@@ -111,10 +122,10 @@ def verify(
         policy=request.policy(CHECKS),
         decisions=_decisions(context),
         areas=_areas(specs, context),
-        tables=tuple(record.table for record in ALL),
-        checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
-        requirements=requirements(specs),
-        out_of_scope=OUT_OF_SCOPE,
+        tables=context.tables,
+        checks=tuple(_check(spec, found, settings, errored=errored) for spec, found, errored in done),
+        requirements=_requirements(specs, context),
+        out_of_scope=() if settings.target.is_native else OUT_OF_SCOPE,
         collections=tuple(one for _, found, _ in done for one in found.collections),
         quarantine=tuple(one for _, found, _ in done for one in found.quarantine),
         losses=tuple(one for _, found, _ in done for one in found.losses),
@@ -129,11 +140,20 @@ def verify(
         durations_ms={**context.steps, **durations},
         sides=sides,
         installation=environment.installation(context),
+        cutover=environment.cutover_state(context) or msgspec.UNSET,
         environment=environment.surroundings(*sides),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
         panels={spec.id: found.varying for spec, found, _ in done if found.varying},
     )
     return build(evidence, run)
+
+
+def _requirements(specs: Sequence[CheckSpec], context: CheckContext) -> tuple[Requirement, ...]:
+    """Return the requirements; of a native target those that a check of it shows: the others are of the scheduler."""
+    if not context.settings.target.is_native:
+        return requirements(specs)
+    own = [spec for spec in specs if not spec.of_scheduler and AREAS[spec.area].of != "scheduler"]
+    return tuple(one for one in requirements(own) if one.checks)
 
 
 def _decisions(context: CheckContext) -> tuple[Decision, ...]:
@@ -173,7 +193,9 @@ def _run_check(spec: CheckSpec, context: CheckContext) -> tuple[CheckResult, boo
     shared = sum(context.steps.values())
     errored = False
     try:
-        if reason := _inapplicable(context, AREAS[spec.area], needs_source=spec.needs_source):
+        if reason := _inapplicable(
+            context, AREAS[spec.area], needs_source=spec.needs_source, of_scheduler=spec.of_scheduler
+        ):
             result = CheckResult(outcome=not_applicable(reason))
         else:
             with translate_errors("the target"), translate_source_errors("the source"):
@@ -192,14 +214,14 @@ def _run_check(spec: CheckSpec, context: CheckContext) -> tuple[CheckResult, boo
     return result, errored, max(took, 0)
 
 
-def _check(spec: CheckSpec, result: CheckResult, *, errored: bool) -> Check:
+def _check(spec: CheckSpec, result: CheckResult, settings: Settings, *, errored: bool) -> Check:
     return Check(
         id=spec.id,
         area=spec.area,
         title=spec.title,
         requirements=spec.requirements,
         can_fail=spec.can_fail,
-        limits=spec.limits,
+        limits=spec.limits + (() if settings.target.is_native else spec.scheduler_limits),
         outcome=result.outcome,
         errored=errored,
         counts=result.counts,
@@ -211,11 +233,11 @@ def _check(spec: CheckSpec, result: CheckResult, *, errored: bool) -> Check:
     )
 
 
-def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool) -> str:
+def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool, of_scheduler: bool = False) -> str:
     """Return why checks are not applicable; empty: they are."""
     if context.request.fresh is not None and needs_source:
         return fresh_start.reason(context.request.fresh)
-    if context.settings.target.is_native and area.of == "scheduler":
+    if context.settings.target.is_native and (of_scheduler or area.of == "scheduler"):
         return f"the target {context.settings.target.name} is tables of a library, and has no scheduler of the tool's"
     if not context.settings.target.is_native and area.of == "library":
         return "the target is the schema scheduler, which no library reads"

@@ -251,7 +251,7 @@ CHECKS = (
         title="No other program writes to the target before the cutover",
         fails_if="while the application writes to MongoDB, a row names no source, or a row of a library has no origin",
         requirements=("0-X1",),
-        limits=(
+        scheduler_limits=(
             "graph_jobs and graph_job_events have no column for the source. parity.extra detects extra rows in them.",
             "Workers and locks are left out, because a scheduler that waits for the cutover writes there.",
         ),

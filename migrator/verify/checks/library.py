@@ -6,7 +6,7 @@ One examination serves every check. What differs between libraries is in ``migra
 from functools import partial
 from typing import Final
 
-from migrator.result import FAILED, PASSED, Cell, Finding, Outcome, Tally, not_applicable, unverified
+from migrator.result import PASSED, Finding, Outcome, Tally, not_applicable, unverified
 from migrator.sources import profile_of
 from migrator.targets import SHIPPED, load_target
 from migrator.targets.library import LibraryError
@@ -55,10 +55,10 @@ def check_part(context: CheckContext, *, part: Part) -> CheckResult:
         return CheckResult(outcome=unverified(str(error)))
     if not isinstance(answer, PartResult):
         raise answer
-    return _result(context, answer, [table.name for table in target.tables])
+    return _result(context, answer)
 
 
-def _result(context: CheckContext, part: PartResult, tables: list[str]) -> CheckResult:
+def _result(context: CheckContext, part: PartResult) -> CheckResult:
     wrong = sum(part.causes.values())
     outcome: Outcome = outcome_of(wrong=bool(wrong), unsure=part.unsure)
     if outcome == PASSED and part.nothing:
@@ -67,7 +67,6 @@ def _result(context: CheckContext, part: PartResult, tables: list[str]) -> Check
     return CheckResult(
         outcome=outcome,
         counts={**part.counts, "differences": wrong},
-        cells=(Cell(table=tables[0], outcome=FAILED if wrong else outcome),),
         tallies=tuple(
             Tally(
                 severity="difference",

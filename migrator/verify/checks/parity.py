@@ -24,7 +24,6 @@ from migrator.parity.model import (
 )
 from migrator.parity.recorded_check import check_and_record
 from migrator.pipeline.plan import Scope
-from migrator.records import ALL
 from migrator.result import (
     FAILED,
     PASSED,
@@ -121,8 +120,7 @@ def coverage_cells(
     """
     fed = {table for one in comparison(context).collections for table in one.tables}
     cells = []
-    for record in ALL:
-        table = record.table
+    for table in context.tables:
         if table in outcomes:
             cells.append(Cell(table=table, outcome=_worst(outcomes[table]), count=compared[table], unit=unit))
         elif table not in fed:

@@ -26,6 +26,9 @@ from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_cached
+from migrator.report import wording
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from tests.copying import run
 from tests.cutting_over import with_cutover
 from tests.library_scene import NOW, LibraryScene, library, on_mongo, on_postgres
@@ -139,6 +142,31 @@ def triggers(scene: LibraryScene) -> list[Any]:
 def refused_by_the_fence() -> Any:  # noqa: ANN401 - of pytest
     """Return the context in which the library meets the fence."""
     return pytest.raises((PyMongoError, JobLookupError))
+
+
+@pytest.mark.proves("6-T10")
+def test_a_report_after_the_cutover_says_since_when_and_not_whether_it_is_ready(library: LibraryScene) -> None:
+    succeeds(library, "cutover", "run", "--yes", ends=UNVERIFIED)
+    since = since_when(library, "The cutover was made; migrator cutover finish has not ended it yet.")
+    succeeds(library, "cutover", "confirm")
+    succeeds(library, "cutover", "finish", "--now", "--who", "ops", "--reason", "tested")
+    assert since_when(library, "it cannot be rolled back.") == since
+    [(opened,)] = library.execute(
+        "SELECT date_trunc('second', ended_at AT TIME ZONE 'UTC') FROM migration.cutover_steps"
+        " WHERE step = 'open-target'"
+    )
+    assert since == f"PostgreSQL holds the data since {opened} UTC."
+
+
+def since_when(scene: LibraryScene, told: str) -> str:
+    """Return what a report says in the place of the readiness, which also says a text; no gate is named in it."""
+    result = verify(scene.settings, Request(only=("cutover",)))
+    ready = wording.readiness(result)
+    assert any(told in one for one in ready.why), ready.why
+    assert wording.gates_unmet(result) is None
+    assert wording.open_gates(result) == []
+    assert not any("because ." in one for one in wording.basis(result))
+    return ready.sentence
 
 
 def test_what_the_tool_writes_is_refused_while_the_application_works_there(library: LibraryScene) -> None:

@@ -20,12 +20,17 @@ from pymongo.database import Database
 from migrator.config import MongoSettings, Settings, SourceSettings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.report import renderer
+from migrator.report.view import arrange
+from migrator.report.wording import applicable, gates_unmet
 from migrator.result import unverified
 from migrator.schema import native_target, revisions
 from migrator.targets import library_rules, load_target
 from migrator.verify import library_examination
 from migrator.verify.check import CheckContext
 from migrator.verify.checks import library
+from migrator.verify.request import Request
+from migrator.verify.runner import verify
 from tests.copying import settings_for
 from tests.library_checks import checked, execute
 from tests.native_tables import BY_NAME, prepare
@@ -110,6 +115,44 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     assert (work["entries that were due"], work["entries that were not"]) == (6, 1)
     assert (work["executions"], work["given up as too late"]) == (5, 1)
     assert everything(settings, mongo_database) == before
+
+
+@pytest.mark.proves("6-T1")
+def test_the_report_names_what_was_moved_to_where_once_and_nothing_of_the_scheduler(settings: Settings) -> None:
+    result = verify(settings, Request(only=("parity", "cutover", "schema", "library.entries")))
+    evidence = result.evidence
+    assert evidence.tables == ("apscheduler/apscheduler_jobs",)
+    assert [row.table for row in arrange(result).rows] == ["apscheduler/apscheduler_jobs"]
+    assert result.run.installation["moved"] == "jobs to public.apscheduler_jobs"
+    assert evidence.basis["schema revision"].startswith("migration ")
+    assert {check for one in evidence.requirements for check in one.checks} <= {one.id for one in evidence.checks}
+    assert {one.area for one in applicable(result)} == {"parity", "cutover", "library"}
+    assert [one.id for one in applicable(result) if one.area == "cutover"] == ["cutover.gates"]
+    unmet = gates_unmet(result)
+    assert unmet is not None, "the gates are evaluated for a library's tables too"
+    assert "tail" in unmet[2]
+    page = renderer.markdown(result).decode()
+    for of_scheduler in ("graph\\_jobs", "scheduler none", "Corruptions", "--sensitivity", "built-in handlers"):
+        assert of_scheduler not in page
+
+
+def test_it_says_what_the_library_is_asked_for_and_how_far_it_is(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_examination, "EVERY_S", 0.0)
+    said: list[str] = []
+    verify(settings, Request(only=("library.entries", "library.work")), say=said.append)
+    in_source, in_copy = (
+        "verify: library: listing entries in MongoDB",
+        "verify: library: listing entries in the scratch copy",
+    )
+    ended = next(number for number, line in enumerate(said) if line.startswith("verify: 1/2 library.entries: passed"))
+    before = said[:ended]
+    assert before[0] == "verify: library: making a scratch copy of the tables"
+    for asked in (in_source, in_copy):
+        assert [line for line in before if line.startswith(asked)][:2] == [asked, f"{asked}: 1 so far"]
+        assert f"{asked}: 7 so far" in before
+    assert "verify: library: executing what is due in the scratch copy" in before
 
 
 STATE = "UPDATE apscheduler_jobs SET job_state = %s WHERE id = %s"

@@ -60,7 +60,7 @@ def test_the_signer_is_told_what_is_signed_and_in_which_role() -> None:
     page, text = cover(result), renderer.markdown(result).decode()
     for words in (
         "No document is left behind in the source.",
-        f"Ready for the cutover: {wording.readiness(result).word}. A signature does not change that.",
+        f"{wording.readiness(result).sentence} A signature does not change that.",
         "Executed the migration",
         "Accepts the result",
     ):
