@@ -117,7 +117,7 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     assert everything(settings, mongo_database) == before
 
 
-@pytest.mark.proves("6-T1")
+@pytest.mark.proves("6-T2")
 def test_the_report_names_what_was_moved_to_where_once_and_nothing_of_the_scheduler(settings: Settings) -> None:
     result = verify(settings, Request(only=("parity", "cutover", "schema", "library.entries")))
     evidence = result.evidence
