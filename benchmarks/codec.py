@@ -109,7 +109,7 @@ def ways_of(name: str, documents: int) -> tuple[int, dict[str, Callable[[], obje
 
 
 def _filling_loop(places: Sequence[Any]) -> Callable[[Any, Any], None]:
-    """Return what ``compiled.filling`` does, as a loop over the fields."""
+    """Return the function of ``compiled.filling``, written as a loop over the fields."""
     listed = [(index, *place) for index, place in enumerate(places) if place is not None]
 
     def fill(found: Any, reading: Any) -> None:  # noqa: ANN401 - a struct, and what was read so far
@@ -125,7 +125,7 @@ def _filling_loop(places: Sequence[Any]) -> Callable[[Any, Any], None]:
 
 
 def _writing_loop(entries: Sequence[Any]) -> Callable[[Sequence[Any], dict[str, Any]], None]:
-    """Return what ``compiled.writing`` does, as a loop over the fields."""
+    """Return the function of ``compiled.writing``, written as a loop over the fields."""
     from migrator.sources.mapping.compiled import NULL  # noqa: PLC0415 - needs the path above
 
     listed = [(path[:-1], path[-1], write, is_null) for path, write, is_null in entries]

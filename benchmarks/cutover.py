@@ -98,7 +98,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the conditions on which the figures depend."""
     return {
         "cores": os.cpu_count(),
         "load before": round(os.getloadavg()[0], 1),

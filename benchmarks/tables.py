@@ -120,7 +120,7 @@ def _run(*command: str, config: Path) -> float:
 
 
 def judged(found: dict[str, Any]) -> list[str]:
-    """Return what misses the ceiling: the slowest copy of 10,000 jobs or more, each as a whole process."""
+    """Return a message if the ceiling is missed: by the slowest copy of 10,000 jobs or more, each a whole process."""
     if found["jobs"] < CEILING_JOBS or not found["rounds"]:
         return [f"{CAPABILITY}: measured with {found['jobs']} jobs, not with {CEILING_JOBS}"]
     slowest = max(one["backfill_s"] for one in found["rounds"])

@@ -28,7 +28,7 @@ def passed(since: str, result: str) -> str:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git answers; nothing where it fails or is not installed."""
+    """Return the output of git; empty where it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     except OSError:

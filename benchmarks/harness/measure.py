@@ -114,7 +114,7 @@ def _cpu(pid: int) -> float:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return what stands after the name in ``/proc/<pid>/stat``: state, parent, and so on; nothing when it is gone."""
+    """Return the fields after the name in ``/proc/<pid>/stat``: state, parent, and so on; empty if it is gone."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 

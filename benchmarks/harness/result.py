@@ -116,7 +116,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """Return what the table says of it."""
+        """Return the word of the table for it; empty where it is met."""
         if not self.is_judged:
             return "too few documents"
         return "" if self.is_met else "missed"
@@ -225,7 +225,7 @@ def judged(result: Result) -> list[Judged]:
 
 
 def _growth(result: Result) -> list[Judged]:
-    """Return what memory and time say of more documents of one collection."""
+    """Return the judged figures of memory and time for more documents of one collection."""
     found = []
     for collection in dict.fromkeys(part.collection for part in result.parts):
         parts = [part for part in result.parts if part.collection == collection]

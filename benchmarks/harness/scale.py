@@ -50,7 +50,7 @@ class Cost(NamedTuple):
 
 
 def costs(result: dict[str, Any]) -> dict[tuple[int, str], Cost]:
-    """Return what each size cost with each command, in the one round of this measurement."""
+    """Return the cost of each size with each command, in the one round of this measurement."""
     found = {}
     for part in result["parts"]:
         for line in part["lines"]:

@@ -62,7 +62,7 @@ def instant(text: str | None) -> datetime | None:
 
 
 def json(value: object) -> Jsonb | None:
-    """Return what psycopg writes as jsonb."""
+    """Return a value as psycopg writes it to jsonb."""
     return None if value is None else Jsonb(value, dumps=dumps)
 
 
