@@ -35,7 +35,7 @@ cdef inline int64_t little64(const uint8_t* place) noexcept:
 
 
 cdef inline bint is_text(const uint8_t* text, size_t size) noexcept:
-    """Tell whether the bytes are UTF-8 as Python reads it, without NUL."""
+    """Whether the bytes are UTF-8 as Python reads it, without NUL."""
     cdef size_t i = 0
     cdef uint64_t word
     cdef uint8_t c, d

@@ -154,7 +154,7 @@ cdef class Outlines:
         return -1
 
     cdef object _known(self, bytes key):
-        """Return what is known of an outline: an answer, None, that it came once, or ``self`` if nothing is."""
+        """Return the answer for an outline: that of ``learn``, None (of no use), ``_ONCE``, or ``self`` if it never came."""
         found = self.known.get(key, self)
         if found is self:
             found = self.older.get(key, self)
@@ -170,7 +170,7 @@ cdef class Outlines:
 
 
 cdef bint _is_in_hole(int role, uint8_t kind, int64_t size) noexcept:
-    """Tell whether a value is in its hole, and not part of the outline; an empty text may say more than others."""
+    """Whether a value is in its hole, and not part of the outline; an empty text may say more than others."""
     if role == OF_TEXT:
         return kind == TEXT and size > 5
     if role == OF_TIME:

@@ -138,7 +138,7 @@ cdef class PickledJobs:
         return 1
 
     cdef object _entry(self, const uint8_t* data, size_t size, const uint8_t* id, size_t id_size, due):
-        """Return what is known of the skeleton; a new one is asked for when it comes a second time."""
+        """Return the answer that is known for the skeleton; a new one is asked for when it comes a second time."""
         cdef bytes key = PyBytes_FromStringAndSize(<char*> self.key.data, self.key.used)
         cdef Hole* hole
         cdef int index

@@ -404,7 +404,7 @@ cdef class PickleReader:
         return found
 
     cdef Part _part(self, tuple name, list memo):
-        """Return what the opcodes make that are kept under this name; None if they use other texts here."""
+        """Return the value of the opcodes that are kept under this name; None if they use other texts here."""
         cdef Part part = <Part> self.parts.get(name)
         if part is not None:
             for place, text in part.outside:
@@ -429,7 +429,7 @@ cdef class PickleReader:
         return 0
 
     cdef bint _is_kept(self, value):
-        """Tell whether a value is, or is within, the one that is kept: then it must stay as it is."""
+        """Whether a value is, or is within, the one that is kept: then it must stay as it is."""
         if self.part is None:
             return False
         if value is self.part.value:

@@ -238,7 +238,7 @@ cdef inline int16_t get16(const uint8_t* place) noexcept:
 
 
 cdef bint has_long_number(const uint8_t* text, size_t size) noexcept:
-    """Tell whether more digits than ``EXACT_DIGITS`` follow each other, be it in a number or in a text."""
+    """Whether more digits than ``EXACT_DIGITS`` follow each other, be it in a number or in a text."""
     cdef size_t i
     cdef int digits = 0
     for i in range(size):
@@ -249,12 +249,12 @@ cdef bint has_long_number(const uint8_t* text, size_t size) noexcept:
 
 
 cdef bint may_be_space(uint8_t c) noexcept:
-    """Tell whether a text that begins or ends with this byte may be shortened by ``str.strip``."""
+    """Whether a text that begins or ends with this byte may be shortened by ``str.strip``."""
     return 9 <= c <= 13 or 28 <= c <= 32
 
 
 cdef bint is_trimmed(const uint8_t* text, size_t size) noexcept:
-    """Tell whether valid UTF-8 is not blank, and surely as ``str.strip`` leaves it."""
+    """Whether valid UTF-8 is not blank, and surely as ``str.strip`` leaves it."""
     cdef size_t begin
     if size == 0 or may_be_space(text[0]) or may_be_space(text[size - 1]):
         return False
@@ -477,7 +477,10 @@ cdef size_t put_javascript(int64_t microseconds, uint8_t* out) noexcept:
 
 
 cdef bint microseconds_of(double value, int64_t per_unit, int64_t* out) noexcept:
-    """Return what ``timedelta`` makes of a number of some unit: rounded to the nearest, of two to the even one."""
+    """Put what ``timedelta`` makes of a number of some unit into ``out``; false for a number that is too large.
+
+    The microseconds are rounded to the nearest, of two to the even one.
+    """
     cdef double whole, fraction, part, left, rounded
     cdef int64_t found
     if not (fabs(value) * per_unit < 4e17):
@@ -1654,7 +1657,7 @@ cdef class RowCodec:
         return 0
 
     cdef bint _holds(self, Step* step, equals):
-        """Tell whether a field holds this value (BSON type and bytes; None: any)."""
+        """Whether a field holds this value (BSON type and bytes; None: any)."""
         if not step.seen or step.kind == NULL_VALUE:
             return False
         return equals is None or (
@@ -1705,7 +1708,7 @@ cdef class RowCodec:
         return False
 
     cdef bint _needs(self, int table):
-        """Tell whether a row has all that it needs."""
+        """Whether a row has all that it needs."""
         for column in <tuple> self.needed[table]:
             if self.cells[<int> column].size < 0:
                 return False
@@ -1746,7 +1749,7 @@ cdef class RowCodec:
     # -- proving
 
     cdef int _is_proved(self, Rows rows, const uint8_t* raw, size_t size) except -1:
-        """Tell whether the document that the rows encode to has the bytes of the document."""
+        """Whether the document that the rows encode to has the bytes of the document."""
         cdef TableRows first = <TableRows> rows.tables[0]
         cdef const uint8_t* found = first.data.data + self.laid[3].offset
         cdef size_t length = self.laid[3].size
@@ -1786,7 +1789,7 @@ cdef class RowCodec:
         return back.used == size and memcmp(back.data, raw, size) == 0 and self._knows_remainder()
 
     cdef int _gives_back_json(self, Rows rows) except -1:
-        """Tell whether the JSON in holes comes back from the rows byte for byte, as all else does by its outline."""
+        """Whether the JSON in holes comes back from the rows byte for byte, as all else does by its outline."""
         cdef int column, operation, first
         cdef Hole* hole
         cdef const uint8_t* cell
@@ -1805,7 +1808,7 @@ cdef class RowCodec:
         return 1
 
     cdef int _holds_excerpt(self, Rows rows) except -1:
-        """Tell whether the rows hold what was derived: then the fields of the excerpt are written as they are."""
+        """Whether the rows hold what was derived: then the fields of the excerpt are written as they are."""
         cdef Py_ssize_t place
         cdef int table
         cdef int32_t size
