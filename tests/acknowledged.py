@@ -50,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def once(self) -> str:
-        """Return what may be done only once, however often it is asked for."""
+        """Return the key of the work that may be done only once, however often it is requested."""
         return self.value if self.kind == "event" else self.actor
 
 
@@ -105,7 +105,7 @@ def every_run(session: Session) -> list[Run]:
 
 
 def faults(operations: Sequence[Operation], looked: Mapping[str, Seen], *, ended: bool) -> list[str]:
-    """Return what is not as the clients were told; ``ended``: every run that was asked for has to be done by now.
+    """Return the contradictions to the clients' answers; ``ended``: every requested run has to be done by now.
 
     ``looked`` is what was read of each tenant.
     """
@@ -135,7 +135,7 @@ def _of_tenant(own: Sequence[Operation], looked: Seen, *, ended: bool) -> Iterab
 
 
 def _states(operations: Sequence[Operation]) -> set[State]:
-    """Return what a schedule may be by what its only client was told."""
+    """Return the states that a schedule may have by the answers that its only client got."""
     listens = all(one.kind not in MAKES for one in operations)  # it was there before, under the tenant's name
     states: set[State] = {("live", operations[0].tenant) if listens else ABSENT}
     for one in operations:

@@ -16,7 +16,7 @@ FIRES = 5
 
 
 def load(jobs: Iterable[dict[str, Any]], instants: Sequence[datetime]) -> dict[str, Loaded]:
-    """Return what the application makes of its jobs; raises ``ValueError`` for one that it cannot read."""
+    """Return the jobs as the application reads them; raises ``ValueError`` for one that it cannot read."""
     return {str(job["_id"]): _loaded(job, instants) for job in jobs}
 
 

@@ -209,7 +209,7 @@ FOLDERS_OF_SERVERS = frozenset({"acceptance", "bad_input", "faults", "integratio
 
 
 def needs_server(item: pytest.Item) -> bool:
-    """Tell whether a test works on a server, so that ``-m "not server"`` leaves it out."""
+    """Whether a test works on a server, so that ``-m "not server"`` leaves it out."""
     if item.path.relative_to(Path(__file__).parent).parts[0] in FOLDERS_OF_SERVERS:
         return True
     callspec = getattr(item, "callspec", None)

@@ -150,7 +150,7 @@ def contents(dsn: str) -> dict[str, tuple[int, str]]:
 
 
 def quarantine(dsn: str) -> list[tuple[Any, ...]]:
-    """Return what is set aside, in a stable order."""
+    """Return the entries of the quarantine, in a stable order."""
     with psycopg.connect(dsn) as connection:
         return connection.execute(
             "SELECT collection, source_id, reason, path, raw FROM migration.quarantine WHERE state = 'open'"

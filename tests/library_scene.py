@@ -110,7 +110,7 @@ class LibraryScene:
         return {document["_id"]: document for document in self.database["jobs"].find()}
 
     def pairs(self) -> dict[str, tuple[float | None, bytes]]:
-        """Return what the documents hold of each job, as ``rows`` does of the rows."""
+        """Return the fields of each job in its document, as ``rows`` gives those of the rows."""
         return {
             key: (document["next_run_time"], bytes(document["job_state"])) for key, document in self.documents().items()
         }

@@ -199,7 +199,7 @@ def _changed(profile: str) -> dict[str, int]:
 
 
 def _values_for(path: str, held: object, *, tables: bool) -> tuple[Any, ...]:
-    """Return what a field is given, by what it holds."""
+    """Return the values to put into a field, by the value that it holds."""
     if not tables:
         return VALUES if type(held) is not str or held not in _WORDS else (*VALUES, *sorted(_WORDS))
     if path.startswith(INHERITED):
@@ -277,7 +277,7 @@ def _with_changes(profile: str, collection: str, number: int) -> Document:
 
 
 def outcome(kind: Collection, context: Context, made: Document) -> list[str]:
-    """Return what the profile makes of a document, one fact a line."""
+    """Return the facts that the profile makes of a document, a line each."""
     document = documents.decode(documents.encode(made))
     try:
         decoded = kind.decode(document, context)
@@ -379,7 +379,7 @@ def _places(value: Any, prefix: str = "", depth: int = 3) -> Iterator[str]:  # n
 
 
 def _fits(base: Document, path: str) -> bool:
-    """Tell whether a field can be set in a document: what leads to it is a document or absent, or a list's item."""
+    """Whether a field can be set in a document: what leads to it is a document or absent, or a list's item."""
     place: Any = base
     for step in path.split("."):
         if isinstance(place, list) and (not step.isdigit() or int(step) >= len(place)):
@@ -391,7 +391,7 @@ def _fits(base: Document, path: str) -> bool:
 
 
 def structure(profile: str) -> dict[str, Any]:
-    """Return what the profile says of its collections besides the two functions and the aggregates."""
+    """Return the description of the profile's collections, without the two functions and the aggregates."""
     if profile in TABLES:
         return {one.name: _structure_of_table(one) for one in load_profile(profile).collections}
     return {

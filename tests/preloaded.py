@@ -101,7 +101,7 @@ AT_FIRST: Final = _of_the_interpreter(os.environ)
 
 
 def _may_fork(variables: Mapping[str, str]) -> bool:
-    """Tell whether an interpreter that began with these variables is the one that the server is."""
+    """Whether an interpreter that began with these variables is the one that the server is."""
     return _of_the_interpreter(variables) == AT_FIRST
 
 

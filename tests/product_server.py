@@ -26,7 +26,7 @@ NO_SUCH_COMMAND: Final = 59
 
 
 def answers_of(product: str) -> dict[str, Any]:
-    """Return what a product answers: ``hello``, ``buildInfo``, and ``lacks`` (commands and stages).
+    """Return the answers of a product: ``hello``, ``buildInfo``, and ``lacks`` (commands and stages).
 
     A test may add ``fails``: command to its error.
     """

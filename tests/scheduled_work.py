@@ -67,6 +67,6 @@ def _write(folder: str, name: str, context: Context) -> None:
 
 
 def lines(folder: Path, name: str) -> list[str]:
-    """Return what was noted under a name."""
+    """Return the notes under a name."""
     file = folder / name
     return file.read_text().splitlines() if file.exists() else []

@@ -49,5 +49,5 @@ TERMINAL = {
 
 
 def is_allowed(machine: str, state: str, follower: str) -> bool:
-    """Tell whether the specification lets one state follow another."""
+    """Whether the specification lets one state follow another."""
     return f"{state}>{follower}" in ALLOWED[machine].split()

@@ -28,7 +28,7 @@ def caught_up(settings: Settings) -> TailResult:
 
 
 def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:
-    """Return what a comparison found wrong, and what it could not tell."""
+    """Return the faults that a comparison found, and the questions that it left open."""
     found: list[tuple[str, str, str, str]] = [
         (one.collection, one.key, one.side, one.path)
         for collection in outcome.collections

@@ -73,7 +73,7 @@ class Load(Supervised):
             super()._anew(name, ended)
 
     def settings(self) -> Settings:
-        """Return what a process of the application reads now."""
+        """Return the settings of a process of the application."""
         found = load_settings(str(self.config))
         uri = self.ready.uri_of(APPLICATION)
         return msgspec.structs.replace(found, mongo=msgspec.structs.replace(found.mongo, uri=uri))

@@ -77,7 +77,7 @@ def test_the_session_of_the_page_is_a_real_one(
 
 
 def answer_of(settings: str) -> str:
-    """Return what an application with these settings prints."""
+    """Return the output of an application with these settings."""
     interpreter = python(BY_NAME["celery-results-5.7"])
     program = APPLICATION.format(settings=settings)
     done = subprocess.run([interpreter, "-c", program], capture_output=True, text=True, check=False)

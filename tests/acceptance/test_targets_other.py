@@ -57,7 +57,7 @@ def spelled(value: object) -> str:
 
 
 def printed(interpreter: Path, program: str) -> list[Any]:
-    """Return what a program prints, a line of JSON for each message."""
+    """Return the output of a program, a line of JSON for each message."""
     done = subprocess.run([interpreter, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

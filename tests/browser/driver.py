@@ -133,7 +133,7 @@ class Browser:
             self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def ask(self, expression: str) -> Any:  # noqa: ANN401 - whatever the page answers
-        """Return what an expression is on the page."""
+        """Return the value of an expression on the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, (expression, answer)
         return answer["result"].get("value")
@@ -152,7 +152,7 @@ class Browser:
 
     @property
     def said(self) -> list[str]:
-        """Return what went to the console: errors, warnings, refusals, anything else."""
+        """Return the messages on the console: errors, warnings, refusals, anything else."""
         return [
             *self._heard("Runtime.consoleAPICalled", lambda one: str(one["args"])),
             *self._heard("Runtime.exceptionThrown", lambda one: str(one["exceptionDetails"])),
@@ -165,7 +165,7 @@ class Browser:
         return self._heard("Network.requestWillBeSent", lambda one: str(one["request"]["url"]))
 
     def tree(self) -> list[Json]:
-        """Return what a screen reader is given, in its order: role, name and properties of what is not ignored."""
+        """Return the nodes that a screen reader gets, in its order: role, name, properties; none that is ignored."""
         found = self.call("Accessibility.getFullAXTree")["nodes"]
         by_id = {node["nodeId"]: node for node in found}
         nodes, waiting = [], [found[0]]

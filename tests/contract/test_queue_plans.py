@@ -80,7 +80,7 @@ def test_a_plan_may_make_no_run(at_work: Store, queue: Queue, tenant: str) -> No
 
 
 def leads(status: str, follower: str) -> bool:
-    """Tell whether the machine leads there, by way of running if need be; written out, so that a slip shows."""
+    """Whether the machine leads there, by way of running if need be; written out, so that a slip shows."""
     return (
         follower
         in {

@@ -181,7 +181,7 @@ def _struck(load: Load, plan: Plan, phase: str) -> None:
 
 
 def _faults(load: Load, told: list[Operation]) -> list[str]:
-    """Return what is not as the clients were told, once all of them have ended."""
+    """Return the contradictions to the answers that the clients got, once all of them have ended."""
     with load.store() as store:
         looked = {tenant: seen(store, tenant) for tenant in {one.tenant for one in told}}
     return faults(told, looked, ended=True)

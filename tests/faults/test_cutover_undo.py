@@ -42,7 +42,7 @@ def ready(auth_server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Itera
 
 
 def told(scene: Scene) -> list[dict[str, Any]]:
-    """Return what the hook was told, call by call."""
+    """Return the input of the hook, call by call."""
     file = scene.folder / "told"
     return [json.loads(line)["state"] for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -124,7 +124,7 @@ def interrupt(process: subprocess.Popen[str], times: int, taken: Callable[[], bo
 
 
 def pending(pid: int, number: int) -> bool:
-    """Tell whether a signal was sent to a process and not taken yet."""
+    """Whether a signal was sent to a process and not taken yet."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -45,7 +45,7 @@ def terminate(process: int) -> None:
 
 
 def blocks(process: int, number: int) -> bool:
-    """Tell whether a process does not receive a signal."""
+    """Whether a process does not receive a signal."""
     status = Path(f"/proc/{process}/status").read_text()
     mask = next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1]
     return bool(int(mask, 16) >> (number - 1) & 1)

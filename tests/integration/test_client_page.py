@@ -420,7 +420,7 @@ def test_the_program_of_the_page_goes_on_in_the_database_that_holds_the_data(mov
 
 
 def move_is_refused(move: Move) -> bool:
-    """Tell whether neither side may be opened now."""
+    """Whether neither side may be opened now."""
     for backend in ("mongo", "postgres"):
         tree = settings_tree(move.settings) | {"persistence": {"scheduler": backend}}
         with pytest.raises(BackendMovedError):

@@ -369,7 +369,7 @@ def test_a_primary_that_steps_down_in_the_middle_loses_no_run_and_runs_none_twic
 
 
 def profiled(database: Base, act: Callable[[], object]) -> list[dict[str, Any]]:
-    """Return what the server notes about each of the store's commands meanwhile."""
+    """Return the server's notes about each of the store's commands meanwhile."""
     database.command("profile", 2)
     act()
     database.command("profile", 0)

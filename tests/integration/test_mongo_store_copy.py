@@ -135,7 +135,7 @@ def work(store: MongoStore) -> None:
 
 
 def read(session: Session, ids: Ids) -> dict[str, list[Any]]:
-    """Return what every read of every repository gives."""
+    """Return the answers of every read of every repository."""
     found: dict[str, Any] = {
         "schedule": session.schedules.get(ids.schedule),
         "schedules": session.schedules.list(ScheduleQuery(sort_by="name")),

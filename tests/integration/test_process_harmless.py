@@ -123,7 +123,7 @@ def work_for_a_while(site: Site, **settings: Any) -> str:  # noqa: ANN401 - sett
 
 
 def created_in(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return what a process says of the indexes that it created; nothing else of any collection may differ."""
+    """Return the lines in which a process names the indexes that it created; nothing else may differ."""
     lines = []
     for name, (kind, options, indexes) in after.items():
         was = before.get(name, ("collection", {}, {}))

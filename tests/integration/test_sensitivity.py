@@ -175,7 +175,7 @@ def test_it_is_measured_only_when_asked_for(settings: Settings) -> None:
 
 
 def nothing_left(settings: Settings) -> bool:
-    """Tell whether only the scratch places of this module's fixtures stand."""
+    """Whether only the scratch places of this module's fixtures stand."""
     with psycopg.connect(str(settings.postgres.dsn)) as target, MongoClient[Any](str(settings.mongo.uri)) as client:
         databases = {row[0] for row in target.execute("SELECT datname FROM pg_database")}
         databases |= set(client.list_database_names())

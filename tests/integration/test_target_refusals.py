@@ -36,7 +36,7 @@ SHORT = "-c lock_timeout=200"
 
 
 def words(settings: Settings, name: str) -> list[str]:
-    """Return what the doctor says under a name that did not pass."""
+    """Return the doctor's message under a name that did not pass."""
     return [one.words for one in examine(settings).findings if one.name == name and one.passed is False]
 
 
@@ -250,7 +250,7 @@ def own_roles(scheduler_dsn: str) -> Iterator[tuple[str, Roles]]:
 
 
 def refusals(dsn: str, roles: Roles) -> list[str]:
-    """Return what ``schema upgrade``, ``schema check`` and ``doctor`` say of roles."""
+    """Return the messages of ``schema upgrade``, ``schema check`` and ``doctor`` about roles."""
     said = []
     for call in (revisions.upgrade, revisions.require_group_roles):
         with pytest.raises(ConfigurationError) as refused:

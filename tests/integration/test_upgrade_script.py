@@ -61,7 +61,7 @@ def exists(connection: psycopg.Connection[Any], role: str) -> bool:
 
 
 def recorded(dsn: str) -> list[tuple[object, ...]]:
-    """Return what is recorded of the revisions, without the time."""
+    """Return the record of the revisions, without the time."""
     rows = []
     with connect(dsn) as connection:
         for branch in revisions.BRANCHES:

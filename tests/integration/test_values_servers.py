@@ -67,7 +67,7 @@ def postgres(any_postgres_dsn: str) -> Iterator[Connection]:
 
 
 def stored_raw(database: Database[Document], raws: list[bytes]) -> list[bytes]:
-    """Return what MongoDB gives back for raw documents, in the order of their ``_id``."""
+    """Return the documents that MongoDB gives back for raw documents, in the order of their ``_id``."""
     database.t.drop()
     database.t.insert_many([RawBSONDocument(raw) for raw in raws])
     batches: Iterable[Any] = database.t.find_raw_batches(sort={"_id": 1})

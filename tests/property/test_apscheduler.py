@@ -62,7 +62,7 @@ def test_a_changed_pickle_is_plain_data_or_refused(data: bytes) -> None:
 
 
 def read_by(reader: Callable[[bytes], Any], data: bytes) -> Any:  # noqa: ANN401 - any plain data
-    """Return what a reader makes of a pickle, in terms that can be compared."""
+    """Return the answer of a reader for a pickle, in terms that can be compared."""
     try:
         return exact(reader(data))
     except PickleRefusedError as refused:

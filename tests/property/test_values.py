@@ -204,7 +204,7 @@ def test_a_source_id_is_injective_and_gives_back_its_value(one: Value, other: Va
 
 
 def _beyond_extended_json(value: Value) -> bool:
-    """Tell whether Extended JSON folds the value: odd encodings of NaN and decimals, equal to MongoDB."""
+    """Whether Extended JSON folds the value: odd encodings of NaN and decimals, equal to MongoDB."""
     return not same(identity.parse_source_id(identity.source_id([value])), [value])
 
 

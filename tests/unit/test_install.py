@@ -69,7 +69,7 @@ INDEXES = r"--(extra-)?index-url|--trusted-host|--find-links"
 
 
 def container_faults(text: str) -> set[str]:
-    """Return what is wrong with a container file: it must hold the tool alone, for an ordinary user."""
+    """Return the faults of a container file: it must hold the tool alone, for an ordinary user."""
     found = instructions(text)
     stages = [number for number, (name, _) in enumerate(found) if name == "FROM"]
     last = found[stages[-1] :]
@@ -95,7 +95,7 @@ def container_faults(text: str) -> set[str]:
 
 
 def is_list(text: str) -> bool:
-    """Tell whether a program is named without a shell, which would take the signals."""
+    """Whether a program is named without a shell, which would take the signals."""
     try:
         return isinstance(json.loads(text), list)
     except ValueError:

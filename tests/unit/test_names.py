@@ -63,7 +63,7 @@ def shown_commands(text: str) -> Iterator[str]:
 
 
 def fault(words: list[str]) -> str:
-    """Return what of a command does not exist; empty if all of it does, or if it is prose."""
+    """Return the parts of a command that do not exist; empty if all of them do, or if it is prose."""
     if words[0] in PROSE or words[0].startswith("--"):
         return ""
     command: click.Command | None = groups().get(words[0])
@@ -92,7 +92,7 @@ def test_every_command_that_a_text_names_exists(path: Path) -> None:
 
 @cache
 def other_names() -> frozenset[str]:
-    """Return what else is spelled with a section's name and a dot: tables, functions of the schema, checks."""
+    """Return the other names with a section's name and a dot: tables, functions of the schema, checks."""
     schema = (ROOT / "tests" / "golden" / "schema.sql").read_text(encoding="utf-8")
     functions = re.findall(r"FUNCTION (scheduler\.\w+)", schema)
     return frozenset({f"scheduler.{record.table}" for record in ALL} | {*functions} | {spec.id for spec in EVERY_CHECK})

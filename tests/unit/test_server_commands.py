@@ -81,7 +81,7 @@ def operators() -> set[str]:
 
 
 def of_page(title: str) -> set[str]:
-    """Return what stands as code in the first column of a section, or in the whole of one without a table."""
+    """Return the code spans in the first column of a section, or in the whole of one without a table."""
     section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return set(re.findall(r"`(\$?[A-Za-z]+)`", " ".join(rows) if rows else section))

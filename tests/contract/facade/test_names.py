@@ -29,7 +29,7 @@ def ensure(harness: Harness, **more: Any) -> Job:  # noqa: ANN401 - as above
 
 
 def changes_of(harness: Harness, job: Job) -> list[bytes]:
-    """Return what entries of the audit trail say that a change changed."""
+    """Return the metadata of audit entries, which names the changed fields."""
     with harness.session() as session:
         entries = [one for one in session.audit.list(1000) if one.schedule_id == job.id]
     return sorted(one.metadata or b"" for one in entries if one.action == "scheduler:job.updated")

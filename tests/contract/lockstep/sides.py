@@ -58,7 +58,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 def outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - answers of all calls
-    """Return what a call answers, or that it was refused."""
+    """Return the answer of a call, or its refusal."""
     try:
         return plain(act())
     except MigratorError as error:

@@ -21,7 +21,7 @@ def tables_page(notice: str) -> str:
 
 
 def _rights(table: str) -> str:
-    """Return what the roles may not, or may also, do."""
+    """Return the rights that the roles lack, or have besides."""
     if table in APPEND_ONLY:
         return " Rows may be inserted, and neither changed nor deleted."
     who = [

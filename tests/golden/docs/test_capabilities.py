@@ -86,7 +86,7 @@ def sections() -> dict[str, list[Row]]:
 
 @cache
 def to_come() -> dict[str, str]:
-    """Return what is missing, by row."""
+    """Return the words for the missing part of each row, by the row's id."""
     lines = (HERE / "to_come.tsv").read_text(encoding="utf-8").splitlines()
     return {row: missing for row, _, missing in (line.partition("\t") for line in lines)}
 

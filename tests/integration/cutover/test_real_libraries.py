@@ -275,7 +275,7 @@ def test_the_library_loads_every_document_and_runs_what_it_can_state(
 def loaded_by(
     name: str, auth_server: MongoServer, library: Library, after: Mapping[str, Document]
 ) -> dict[str, Loaded]:
-    """Return what the library makes of a copy of the documents: it changes them."""
+    """Return the jobs that the library loads from a copy of the documents, because it changes them."""
     if name == "acme":
         return acme_application.load(after.values(), INSTANTS)
     copy = fresh_name()
@@ -288,7 +288,7 @@ def loaded_by(
 
 
 def _fault(row: Expected, loaded: Loaded, *, named: bool, kept: bool) -> str:
-    """Return what is wrong with a schedule after the rollback."""
+    """Return the fault of a schedule after the rollback; empty if there is none."""
     if loaded.refused:
         return loaded.refused
     if not row.active:

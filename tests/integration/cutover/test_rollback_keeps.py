@@ -115,7 +115,7 @@ def key_of(scene: Scene, row: Schedule | dict[str, Any]) -> str:
 
 
 def lost_by_a_rollback(scene: Scene) -> tuple[str, ...]:
-    """Return what the criterion of the cutover's report says that a rollback would lose."""
+    """Return the rows that a rollback would lose, by the criterion of the cutover's report."""
     report = cutover_result(scene.settings, Run(name="report"), {})
     (found,) = (one for one in report.evidence.checks if one.id == "success.rollback")
     assert (found.outcome == FAILED) == bool(found.findings_total)

@@ -89,7 +89,7 @@ def settings(mongo_database: Database[Any], postgres_dsn: str) -> Settings:
 
 
 def everything(settings: Settings, database: Database[Any]) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         rows = connection.execute("SELECT * FROM apscheduler_jobs ORDER BY id").fetchall()
         databases = connection.execute("SELECT datname FROM pg_database ORDER BY 1").fetchall()

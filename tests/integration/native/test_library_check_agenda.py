@@ -108,7 +108,7 @@ def settings(unprepared: Settings, mongo_database: Database[Any], postgres_dsn: 
 
 
 def everything(settings: Settings, database: Database[Any]) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         rows = connection.execute("SELECT xmin::text, agenda_jobs::text FROM agenda_jobs ORDER BY id").fetchall()
         triggers = connection.execute("SELECT oid FROM pg_trigger ORDER BY 1").fetchall()

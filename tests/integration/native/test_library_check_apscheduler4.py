@@ -84,7 +84,7 @@ def copied(settings: Settings, database: Database[Document], serializer: str = "
 
 
 def everything(settings: Settings, database: Database[Document]) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         tables = [
             sorted(connection.execute(f"SELECT xmin::text, t::text FROM apscheduler.{name} AS t".encode()).fetchall())

@@ -62,7 +62,7 @@ def copied(made: Made, database: Database[Document], dsn: str, *documents: Docum
 
 
 def everything(settings: Settings, made: Made, database: Database[Document]) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         tables = [
             sorted(connection.execute(f"SELECT xmin::text, t::text FROM {PREFIX[made.target]}{name} AS t".encode()))

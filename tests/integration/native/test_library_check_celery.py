@@ -46,7 +46,7 @@ def copied(made: Made, database: Database[Document], dsn: str) -> Settings:
 
 
 def everything(settings: Settings, database: Database[Document]) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         tasks = connection.execute("SELECT xmin::text, celery_taskmeta::text FROM celery_taskmeta").fetchall()
         groups = connection.execute("SELECT xmin::text, celery_tasksetmeta::text FROM celery_tasksetmeta").fetchall()

@@ -146,7 +146,7 @@ def copied(mongo_database: Database[Document], postgres_dsn: str) -> Prepared:
 
 
 def everything(settings: Settings, kept: Kept) -> list[Any]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         tables = [
             connection.execute(f"SELECT xmin::text, stored::text FROM {name} AS stored ORDER BY 2".encode()).fetchall()

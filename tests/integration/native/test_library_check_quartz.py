@@ -87,7 +87,7 @@ def settings(mongo_database: Database[Any], dsn: str) -> Settings:
 
 
 def everything(settings: Settings) -> list[Any]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     tables = ("triggers", "job_details", "fired_triggers", "scheduler_state", "locks", "cron_triggers")
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         found = [

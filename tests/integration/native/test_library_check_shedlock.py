@@ -59,7 +59,7 @@ def settings(mongo_database: Database[Document], postgres_dsn: str) -> Settings:
 
 
 def everything(settings: Settings) -> tuple[Any, ...]:
-    """Return what the examination must leave as it is."""
+    """Return the rows and documents that the examination must leave as they are."""
     with psycopg.connect(settings.postgres.dsn or "") as connection:
         rows = connection.execute("SELECT xmin::text, shedlock::text FROM shedlock ORDER BY name").fetchall()
         databases = connection.execute("SELECT datname FROM pg_database WHERE datname LIKE '%migrator_%'").fetchall()

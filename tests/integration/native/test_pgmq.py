@@ -81,7 +81,7 @@ def changed(settings: Settings, statement: str) -> None:
 
 
 def asked(settings: Settings, do: str) -> list[Line]:
-    """Return what the clients say of the queues."""
+    """Return the answers of the clients about the queues."""
     store = PostgresStore(settings.postgres.dsn or "", "pgmq", TABLES)
     return ask(PGMQ, store, do, scratch=do == "work")[:-1]
 

@@ -79,7 +79,7 @@ def changed(settings: Settings, statement: str) -> None:
 
 
 def asked(settings: Settings, do: str) -> list[Line]:
-    """Return what the library says of its jobs."""
+    """Return the answers of the library about its jobs."""
     lines = ask(PROCRASTINATE, PostgresStore(settings.postgres.dsn or ""), do, scratch=do == "work")[:-1]
     assert [line for line in lines if line["kind"] == "failed"] == []
     return lines

@@ -112,7 +112,7 @@ def by_name(listed: dict[str, Document]) -> dict[str, Document]:
 
 
 def as_in_postgres(fields: Document) -> Document:
-    """Return what the library lists from PostgreSQL of a job that it lists from MongoDB, but for ``data``."""
+    """Return the job that the library lists from PostgreSQL for one that it lists from MongoDB, but for ``data``."""
     interval = fields.get("repeatInterval")
     return (
         {"disabled": False, "fork": False}

@@ -33,7 +33,7 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 
 def shown(value: Any) -> Any:  # noqa: ANN401 - any plain data
-    """Return what was read in terms that can be compared."""
+    """Return the answer of a reader in terms that can be compared."""
     if isinstance(value, PickledDict):
         return {"table": [(shown(key), shown(member)) for key, member in value.pairs]}
     if isinstance(value, Made):
