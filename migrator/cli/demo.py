@@ -152,7 +152,7 @@ def run_demo(
 
 
 def _detailed() -> bool:
-    """Tell whether ``--verbose`` asks for every line."""
+    """Whether ``--verbose`` asks for every line."""
     return output_settings().verbosity > 0
 
 
