@@ -60,7 +60,7 @@ def try_in_transaction(connection: Connection, key: int, *, shared: bool = False
 
 
 def is_held(connection: Connection, key: int, *, by: int | None = None) -> bool:
-    """Tell whether a session of this database holds the lock; ``by``: the session of this process id of the server."""
+    """Whether a session of this database holds the lock; ``by``: the session of this process id of the server."""
     row = connection.execute(
         "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
         " WHERE locktype = 'advisory' AND granted AND datname = current_database()"

@@ -237,7 +237,7 @@ def _without_login(uri: str, error: BaseException) -> str:
 
 
 def is_transient(error: PyMongoError) -> bool:
-    """Tell whether another attempt may pass."""
+    """Whether another attempt may pass."""
     if isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES:
         return True
     return isinstance(error, AutoReconnect) or any(map(error.has_error_label, TRANSIENT_LABELS))

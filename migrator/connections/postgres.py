@@ -164,7 +164,7 @@ def entering_role(connection: psycopg.Connection[Any], role: str, also: Iterable
 
 
 def is_alive(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether an idle connection has nothing to read: the server sends unasked only to end it.
+    """Whether an idle connection has nothing to read: the server sends unasked only to end it.
 
     (It also tells of a setting that was reloaded; then a connection is given up that would have stood.) Nobody else may
     use the connection at this moment. A host that vanished without a word is not noticed.
@@ -365,7 +365,7 @@ up: another attempt may succeed."""
 
 
 def is_transient(error: psycopg.Error) -> bool:
-    """Tell whether another attempt may pass."""
+    """Whether another attempt may pass."""
     if error.sqlstate is None:
         return isinstance(error, psycopg.OperationalError)
     return error.sqlstate.startswith(TRANSIENT_SQLSTATES)

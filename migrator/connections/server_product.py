@@ -142,7 +142,7 @@ def recognised(build_info: Mapping[str, Any], hello: Mapping[str, Any], hosts: I
 
 
 def _is_genuine(build_info: Mapping[str, Any], hello: Mapping[str, Any]) -> bool:
-    """Tell whether MongoDB's own program answers, as far as can be told: nobody else sends all of these."""
+    """Whether MongoDB's own program answers, as far as can be told: nobody else sends all of these."""
     return (
         "topologyVersion" in hello
         and {"modules", "allocator", "buildEnvironment"} <= build_info.keys()
