@@ -143,7 +143,7 @@ _BEFORE_A_CHANGE: Final = timedelta(hours=30)
 
 @lru_cache(maxsize=4_096)
 def fires_alike(dialect: str, other: str, line: str, zone: str | None) -> bool:
-    """Tell whether a line fires in one dialect when it fires in another.
+    """Whether a line fires in one dialect when it fires in another.
 
     Compared are the fires of two fixed years at their beginning and around each change of the zone's clock: not the
     clock, so that the answer never depends on the day.

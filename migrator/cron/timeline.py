@@ -126,7 +126,7 @@ def _part(expression: Expression, stretch: Stretch) -> _StretchFires:
 
 
 def _fires_second(fold: Fold, later_offset: int) -> bool:
-    """Tell whether of two times in a fold the second one alone fires."""
+    """Whether of two times in a fold the second one alone fires."""
     return fold is Fold.SECOND or (fold is Fold.ONCE_BY_OFFSET and later_offset >= 0)
 
 
