@@ -110,7 +110,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether PostgreSQL was opened, and the cutover was not undone or rolled back since."""
+        """Whether PostgreSQL was opened, and the cutover was not undone or rolled back since."""
         return self.opened_at is not None and self.cutover.state not in _BACK
 
 

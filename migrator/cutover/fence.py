@@ -432,7 +432,7 @@ def _transactions(source: MongoDatabase) -> Iterator[dict[str, Any]]:
 
 
 def _is_of(operation: Mapping[str, Any], whose: set[tuple[str, str]] | None) -> bool:
-    """Tell whether a transaction is one of these users.
+    """Whether a transaction is one of these users.
 
     A session's identifier holds the digest of its user (``user@database``), also while it does nothing.
     """

@@ -89,7 +89,7 @@ def compare(sessions: Sessions, losses: Losses, now: datetime) -> Comparison:
 
 
 def _is_own(trigger: Trigger) -> bool:
-    """Tell whether a trigger came from a document of its own, which the old application has never read."""
+    """Whether a trigger came from a document of its own, which the old application has never read."""
     return trigger.source == names.source(names.TRIGGERS)
 
 
@@ -174,7 +174,7 @@ def _differences(
 
 
 def _fires_as(stored: Trigger, read: Trigger, collection: Collection, now: datetime, *, waits: bool) -> bool:
-    """Tell whether the trigger of a document fires when a stored one fires."""
+    """Whether the trigger of a document fires when a stored one fires."""
     if (stored.kind, stored.event_name, stored.interval_ms) != (read.kind, read.event_name, read.interval_ms):
         return False
     if stored.kind == "one_time":
@@ -189,7 +189,7 @@ def _fires_as(stored: Trigger, read: Trigger, collection: Collection, now: datet
 
 
 def _is_same_ms(one: datetime | None, other: datetime | None) -> bool:
-    """Tell whether two instants are the same to a millisecond, which is what a date of BSON holds."""
+    """Whether two instants are the same to a millisecond, which is what a date of BSON holds."""
     return one is not None and other is not None and abs(one - other) < _MS
 
 

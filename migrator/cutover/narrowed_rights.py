@@ -20,7 +20,7 @@ READ_ACTIONS: Final = frozenset(
 
 
 def reaches(privilege: Privilege, database: str, collections: Collection[str]) -> bool:
-    """Tell whether a privilege holds in a database: in one of these collections; for none given, anywhere in it."""
+    """Whether a privilege holds in a database: in one of these collections; for none given, anywhere in it."""
     resource = privilege["resource"]
     if resource.get("cluster") or resource.get("anyResource"):
         return True
@@ -31,7 +31,7 @@ def reaches(privilege: Privilege, database: str, collections: Collection[str]) -
 
 
 def can_narrow(privileges: Sequence[Privilege], database: str, held: Collection[str]) -> bool:
-    """Tell whether the right to write to ``held`` comes from this database alone: not from one to all databases."""
+    """Whether the right to write to ``held`` comes from this database alone: not from one to all databases."""
     return not any(
         WRITE_ACTIONS & set(one["actions"]) and reaches(one, database, held) and one["resource"].get("db") != database
         for one in privileges

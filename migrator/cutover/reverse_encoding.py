@@ -248,7 +248,7 @@ def triggers_by_schedule(target: Connection, keys: Iterable[RowKey]) -> dict[tup
 
 
 def fires_now(schedule: Schedule, triggers: Iterable[Trigger]) -> bool:
-    """Tell whether PostgreSQL fires a schedule with these triggers."""
+    """Whether PostgreSQL fires a schedule with these triggers."""
     if not schedule.enabled or schedule.status not in SCHEDULE_FIRING:
         return False
     return any(trigger.enabled and write_back.may_fire(trigger) for trigger in triggers)
