@@ -215,7 +215,7 @@ def _from_mongo(
 
 
 def _is_inexact(value: object) -> bool:
-    """Tell whether a sum may be another one in decimals: a large double, or no finite number."""
+    """Whether a sum may be another one in decimals: a large double, or no finite number."""
     if isinstance(value, Decimal128):
         return not value.to_decimal().is_finite()
     return isinstance(value, float) and not abs(value) < _EXACT
@@ -527,7 +527,7 @@ def with_column_measures(profile: Profile) -> Profile:
 
 
 def has_column_measures(profile: str) -> bool:
-    """Tell whether fields of this profile are columns as they stand, so that both databases can count them."""
+    """Whether fields of this profile are columns as they stand, so that both databases can count them."""
     return any(source.startswith(f"{profile}/") for source in _FIELDS)
 
 

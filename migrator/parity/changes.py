@@ -81,7 +81,7 @@ class Changes:
         self._made: dict[str, Container[str]] = {}
 
     def explain(self, collection: Collection, source_id: str, rows: Iterable[ComparedRow]) -> bool:
-        """Tell whether PostgreSQL changed the rows of a document, or made the document (by the reverse sync)."""
+        """Whether PostgreSQL changed the rows of a document, or made the document (by the reverse sync)."""
         if self.since is None:
             return False
         changed = self._changed_documents(collection)

@@ -177,7 +177,7 @@ class _Check:
         ]
 
     def _is_tailed(self) -> bool:
-        """Tell whether a tail runs, or ran when the check began."""
+        """Whether a tail runs, or ran when the check began."""
         return self._tailed or locks.is_tail_running(self._sessions.target)
 
     def with_extra(self, comparisons: dict[str, CollectionComparison]) -> dict[str, CollectionComparison]:

@@ -345,7 +345,7 @@ def _compare_references(sessions: Sessions, documents: Iterable[SourceDocument],
 
 
 def _is_changed(document: SourceDocument, difference: DocumentDifference, changes: Changes) -> bool:
-    """Tell whether a document differs because PostgreSQL is active, and changed its rows."""
+    """Whether a document differs because PostgreSQL is active, and changed its rows."""
     if changes.since is None:
         return False
     different = {id(row): there for row, there in difference.rows}

@@ -50,7 +50,7 @@ def is_equal(
     stored: Mapping[type, Mapping[bytes, bytes]],
     quarantine: Mapping[str, ledger.QuarantineEntry],
 ) -> bool:
-    """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped.
+    """Whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped.
 
     The parity check counts these three apart; the other callers need one answer.
     """

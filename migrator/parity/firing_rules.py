@@ -61,7 +61,7 @@ def stored_rule(trigger: Trigger, *, live: bool) -> FiringRule:
 
 
 def is_live(*, enabled: bool, status: str, deleted: bool) -> bool:
-    """Tell whether a schedule of this state goes on firing."""
+    """Whether a schedule of this state goes on firing."""
     return enabled and status in states.SCHEDULE_FIRING and not deleted
 
 
@@ -79,7 +79,7 @@ def decoded_rule(rows: Rows) -> FiringRule | None:
 
 
 def stellaops_live(document: Mapping[str, Any]) -> bool:
-    """Tell whether a schedule document goes on firing; without a status of its own, ``enabled`` implies it."""
+    """Whether a schedule document goes on firing; without a status of its own, ``enabled`` implies it."""
     enabled = document.get("enabled") is not False
     status = document.get("status") or ("scheduled" if enabled else "paused")
     if enabled and document.get("toolEnabled") is True:
@@ -293,7 +293,7 @@ def _kind_of_difference(
 
 
 def _one_holds_the_other(wanted: list[Fires], found: list[Fires]) -> bool:
-    """Tell whether, as far as both were followed, all fires of one side are fires of the other too."""
+    """Whether all fires of one side are fires of the other too, as far as both were followed."""
     return any(
         any(fewer) and all(_contains(few, some) for few, some in zip(fewer, more, strict=True))
         for fewer, more in ((wanted, found), (found, wanted))

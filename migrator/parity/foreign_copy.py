@@ -174,7 +174,7 @@ class _ExpectedRow(msgspec.Struct, eq=False):
         return self.record.id  # type: ignore[attr-defined,no-any-return] # every loaded record has an id
 
     def equals(self, stored: StoredRow) -> bool:
-        """Tell whether all values are equal, but those of relations."""
+        """Whether all values are equal, but those of relations."""
         kind, cells = codec(type(self.record)), self.cells
         return all(kind.same(name, cells[name], value) for name, value in stored.cells.items())
 
@@ -439,7 +439,7 @@ class _ForeignCheck:
     def _leads_there(
         self, row: _ExpectedRow, member: str, wanted: UUID | None, held: Key, origins: Origins
     ) -> bool | None:
-        """Tell whether a reference leads to the row that the document names; None: nothing shows it."""
+        """Whether a reference leads to the row that the document names; None: nothing shows it."""
         relation = row.table.relations[member]
         if wanted is None:
             return all(value is None for value in held)
@@ -610,7 +610,7 @@ def _referred(row: _ExpectedRow, member: str, table: str) -> str | None:
 
 
 def _names_document(row: _ExpectedRow, member: str, held: str | None, origins: Origins) -> bool:
-    """Tell whether a reference leads to a row of the document that is named, though its id is not the tool's.
+    """Whether a reference leads to a row of the document that is named, though its id is not the tool's.
 
     It may be null, as the tool stores it, if the copy has no row of the document that is named.
     """

@@ -94,7 +94,7 @@ class SeenRows:
         self._pages[table, page] = self._pages.get((table, page), 0) | 1 << line
 
     def __contains__(self, place: tuple[int, int, int]) -> bool:
-        """Tell whether a document made a row."""
+        """Whether a document made a row."""
         table, page, line = place
         return bool(self._pages.get((table, page), 0) >> line & 1)
 

@@ -128,12 +128,12 @@ def record(
 
 
 def is_complete(outcome: ParityOutcome) -> bool:
-    """Tell whether every document of every collection was compared."""
+    """Whether every document of every collection was compared."""
     return not any(one.unverified for one in outcome.collections)
 
 
 def is_clean(outcome: ParityOutcome) -> bool:
-    """Tell whether no difference was found."""
+    """Whether no difference was found."""
     return not outcome.differs
 
 
