@@ -68,7 +68,7 @@ def workers(settings: CopySettings) -> int:
 
 
 def is_small(settings: CopySettings, jobs: Collection[ChunkJob]) -> bool:
-    """Tell whether jobs take less time than worker processes need to start: few documents, one chunk a collection."""
+    """Whether jobs take less time than worker processes need to start: few documents, one chunk a collection."""
     estimated = [(job.chunk.estimated, job.chunk.estimated * job.chunk.average_bytes) for job in jobs]
     return (
         settings.executor == "local"

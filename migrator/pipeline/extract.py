@@ -64,7 +64,7 @@ class CollectionReader(Protocol):
     """Reads one collection of a source."""
 
     def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
-        """Tell whether a document is of one of these tenants."""
+        """Whether a document is of one of these tenants."""
 
     def next_bound(self, lower: bytes | None, steps: int) -> bytes | None:
         """Return the bound so many documents after ``lower``; None if there are not so many."""
@@ -90,7 +90,7 @@ class CollectionReader(Protocol):
         """Yield the source ids of all documents."""
 
     def is_first(self, one: str, other: str) -> bool:
-        """Tell whether a document comes before another one in the order of ``_id``; the server decides."""
+        """Whether a document comes before another one in the order of ``_id``; the server decides."""
 
     def sample(self, size: int) -> list[bytes]:
         """Return up to ``size`` documents, drawn at random by the server."""
@@ -262,7 +262,7 @@ class MongoCollection:
         self._in_scope = history.in_scope(collection, history_before)
 
     def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
-        """Tell whether a document is of one of these tenants."""
+        """Whether a document is of one of these tenants."""
         wanted = tenant_filter(self._collection, tenants, default_tenant)
         with translate_errors("the source"):
             return self._source.find_one(wanted, {"_id": 1}) is not None

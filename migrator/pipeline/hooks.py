@@ -161,7 +161,7 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _holds_login(name: str, value: str) -> bool:
-    """Tell whether a variable is a setting with an address, or holds the address of a database with a login."""
+    """Whether a variable is a setting with an address, or holds the address of a database with a login."""
     if name.startswith(PREFIX) and (name.endswith(("__URI", "__DSN")) or redact(value) != value):
         return True
     return _DATABASE.search(value) is not None and redact(value) != value

@@ -138,7 +138,7 @@ def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Tell whether another attempt may pass: of a driver's error, or of the tool's error that it caused."""
+    """Whether another attempt may pass: of a driver's error, or of the tool's error that it caused."""
     if isinstance(error, psycopg.Error):
         return postgres.is_transient(error)
     if isinstance(error, PyMongoError):

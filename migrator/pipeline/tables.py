@@ -306,7 +306,7 @@ class TableCollection:
         return table
 
     def has_tenant(self, tenants: Sequence[str], default_tenant: str | None) -> bool:
-        """Tell whether a row is of one of these tenants."""
+        """Whether a row is of one of these tenants."""
         with self._reader.connected() as connection:
             condition = self._of_tenants(tenants, default_tenant)
             query = sql.SQL("SELECT EXISTS (SELECT FROM {} AS this WHERE {})")

@@ -95,7 +95,7 @@ class TargetTables(ABC):
 
     @abstractmethod
     def is_empty(self, connection: Connection, record: type[Record]) -> bool:
-        """Tell whether a table has no row, of whomever."""
+        """Whether a table has no row, of whomever."""
 
     @abstractmethod
     def guard_foreign(self, connection: Connection, profile: Profile) -> None:

@@ -294,7 +294,7 @@ def _paths_to(field: str) -> Iterator[str]:
 
 
 def _says_nothing(content: Document, path: str, loss: DeclaredLoss) -> bool:
-    """Tell whether a field holds the value with which nothing is lost."""
+    """Whether a field holds the value with which nothing is lost."""
     if loss.unless is None:
         return False
     value: Any = content
