@@ -131,7 +131,7 @@ def area_of(check: str) -> str:
 
 
 def is_of_data(area: str) -> bool:
-    """Tell whether a failed check of an area, which a result names, means that the two sides are not equal."""
+    """Whether a failed check of an area, which a result names, means that the two sides are not equal."""
     return area in AREAS and AREAS[area].of_data
 
 

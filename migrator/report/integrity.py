@@ -92,7 +92,7 @@ def sign(result: Result, key: "Ed25519PrivateKey") -> Result:
 
 
 def signature_state(result: Result, expected: "Ed25519PublicKey | None" = None) -> SignatureState:
-    """Tell whether the signature in ``result`` fits it, and was made with the ``expected`` key where one is given."""
+    """Whether the signature in ``result`` fits it, and was made with the ``expected`` key where one is given."""
     signature = result.signature
     if signature is None:
         return "none"

@@ -605,7 +605,7 @@ def documents_left(result: Result, requirement: str) -> int:
 
 
 def _is_passed_whole(result: Result, requirement: Requirement) -> bool:
-    """Tell whether a requirement is passed, is more than rehearsed, and holds for every document."""
+    """Whether a requirement is passed, is more than rehearsed, and holds for every document."""
     passed = result.requirement_status(requirement) == "passed"
     return passed and requirement.id not in AFTER_CUTOVER and not documents_left(result, requirement.id)
 
