@@ -115,7 +115,7 @@ class Change:
             return write()
 
     def is_ended(self, schedule: Schedule) -> bool:
-        """Tell whether a schedule will do nothing any more: it is cancelled, or fired once, and that run has ended."""
+        """Whether a schedule will do nothing any more: it is cancelled, or fired once, and that run has ended."""
         if schedule.status in {"completed", "failed"}:
             triggers = self.session.triggers.of_schedule(schedule.id)
             return bool(triggers) and all(trigger.kind == "one_time" for trigger in triggers)

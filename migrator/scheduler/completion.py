@@ -47,7 +47,7 @@ def retry_delay(schedule: Schedule, retry: int) -> timedelta:
 
 
 def may_retry(schedule: Schedule | None, run: Run) -> bool:
-    """Tell whether a run that failed is repeated: the schedule still wants it, and allows one more retry."""
+    """Whether a run that failed is repeated: the schedule still wants it, and allows one more retry."""
     if schedule is None or schedule.status == "cancelled" or schedule.deleted_at is not None:
         return False
     return (run.attempt or 1) <= min(schedule.max_retries or 0, most_of("runs.attempt") - 1)
@@ -85,7 +85,7 @@ def retry_of(schedule: Schedule, run: Run, now: datetime) -> Run:
 
 
 def stops_when_exhausted(schedule: Schedule) -> bool:
-    """Tell whether the schedule ends when a run of it failed for the last time; unstated, it goes on."""
+    """Whether the schedule ends when a run of it failed for the last time; unstated, it goes on."""
     return schedule.on_exhausted == "stop"
 
 
@@ -160,7 +160,7 @@ NEWEST_RUNS = 10
 
 
 def may_fire(trigger: Trigger) -> bool:
-    """Tell whether the trigger will, or may, still fire."""
+    """Whether the trigger will, or may, still fire."""
     return trigger.enabled and (trigger.kind == "event" or trigger.next_fire_at is not None)
 
 

@@ -266,7 +266,7 @@ class ParallelRunExecutor:
 
 
 def _may_run_twice(store: Store, claim: Claim) -> bool:
-    """Tell whether the run's handler is marked idempotent; a handler that is not stored is not."""
+    """Whether the run's handler is marked idempotent; a handler that is not stored is not."""
     name = handler_of(claim.schedule)
     if name is None:
         return False

@@ -137,12 +137,12 @@ def bounded(trigger: Trigger, fire: datetime | None) -> datetime | None:
 
 
 def exhausted(trigger: Trigger) -> bool:
-    """Tell whether the trigger has fired as often as it may."""
+    """Whether the trigger has fired as often as it may."""
     return trigger.max_fires is not None and trigger.fire_count >= trigger.max_fires
 
 
 def counted_from_completion(trigger: Trigger) -> bool:
-    """Tell whether the next fire is counted from the end of the last run."""
+    """Whether the next fire is counted from the end of the last run."""
     return trigger.kind == "interval" and trigger.anchor != "fixed_rate"
 
 

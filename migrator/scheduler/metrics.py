@@ -31,7 +31,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
     def crossed_by(self, sample: Sample) -> bool:
-        """Tell whether a sample lies beyond the bound; the bound itself does not."""
+        """Whether a sample lies beyond the bound; the bound itself does not."""
         if sample.name != self.name:
             return False
         return sample.value > self.value if self.bound == "max" else sample.value < self.value

@@ -10,9 +10,9 @@ class ParallelRunStore(Protocol):
     """A store of the new side, during a parallel run. The old side runs everything: its store is not one of these."""
 
     def is_parallel_run(self) -> bool:
-        """Tell whether another scheduler runs the same jobs now."""
+        """Whether another scheduler runs the same jobs now."""
 
 
 def source_writes(store: Store) -> bool:
-    """Tell whether rows that came from the source are written by another scheduler now, and by no process here."""
+    """Whether rows that came from the source are written by another scheduler now, and by no process here."""
     return isinstance(store, ParallelRunStore) and store.is_parallel_run()

@@ -56,7 +56,7 @@ class Ticker:
         self._start, self._count = now, 0 if at_once else 1
 
     def due(self, now: float) -> bool:
-        """Tell whether the tick is due; if it is, plan the next one."""
+        """Whether the tick is due; if it is, the next one is planned."""
         if now < self.next_at:
             return False
         self._count = int((now - self._start) // self._every) + 1

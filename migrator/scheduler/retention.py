@@ -61,7 +61,7 @@ def rule_of(settings: SchedulerSettings) -> RetentionRule:
 
 
 def is_allowed(settings: SchedulerSettings, now: datetime) -> bool:
-    """Tell whether ``[scheduler]`` names a day (UTC) from which on runs are removed, and it has come."""
+    """Whether ``[scheduler]`` names a day (UTC) from which on runs are removed, and it has come."""
     return settings.retention_from is not None and now.date() >= settings.retention_from
 
 

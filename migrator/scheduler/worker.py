@@ -55,7 +55,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """If omitted: of all handlers."""
 
     def covers(self, schedule: Schedule) -> bool:
-        """Tell whether a schedule is one of them."""
+        """Whether a schedule is one of them."""
         return is_served(schedule, self.queues, self.handlers)
 
 
@@ -72,7 +72,7 @@ def scope_metadata(scope: Scope) -> bytes:
 
 
 def is_own_worker(worker: WorkerRecord) -> bool:
-    """Tell whether a row of ``workers`` is that of a process of this scheduler."""
+    """Whether a row of ``workers`` is that of a process of this scheduler."""
     return _metadata(worker).get("scheduler") == SCHEDULER
 
 
@@ -493,7 +493,7 @@ class WorkerCore:
         self._remove(claim)
 
     def _is_completed_elsewhere(self, claim: Claim) -> bool:
-        """Tell whether a process of another system has ended the run under this claim (``Scheduler.complete``)."""
+        """Whether a process of another system has ended the run under this claim (``Scheduler.complete``)."""
         with self._store.session(claim.run.tenant_id) as session:
             run = session.runs.get(claim.run.id)
         return run is not None and run.fence == claim.fence and run.state in ("completed", "error")
