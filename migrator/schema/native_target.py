@@ -218,7 +218,7 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
 
 
 def is_prepared(connection: Connection, target: Target) -> bool:
-    """Tell whether every view of the target exists."""
+    """Whether every view of the target exists."""
     names = [sql.Identifier(target.tool_schema, table.name).as_string(connection) for table in target.tables]
     return bool(
         fetch_value(
