@@ -158,7 +158,7 @@ COLLECTION_NAME = (
 
 
 def is_collection_name(name: str) -> bool:
-    """Tell whether MongoDB takes a text as the name of a collection that is not its own."""
+    """Whether MongoDB takes a text as the name of a collection that is not its own."""
     return (
         bool(name)
         and "$" not in name

@@ -179,7 +179,7 @@ def fitted(
 
 
 def fires(rows: Rows) -> bool:
-    """Tell whether the schedule of a document fires, if a time is due."""
+    """Whether the schedule of a document fires, if a time is due."""
     schedule = next((row for row in rows if isinstance(row, Schedule)), None)
     if schedule is None or schedule.deleted_at is not None:
         return False
@@ -220,7 +220,7 @@ def encoded(collection: Collection, rows: Rows) -> Document | None:
 
 
 def may_fire(trigger: Trigger) -> bool:
-    """Tell whether a trigger may fire again, if it is enabled: any but one for a single fire, which is over."""
+    """Whether a trigger may fire again, if it is enabled: any but one for a single fire, which is over."""
     return trigger.kind != "one_time" or trigger.next_fire_at is not None
 
 
@@ -248,12 +248,12 @@ def stated_trigger(
 
 
 def is_of_tenant(read: Rows, row: Record) -> bool:
-    """Tell whether rows of a document belong to the tenant of a stored row."""
+    """Whether rows of a document belong to the tenant of a stored row."""
     return bool(read) and read[0].tenant_id == row.tenant_id  # type: ignore[attr-defined] # every table has one
 
 
 def has_rule_of(trigger: Trigger, other: Trigger) -> bool:
-    """Tell whether two triggers have the same columns that say when they fire."""
+    """Whether two triggers have the same columns that say when they fire."""
     return all(getattr(trigger, name) == getattr(other, name) for name in RULE)
 
 
@@ -397,7 +397,7 @@ def place(document: Document, path: str, value: object) -> None:
 
 
 def says_trigger(read: Rows, trigger: Trigger) -> bool:
-    """Tell whether rows of a document hold a trigger that fires when this one fires."""
+    """Whether rows of a document hold a trigger that fires when this one fires."""
     read_trigger = next((row for row in read if isinstance(row, Trigger)), None)
     if read_trigger is None or read_trigger.kind != trigger.kind or read_trigger.event_name != trigger.event_name:
         return False
@@ -528,7 +528,7 @@ class _Probes:
         return [record for record in ALL if record not in NOT_CARRIED and holder(self._profile, record) is not None]
 
     def _comes_back(self, collection: Collection, record: type[Record], name: str) -> bool:
-        """Tell whether a value of a column, other than the one that is there without it, comes back."""
+        """Whether a value of a column, other than the one that is there without it, comes back."""
         if record is Trigger and name in _causes():
             return self.holds_kind(_causes()[name])
         if any((one.record, one.column) == (record, name) and one.path for one in collection.references):
@@ -558,7 +558,7 @@ class _Probes:
         return None if isinstance(read, Rejected) else next((one for one in read if type(one) is record), None)
 
     def holds_kind(self, kind: str) -> bool:
-        """Tell whether a trigger of a kind comes back, for a cron line: in any dialect."""
+        """Whether a trigger of a kind comes back, for a cron line: in any dialect."""
         if kind not in self._kinds:
             self._kinds[kind] = self._is_kind_held(kind)
         return self._kinds[kind]

@@ -260,7 +260,7 @@ def _cron(text: str, dialect: str) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=4_096)
 def _is_line(text: str, dialect: str) -> bool:
-    """Tell whether a dialect can evaluate a line; cached, since jobs repeat a few lines."""
+    """Whether a dialect can evaluate a line; cached, since jobs repeat a few lines."""
     try:
         cron.validate(dialect, text, None)
     except cron.CronError:

@@ -120,12 +120,12 @@ def recognise(document: Mapping[str, Any]) -> str:
 
 
 def is_unique(document: Mapping[str, Any]) -> bool:
-    """Tell whether the job was saved as ``unique``, which no field says: its data then stands before its name."""
+    """Whether the job was saved as ``unique``, which no field says: its data then stands before its name."""
     return next(islice(document, 1, None), None) == "data"
 
 
 def put_off(document: Mapping[str, Any], name: str) -> bool:
-    """Tell whether the first run was put off (``skipImmediate``).
+    """Whether the first run was put off (``skipImmediate``).
 
     The libraries that leave unset fields out then write a null ``lastRunAt``.
     """

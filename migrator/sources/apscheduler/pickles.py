@@ -152,7 +152,7 @@ def read(data: bytes) -> Any:  # noqa: ANN401 - any plain data
 
 
 def is_common(data: bytes) -> bool:
-    """Tell whether the native reader reads a pickle: it has common opcodes alone, and stays far below the limits."""
+    """Whether the native reader reads a pickle: it has common opcodes alone, and stays far below the limits."""
     reader = _native()
     return reader is not None and reader.read(data) is not None
 

@@ -87,7 +87,7 @@ def _read_line(line: str, reading: Reading, context: Context) -> bool:
 
 
 def _is_spoiled(job: Document, line: str | None, context: Context, notes: list[Note]) -> bool:
-    """Tell whether the interval is what the source's migration made of the line, and wrong."""
+    """Whether the interval is what the source's migration made of the line, and wrong."""
     milliseconds = _milliseconds(job)
     if line is None or (job["interval_minutes"], job["interval_type"]) != names.converted(line):
         return False
@@ -110,7 +110,7 @@ def _gap(line: str, zone: str | None) -> timedelta | None:
 
 
 def _looks_doubled(job: Document) -> bool:
-    """Tell whether a number of hours or days may be minutes: there is no line to ask, so it fires as in the source."""
+    """Whether a number of hours or days may be minutes: there is no line to ask, so it fires as in the source."""
     minutes, unit = job["interval_minutes"], job["interval_type"]
     return bool((unit == "hours" and minutes % _HOUR == 0) or (unit == "days" and minutes % _DAY == 0))
 

@@ -221,7 +221,7 @@ class _Draft:
         return next((f"{self._table}.{name}" for name in columns if name in known), None)
 
     def _may_refer(self, path: str, field: SampledField, other: _Sampled) -> bool:
-        """Tell whether the name allows a reference: that of a number must, since small numbers meet by chance."""
+        """Whether the name allows a reference: that of a number must, since small numbers meet by chance."""
         if field.kind in ("objectId", "binData", "string"):
             return True
         name = normalised(path)
@@ -476,7 +476,7 @@ def _suits(path: str, field: SampledField, place: DraftColumn) -> bool:
 
 
 def _may_be_time(path: str, field: SampledField) -> bool:
-    """Tell whether a field that has no column holds times; numbers of a size may only look like it."""
+    """Whether a field that has no column holds times; numbers of a size may only look like it."""
     return field.is_time and not (field.kind in ("int", "long", "double") and SIZE.search(normalised(path)))
 
 

@@ -70,7 +70,7 @@ def profile_of_mapping(
 
 
 def _says_when_run(one: Mapped) -> bool:
-    """Tell whether documents of a collection are runs that name their schedule, and when they began."""
+    """Whether documents of a collection are runs that name their schedule, and when they began."""
     columns = {column for shape in one.shapes() for field in shape.every for column in field.columns}
     return "runs.schedule_id" in columns and not columns.isdisjoint(("runs.scheduled_at", "runs.started_at"))
 
@@ -280,7 +280,7 @@ def _values(columns: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _is_unwritten(field: Field) -> bool:
-    """Tell whether a field is never written: the ``_id`` follows from the source id, a reference has a spelling."""
+    """Whether a field is never written: the ``_id`` follows from the source id, a reference has a spelling."""
     return field.path == "_id" or (field.converter == "reference" and not (field.prefix or field.id_type))
 
 
@@ -486,7 +486,7 @@ class Codec:
         return document
 
     def could_make(self, rows: Rows) -> bool:
-        """Tell whether documents of this kind can have made these rows.
+        """Whether documents of this kind can have made these rows.
 
         It follows from the ``_id`` if the kind is told by it, else from the tables, from what makes a trigger fire, and
         from the constants.
@@ -558,7 +558,7 @@ class Codec:
         return {**rules.defaults, **columns}
 
     def keeps_uuids(self, table: str, collection: str) -> bool:
-        """Tell whether the rows that a table holds for a collection keep the UUIDs of the documents' ``_id``."""
+        """Whether the rows that a table holds for a collection keep the UUIDs of the documents' ``_id``."""
         return _first_feeding(self._mapping, table) == collection
 
     def reference_index(self, field: Field) -> int:
@@ -635,7 +635,7 @@ class Codec:
         return identity.row_id(table.name, reading.tenant, self.mapped.name, source_id, keep_uuid=table.keeps_uuid)
 
     def _is_made(self, table: str, shape: Shape, reading: Reading) -> bool:
-        """Tell whether the document makes a row of a table after the first."""
+        """Whether the document makes a row of a table after the first."""
         if table in reading.unusable:
             return False
         if table in self._present:
@@ -679,7 +679,7 @@ def _may_be_blank(value: str | None) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _is_evaluable(dialect: str, line: str, zone: str | None) -> bool:
-    """Tell whether a dialect can evaluate a line; cached, since schedules repeat a few lines."""
+    """Whether a dialect can evaluate a line; cached, since schedules repeat a few lines."""
     try:
         cron.validate(dialect, line, zone)
     except CronError:
@@ -830,7 +830,7 @@ def _beginnings(path: str) -> Iterator[str]:
 
 
 def _keeps_uuids(mapping: SourceMapping, mapped: Mapped, table: str) -> bool:
-    """Tell whether the rows of a table keep the UUIDs of the documents' ``_id``."""
+    """Whether the rows of a table keep the UUIDs of the documents' ``_id``."""
     return mapped.name == _first_feeding(mapping, table) if mapped.keeps_uuids is None else mapped.keeps_uuids
 
 

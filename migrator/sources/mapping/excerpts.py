@@ -43,7 +43,7 @@ class Given(dict[str, Any]):
         return super().get(self._checked(name), default)
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether a field is there."""
+        """Whether a field is there."""
         return super().__contains__(self._checked(name))
 
     def _checked(self, name: Any) -> str:  # noqa: ANN401 - a name
@@ -169,7 +169,7 @@ class ExcerptCodec:
         }
 
     def _is_written(self, names: AbstractSet[str], values: Mapping[str, bytes], held: Mapping[str, Held]) -> bool:
-        """Tell whether the function writes what was read, and says so of each field."""
+        """Whether the function writes what was read, and says so of each field."""
         fields = self._respelled(held)
         written = {name: native_plan.value_of(value) for name, value in fields.items() if value is not None}
         return written == values and fields.keys() >= names

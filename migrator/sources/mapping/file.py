@@ -1103,7 +1103,7 @@ def _python_type(column: str) -> type | None:
 
 
 def _fits(column: str, value: object) -> bool:
-    """Tell whether a constant can stand in a column; ``OPEN`` stands for what a draft left open."""
+    """Whether a constant can stand in a column; ``OPEN`` stands for what a draft left open."""
     if value == OPEN:
         return False
     if listed := tables.words_of(column):

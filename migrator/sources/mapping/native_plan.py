@@ -600,7 +600,7 @@ class _Planner:
                 raise Unplannable(f"the field {field.path}, which is written of every row")
 
     def _is_default_of_columns(self, field: Field) -> bool:
-        """Tell whether a column that no field fills holds the default of its field: then null makes the default."""
+        """Whether a column that no field fills holds the default of its field: then null makes the default."""
         return all(
             column in self._positions and self._cells[self._positions[column]] == self._default(field, column)
             for column in field.columns

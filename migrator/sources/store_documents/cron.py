@@ -38,5 +38,5 @@ def evaluate(line: str, zone_name: str | None) -> Evaluable:
 
 
 def fires_alike(dialect: str, line: str, zone: str | None) -> bool:
-    """Tell whether a line fires in the source's dialect when it fires in this one."""
+    """Whether a line fires in the source's dialect when it fires in this one."""
     return evaluate(line, zone).fault is None and dialects.fires_alike(dialect, names.CRON_DIALECT, line, zone)

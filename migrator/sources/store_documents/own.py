@@ -62,7 +62,7 @@ def _derive(_document: Document, reading: Reading, _context: Context) -> None:
 
 
 def is_copy(document: Document) -> bool:
-    """Tell whether a document is our store's own copy of a schedule's rule: it is marked, or has the id of it.
+    """Whether a document is our store's own copy of a schedule's rule: it is marked, or has the id of it.
 
     The id alone is no mark where the document says what a schedule document could not, and so stands by itself.
     """

@@ -84,7 +84,7 @@ _arrange_inputs, _arrange_stats = arranger(SnakeInputs), arranger(SnakeStats)
 
 
 def _is_snake(document: Document) -> bool:
-    """Tell whether a document of ``policy_runs`` is spelled with underscores."""
+    """Whether a document of ``policy_runs`` is spelled with underscores."""
     return "policyId" not in document and not _SNAKE_ONLY.isdisjoint(document)
 
 

@@ -142,7 +142,7 @@ def _of_tool(fields: Document, reading: Reading) -> dict[str, Any]:
 
 
 def is_carried(trigger: Trigger) -> bool:
-    """Tell whether the fields of the source can say when this trigger fires: a cron line without bounds."""
+    """Whether the fields of the source can say when this trigger fires: a cron line without bounds."""
     return _is_carried(trigger)
 
 

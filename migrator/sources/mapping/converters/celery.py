@@ -285,7 +285,7 @@ class CeleryJson(Uncounted):
 
 
 def _has_bytes(value: object) -> bool:
-    """Tell whether there are bytes, or a UUID, in a value."""
+    """Whether there are bytes, or a UUID, in a value."""
     if isinstance(value, dict):
         return any(map(_has_bytes, value.values()))
     return any(map(_has_bytes, value)) if isinstance(value, list) else isinstance(value, bytes | UUID)

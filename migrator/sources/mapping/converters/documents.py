@@ -184,7 +184,7 @@ def _keywords_reader(target: Target) -> Reader:
 
 
 def are_keywords(value: object) -> bool:
-    """Tell whether no object in a value has a name that begins with ``$``."""
+    """Whether no object in a value has a name that begins with ``$``."""
     if isinstance(value, dict):
         return not any(name.startswith("$") for name in value) and all(map(are_keywords, value.values()))
     return not isinstance(value, list) or all(map(are_keywords, value))

@@ -299,7 +299,7 @@ class Flag(Same):
 
 
 def _has_reached(count: object, limit: object) -> bool:
-    """Tell whether a number has reached another one that is a limit; 0, and what is no number, is none."""
+    """Whether a number has reached another one that is a limit; 0, and what is no number, is none."""
     numbers = [value for value in (count, limit) if isinstance(value, int | float) and not isinstance(value, bool)]
     return len(numbers) == _BOTH and numbers[1] != 0 and numbers[0] >= numbers[1]
 

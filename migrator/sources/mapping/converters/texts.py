@@ -105,7 +105,7 @@ def _digits(path: str, value: float, _reading: Reading) -> str:
 
 
 def _is_long(text: str) -> bool:
-    """Tell whether a text is a number of 64 bits as Python writes it."""
+    """Whether a text is a number of 64 bits as Python writes it."""
     return _whole(text) is not None and -(2**63) <= int(text) < 2**63
 
 
