@@ -18,7 +18,7 @@ ATTEMPTS: Final = 30
 
 
 def is_overtaken(error: Exception) -> bool:
-    """Tell whether the transaction may be repeated; a key that is taken stays taken."""
+    """Whether the transaction may be repeated; a key that is taken stays taken."""
     return isinstance(error, OvertakenError)
 
 

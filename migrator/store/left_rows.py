@@ -26,7 +26,7 @@ _OF_ALL: Final = (UnreachableError, LostLockError, OvertakenError, RefusedError,
 
 
 def is_of_one_row(error: Exception) -> bool:
-    """Tell whether an error says something of a row, and not of the server, the user, or other sessions."""
+    """Whether an error says something of a row, and not of the server, the user, or other sessions."""
     return not isinstance(error, _OF_ALL)
 
 

@@ -38,17 +38,17 @@ class Wakeups(Protocol):
 
 
 def is_ready(run: Run, now: datetime) -> bool:
-    """Tell whether a run may be claimed now, as far as the run itself says."""
+    """Whether a run may be claimed now, as far as the run itself says."""
     return run.state == "queued" and (run.available_at is None or run.available_at <= now)
 
 
 def is_due(trigger: Trigger, now: datetime) -> bool:
-    """Tell whether a trigger fires now, as far as the trigger itself says."""
+    """Whether a trigger fires now, as far as the trigger itself says."""
     return trigger.enabled and trigger.next_fire_at is not None and trigger.next_fire_at <= now
 
 
 def is_let_go(before: Schedule, after: Schedule) -> bool:
-    """Tell whether a schedule was paused or disabled, and is neither any more: runs of it may have waited."""
+    """Whether a schedule was paused or disabled, and is neither any more: runs of it may have waited."""
     held = not before.enabled or before.status == "paused"
     return held and after.enabled and after.status != "paused"
 

@@ -377,7 +377,7 @@ class CrossTenantRepository(Repository[R]):
                 yield stored
 
     def any_taken(self, identities: Iterable[UUID]) -> bool:
-        """Tell whether one of these ids finds a document."""
+        """Whether one of these ids finds a document."""
         keys = [key for identity in identities for key in self._places[0].keys(identity)]
         return any(True for _ in self._transaction.project(self.name, {"_id": {"$in": keys}}, ["_id"], limit=1))
 

@@ -116,7 +116,7 @@ class Transaction:
         self._mine.add(_place(name, document["_id"]))
 
     def may_write(self, name: str, raw: bytes) -> bool:
-        """Tell whether nobody else is writing this document, or has done so since this transaction read it.
+        """Whether nobody else is writing this document, or has done so since this transaction read it.
 
         It is tried out in a transaction of its own, which is undone: a conflict here would end this one. Who begins to
         write it between this and this transaction's own write is not seen.

@@ -82,7 +82,7 @@ class MongoWakeups:
 
 
 def is_work(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event that the server let through is of something that can be done now."""
+    """Whether an event that the server let through is of something that can be done now."""
     written = event.get("fullDocument") or event.get("updateDescription", {}).get("updatedFields", {})
     at = written.get("nextFireAt" if event["ns"]["coll"] == names.TRIGGERS else "availableAt")
     if not isinstance(at, datetime):

@@ -157,7 +157,7 @@ def overtaken() -> Iterator[None]:
 
 
 def _is_chosen(settings: Settings) -> bool:
-    """Tell whether the epoch applies: not to a store that answers shadow reads, or is a tool's."""
+    """Whether the epoch applies: not to a store that answers shadow reads, or is a tool's."""
     return settings.persistence.scheduler == OWN_BACKEND
 
 

@@ -73,7 +73,7 @@ class RollbackWindow:
         return kinds
 
     def _knows(self, source: str) -> bool:
-        """Tell whether the source is that of this process; raises ``RefusedError`` if it is not, and refuses."""
+        """Whether the source is that of this process; raises ``RefusedError`` if it is not, and refuses."""
         if not isinstance(self._profile, MigratorError) and self._profile.name == source:
             return True
         named = self._profile if isinstance(self._profile, MigratorError) else f"names {self._profile.name}"
