@@ -54,7 +54,7 @@ class DueEntry(msgspec.Struct, frozen=True):
     """Whether it waits for another entry, so that it cannot be executed while that one is held."""
 
     def is_due(self, at: float) -> bool:
-        """Tell whether the library executes it at an instant."""
+        """Whether the library executes it at an instant."""
         if self.due is None or self.due > at or (self.until is not None and at >= self.until):
             return False
         return self.hours is None or int(at // 3600) % 24 in self.hours
@@ -352,7 +352,7 @@ def _agenda_fires(rule: FiringRule, window: Window, limit: int) -> list[datetime
 
 
 def _is_number(text: str) -> bool:
-    """Tell whether Agenda takes a text for a number of milliseconds."""
+    """Whether Agenda takes a text for a number of milliseconds."""
     try:
         return math.isfinite(float(text))
     except ValueError:

@@ -102,7 +102,7 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def is_real(self) -> bool:
-        """Tell whether it holds numbers of 32 bits with a fraction."""
+        """Whether it holds numbers of 32 bits with a fraction."""
         return self.type == "real"
 
     @property
@@ -125,7 +125,7 @@ def member_name(column: str) -> str:
 
 
 def is_known_type(column: Column) -> bool:
-    """Tell whether the tool writes values of the type of a column."""
+    """Whether the tool writes values of the type of a column."""
     return column.base_type in _TYPES or bool(column.words)
 
 

@@ -69,7 +69,7 @@ def _zone(name: str, value: str) -> str:
 
 
 def _is_taken(option: TargetOption, value: object) -> bool:
-    """Tell whether a value is of the kind of an option other than a zone."""
+    """Whether a value is of the kind of an option other than a zone."""
     match option.kind:
         case "flag":
             return isinstance(value, bool)
