@@ -138,6 +138,6 @@ def find(tables: Tables, key: str) -> Lock | None:
 
 
 def live(row: Lock, now: datetime) -> bool:
-    """Tell whether somebody holds it: an owner, or a migrated holder, and no end before now."""
+    """Whether somebody holds it: an owner, or a migrated holder, and no end before now."""
     held = row.owner is not None or row.holder is not None
     return held and (row.expires_at is None or row.expires_at > now)

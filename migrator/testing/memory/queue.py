@@ -201,7 +201,7 @@ class MemoryQueue:
 
 
 def reachable(status: str, follower: str) -> bool:
-    """Tell whether the machine leads there, in one step or by way of running."""
+    """Whether the machine leads there, in one step or by way of running."""
     validation.check_known("schedule state", states.SCHEDULE, (follower,))
     steps = states.SCHEDULE[status]
     return follower in steps or ("running" in steps and follower in states.SCHEDULE["running"] - {status})
@@ -258,7 +258,7 @@ class Rows:
         return run if (run.worker_id or "", run.fence or 0) == (worker_id or "", fence) else None
 
     def over(self, run: Run) -> bool:
-        """Tell whether a run is running past its lease, or past its schedule's timeout."""
+        """Whether a run is running past its lease, or past its schedule's timeout."""
         if run.state != "running":
             return False
         of = self.schedule(run)
@@ -310,7 +310,7 @@ class Rows:
 
 
 def worked_for(of: Schedule | None, queues: Sequence[str] | None, handlers: HandlerFilter | None) -> bool:
-    """Tell whether a caller that named queues and handlers works for a schedule."""
+    """Whether a caller that named queues and handlers works for a schedule."""
     if of is None:
         return (queues, handlers) == (None, None)
     if queues is not None and of.queue not in queues:

@@ -200,7 +200,7 @@ class MemoryTriggers(MemoryTable[Trigger]):
 
 
 def between(value: datetime | None, after: datetime | None, before: datetime | None) -> bool:
-    """Tell whether a time lies between two exclusive bounds; no time lies between any."""
+    """Whether a time lies between two exclusive bounds; no time lies between any."""
     if after is None and before is None:
         return True
     return value is not None and (after is None or value > after) and (before is None or value < before)

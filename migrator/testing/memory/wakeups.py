@@ -41,7 +41,7 @@ class MemoryWakeups:
 
 
 def has_work(before: Tables, after: Tables, now: datetime) -> bool:
-    """Tell whether rows that a session wrote are work that can be done now."""
+    """Whether rows that a session wrote are work that can be done now."""
 
     def written(record: type[Run | Trigger | Schedule]) -> list[tuple[object, object]]:
         known = before[record]

@@ -68,7 +68,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
         return self.apply.tables if isinstance(self.apply, Sql) else ()
 
     def runs_check(self, check: str) -> bool:
-        """Tell whether a check is run: of behaviour, which takes long, only those that may fail."""
+        """Whether a check is run: of behaviour, which takes long, only those that may fail."""
         if self.kind == "behaviour":
             return check in self.caught_by or check in self.sometimes_by
         return AREAS[area_of(check)].mutations == self.kind

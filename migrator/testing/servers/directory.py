@@ -50,20 +50,20 @@ def unprivileged() -> Account | None:
 
 
 def _allows(account: Account, path: Path, wanted: int) -> bool:
-    """Tell whether the account has rights, given as the bits of others (``stat.S_IROTH``)."""
+    """Whether the account has rights, given as the bits of others (``stat.S_IROTH``)."""
     status = path.stat()
     shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
     return (status.st_mode >> shift) & wanted == wanted
 
 
 def may_enter(account: Account, directory: Path) -> bool:
-    """Tell whether the account reaches what lies in a directory, as the permission bits say."""
+    """Whether the account reaches what lies in a directory, as the permission bits say."""
     real = directory.resolve()
     return all(_allows(account, step, stat.S_IXOTH) for step in (real, *real.parents))
 
 
 def may_read(account: Account, tree: Path) -> bool:
-    """Tell whether the account can read a file or everything in a tree, as the permission bits say."""
+    """Whether the account can read a file or everything in a tree, as the permission bits say."""
     if not may_enter(account, tree.parent):
         return False
     if tree.is_file():

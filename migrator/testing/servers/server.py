@@ -239,11 +239,11 @@ class Server(ABC):
 
     @abstractmethod
     def _is_ready(self, log: str) -> bool:
-        """Tell whether the server, and not another one on the same port, takes connections."""
+        """Whether the server, and not another one on the same port, takes connections."""
 
     @abstractmethod
     def _port_taken(self, log: str) -> bool:
-        """Tell whether the server ended because another process has the port."""
+        """Whether the server ended because another process has the port."""
 
     @property
     def pid(self) -> int | None:
