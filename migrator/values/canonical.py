@@ -34,7 +34,7 @@ def canonical(value: Value) -> bytes:
 
 
 def same(left: Value, right: Value) -> bool:
-    """Tell whether two values are the same in type and content."""
+    """Whether two values are the same in type and content."""
     if type(left) is type(right) and type(left) in EXACT and left == right:
         return True
     return canonical(left) == canonical(right)

@@ -206,7 +206,7 @@ class RowCodec:
         """
 
     def equal(self, expected: tuple[bytes, bytes], stored: bytes) -> bool:
-        """Tell whether a stored row, as binary COPY gives it, is the expected one; jsonb by its canonical text."""
+        """Whether a stored row, as binary COPY gives it, is the expected one; jsonb by its canonical text."""
         head, tail = expected
         if not stored.startswith(head):
             return False
@@ -269,7 +269,7 @@ class RowCodec:
         return tuple(name for name in self.columns if not self.same(name, wanted[name], actual[name]))
 
     def same(self, column: str, expected: bytes | None, stored: bytes | None) -> bool:
-        """Tell whether two values of a column are equal, as ``cells`` gives them; jsonb by its canonical text."""
+        """Whether two values of a column are equal, as ``cells`` gives them; jsonb by its canonical text."""
         if expected == stored:
             return True
         return column in self.json and _same_json(_unversioned(expected), _unversioned(stored))

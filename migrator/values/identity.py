@@ -141,7 +141,7 @@ def row_id(table: str, tenant: str, collection: str, source_id: str, *, keep_uui
 
 
 def keeps_uuid(source_id: str) -> bool:
-    """Tell whether a source id holds the UUID that a row keeps as its id."""
+    """Whether a source id holds the UUID that a row keeps as its id."""
     return _kept(source_id) is not None
 
 

@@ -138,7 +138,7 @@ def canonicalise(text: bytes | str) -> bytes:
 
 
 def same(left: bytes | str, right: bytes | str) -> bool:
-    """Tell whether two JSON texts are the same value in jsonb, 1 and 1.0 told apart."""
+    """Whether two JSON texts are the same value in jsonb, 1 and 1.0 told apart."""
     return left == right or canonicalise(left) == canonicalise(right)
 
 
