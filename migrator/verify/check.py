@@ -183,7 +183,7 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_source(self) -> bool:
-        """Tell whether the check is not applicable if there is no source."""
+        """Whether the check is not applicable if there is no source."""
         return self.source or AREAS[self.area].needs_source
 
 

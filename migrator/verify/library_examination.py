@@ -418,7 +418,7 @@ class Examination:
         return {str(line["id"]) for line in lines if line["kind"] == "failed" and line["error"] in self.rules.unbounded}
 
     def _is_of_later(self, line: Line, last: float) -> bool:
-        """Tell whether an entry was executed because it has become due while the clock ran on."""
+        """Whether an entry was executed because it has become due while the clock ran on."""
         slot = self.rules.slot(line)
         return self.rules.clock_moves and slot is not None and slot > last
 

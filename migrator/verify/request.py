@@ -145,7 +145,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.skip, *writing)))
 
     def wants(self, name: str) -> bool:
-        """Tell whether an area, or a check by its id, is asked for as a whole."""
+        """Whether an area, or a check by its id, is asked for as a whole."""
         area = area_of(name)
         if AREAS[area].on_request and not self.with_sensitivity:
             return False

@@ -42,7 +42,7 @@ def wording(one: Any, other: Any, sides: tuple[str, str]) -> tuple[str, ...]:  #
 
 
 def could_not_tell(error: MigratorError) -> bool:
-    """Tell whether an error says nothing about the scheduler: a server is gone, or a right is missing."""
+    """Whether an error says nothing about the scheduler: a server is gone, or a right is missing."""
     gone = isinstance(error, UnreachableError) and not isinstance(error, DeniedError)  # denied in the service's role
     return gone or bool(error.grant)
 

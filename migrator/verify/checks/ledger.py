@@ -181,7 +181,7 @@ def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel,
 
 
 def _is_cut_over(context: CheckContext, target: Connection) -> bool:
-    """Tell whether the application works on the target."""
+    """Whether the application works on the target."""
     if context.settings.target.is_native:
         return target_tables(context.settings).active_since(target) is not None
     return context.settings.persistence.scheduler == "postgres"

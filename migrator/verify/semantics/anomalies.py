@@ -113,7 +113,7 @@ def batches(
 
 
 def same_values(row: Record | None, columns: Iterable[str], stored: Iterable[object]) -> bool:
-    """Tell whether the source's row holds in these columns what is stored; jsonb is stored as its text."""
+    """Whether the source's row holds in these columns what is stored; jsonb is stored as its text."""
     if row is None:
         return False
     return all(_same_value(getattr(row, name), value) for name, value in zip(columns, stored, strict=True))

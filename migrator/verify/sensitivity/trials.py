@@ -38,7 +38,7 @@ _DDL: Final[tuple[LiteralString, ...]] = ("ALTER ", "DROP ", "CREATE ", "migrati
 
 
 def is_restorable(one: Mutation) -> bool:
-    """Tell whether a mutation changes rows of known tables and nothing else."""
+    """Whether a mutation changes rows of known tables and nothing else."""
     if one.kind != "data" or not isinstance(one.apply, Sql):
         return False
     return bool(one.touched_tables) and not any(word in text for text in one.apply.statements for word in _DDL)
