@@ -207,7 +207,7 @@ class SourceAssessment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every document was read."""
+        """Whether every document was read."""
         return all(one.whole for one in self.collections)
 
 
@@ -255,7 +255,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unverified(self) -> bool:
-        """Tell whether something was left open; a sample leaves nothing open, because it is what was asked for."""
+        """Whether something was left open; a sample leaves nothing open, because it is what was asked for."""
         return not self.sources or self.over or bool(self.unread)
 
 
@@ -317,7 +317,7 @@ class _Seen:
 
 
 def ended_at(rows: Rows) -> tuple[bool, datetime | None]:
-    """Tell whether a document says of work that has ended, and when that was. Pure."""
+    """Whether a document says of work that has ended, and when that was. Pure."""
     first = rows[0]
     if isinstance(first, ExecutionLog):
         return True, first.logged_at
@@ -657,7 +657,7 @@ def _config_lines(uri: str, database: str, sources: Sequence[SourceAssessment]) 
 
 
 def holds_login(uri: str) -> bool:
-    """Tell whether an address holds a user, a password, or an option that is a secret."""
+    """Whether an address holds a user, a password, or an option that is a secret."""
     return "@" in uri or redact(uri) != uri
 
 

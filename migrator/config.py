@@ -86,7 +86,7 @@ class SourceSettings(Section, frozen=True, forbid_unknown_fields=True):
 
     @property
     def in_postgres(self) -> bool:
-        """Tell whether the source is tables of PostgreSQL."""
+        """Whether the source is tables of PostgreSQL."""
         return not self.uri == self.uri_env == self.uri_file is None
 
 
@@ -110,7 +110,7 @@ class TargetSettings(Section, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_native(self) -> bool:
-        """Tell whether the target is tables that a library has made."""
+        """Whether the target is tables that a library has made."""
         return self.name != "scheduler"
 
 
@@ -461,7 +461,7 @@ def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = Non
 
 
 def names_source(settings: Settings) -> bool:
-    """Tell whether the settings say where a source is."""
+    """Whether the settings say where a source is."""
     mongo = settings.mongo
     return settings.source.in_postgres or any(one is not None for one in (mongo.uri, mongo.uri_env, mongo.uri_file))
 
@@ -522,7 +522,7 @@ def _said(key: str) -> tuple[str, ...]:
 
 
 def _replaced(section: str, key: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether a variable says where a server is, in place of what the sections say of it."""
+    """Whether a variable says where a server is, in place of what the sections say of it."""
     return any(_variable(section, name) in environment for name in _said(key))
 
 

@@ -29,7 +29,7 @@ Allowance: TypeAlias = int | Literal["all"]
 
 
 def beyond(count: int, allowed: Allowance) -> bool:
-    """Tell whether so many documents in quarantine are more than are allowed."""
+    """Whether so many documents in quarantine are more than are allowed."""
     return allowed != "all" and count > allowed
 
 

@@ -144,7 +144,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def readable_by_all(path: Path) -> bool:
-    """Tell whether every user of this machine may read a file; a file that cannot be looked at is not."""
+    """Whether every user of this machine may read a file; a file that cannot be looked at is not."""
     try:
         return bool(path.stat().st_mode & READABLE_BY_ALL)
     except (OSError, ValueError):

@@ -67,7 +67,7 @@ def install_handlers() -> None:
 
 
 def is_alone() -> bool:
-    """Tell whether this process is a command whose only threads are the main one and the one that counts signals.
+    """Whether this process is a command whose only threads are the main one and the one that counts signals.
 
     The latter holds no lock while it waits, so that such a process can be forked.
     """

@@ -386,7 +386,7 @@ class Measurement(Part, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Tell whether it is above its ceiling."""
+        """Whether it is above its ceiling."""
         return self.ceiling is not None and self.value > self.ceiling
 
 
@@ -546,14 +546,14 @@ class Result(Part, frozen=True, kw_only=True):
         return "shown-by-tests" if requirement.tests else "not-exercised"
 
     def counts_as_failed(self, check: Check) -> bool:
-        """Tell whether a check sets bit 1: it failed and that is not accepted, or it warned where that fails."""
+        """Whether a check sets bit 1: it failed and that is not accepted, or it warned where that fails."""
         policy = self.evidence.policy
         if check.outcome.status == "failed":
             return check.area not in policy.accepted
         return check.area in policy.fail_on and self.warns(check)
 
     def warns(self, check: Check) -> bool:
-        """Tell whether a check has a warning, or a measurement above its ceiling."""
+        """Whether a check has a warning, or a measurement above its ceiling."""
         slow = any(one.check == check.id and one.is_over for one in self.run.measurements)
         return slow or any(one.severity == "warning" for one in check.tallies)
 
@@ -564,7 +564,7 @@ class Result(Part, frozen=True, kw_only=True):
 
 
 def is_unverified(check: Check) -> bool:
-    """Tell whether a check, or what it says of one table, could not be made."""
+    """Whether a check, or what it says of one table, could not be made."""
     return "unverified" in (check.outcome.status, *(cell.outcome.status for cell in check.cells))
 
 

@@ -147,17 +147,17 @@ SCHEDULE_ACTIONS: Mapping[str, tuple[frozenset[str], str]] = {
 
 
 def may_be_asked(action: str, status: str) -> bool:
-    """Tell whether a schedule in this state may be asked to pause, resume, cancel or retry."""
+    """Whether a schedule in this state may be asked to pause, resume, cancel or retry."""
     return status in SCHEDULE_ACTIONS[action][0]
 
 
 def may_follow(machine: Machine, state: str, follower: str) -> bool:
-    """Tell whether ``follower`` may come after ``state``; an unknown state has no followers."""
+    """Whether ``follower`` may come after ``state``; an unknown state has no followers."""
     return follower in machine.get(state, frozenset())
 
 
 def is_terminal(machine: Machine, state: str) -> bool:
-    """Tell whether nothing follows ``state``; raises KeyError for a state that the machine does not know."""
+    """Whether nothing follows ``state``; raises KeyError for a state that the machine does not know."""
     return not machine[state]
 
 

@@ -18,7 +18,7 @@ LEVELS: Final = {"debug": -1, "info": 0, "warning": 1}
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a text of the command line or the environment was UTF-8; Python keeps other bytes as surrogates."""
+    """Whether a text of the command line or the environment was UTF-8; Python keeps other bytes as surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -167,17 +167,17 @@ def logging_into(file: Path) -> Iterator[None]:
 
 
 def shows_progress() -> bool:
-    """Tell whether progress is wanted."""
+    """Whether progress is wanted."""
     return _output.progress and _output.verbosity >= 0
 
 
 def draws_bars(stream: TextIO) -> bool:
-    """Tell whether progress is drawn on a stream."""
+    """Whether progress is drawn on a stream."""
     return shows_progress() and stream.isatty() and not writes_json()
 
 
 def writes_json() -> bool:
-    """Tell whether every line is a JSON document."""
+    """Whether every line is a JSON document."""
     return _output.log_format == "json"
 
 
@@ -188,7 +188,7 @@ def set_display(display: Display | None) -> None:
 
 
 def has_display() -> bool:
-    """Tell whether something stands on the terminal."""
+    """Whether something stands on the terminal."""
     return _display is not None
 
 
