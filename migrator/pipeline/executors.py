@@ -29,6 +29,7 @@ from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.pipeline.ledger import Chunk, Plan
 from migrator.sources import profile_of
 from migrator.sources.profile import Context
+from migrator.targets import catalogue
 from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
@@ -158,12 +159,13 @@ def forked_workers(settings: Settings) -> Iterator[None]:
     """Fork the worker processes for the first ``executor`` of the block, if nothing of this process forbids it.
 
     Call it before a connection is open, and when the modules that they need are loaded; the profile is loaded here, and
-    what that raises is raised. A worker that is an interpreter
+    what that raises is raised; so are the known shapes of a library's tables. A worker that is an interpreter
     of its own takes half a second to load them. MongoDB's driver has threads, which a forked process would not have:
     so a later executor starts interpreters, and so does one of a process that is not a command of this tool.
     """
     if settings.copy.executor == "local" and sys.platform == "linux" and interruption.is_alone():
         profile_of(settings.source, settings.target)
+        catalogue.shapes(settings.target.name)
         native.module()
         _Forked.waiting = _WorkerPool(settings.copy, "fork")
     try:

@@ -21,6 +21,10 @@ _IN_PYTHON = ("stellaops", "agenda", "apscheduler", "apscheduler4", "orchestrato
 NAMES = (*_IN_PYTHON, *sorted(path.stem for path in _MAPPINGS.glob("*.toml")))
 """Every shipped source."""
 
+_native_profiles: dict[tuple[Path, str], Profile] = {}
+"""Shipped mapping file to a native target, and options, to its profile: every connection of a process needs it, and
+a forked worker has those of its parent."""
+
 GROUP = "migrator.sources"
 """Entry points by which an installed package offers a source of its own."""
 
@@ -110,7 +114,10 @@ def native_profile(source: str, target: str, options: Mapping[str, Any] | None =
         raise ConfigurationError(
             f"the target {target} takes documents of {known}, and none of {source}: write a mapping file for its tables"
         )
-    return _of_file(path, target=described.name, options=options)
+    key = (path, repr(options))
+    if key not in _native_profiles:
+        _native_profiles[key] = _of_file(path, target=described.name, options=options)
+    return _native_profiles[key]
 
 
 def profile_of(settings: SourceSettings, target: TargetSettings | None = None) -> Profile:

@@ -113,7 +113,7 @@ def shapes(target: str) -> tuple[Shape, ...]:
     known = [
         msgspec.toml.decode(entry.read_text(encoding="utf-8"), type=Shape)
         for entry in files(__package__ or "").joinpath(_FOLDER).iterdir()
-        if entry.name.endswith(".toml")
+        if entry.name.startswith(f"{target}-") and entry.name.endswith(".toml")  # the name of one may begin another's
     ]
     return tuple(sorted((one for one in known if one.target == target), key=lambda one: one.name, reverse=True))
 

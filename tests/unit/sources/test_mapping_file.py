@@ -127,6 +127,18 @@ def test_no_shipped_source_takes_a_run_for_finished_that_is_not() -> None:
     }
 
 
+def test_a_shipped_mapping_to_a_native_target_is_read_once_for_each_value_of_its_options() -> None:
+    named = native_profile("quartz", "quartz", _quartz("first"))
+    assert native_profile("quartz", "quartz", _quartz("first")) is named
+    other = native_profile("quartz", "quartz", _quartz("second"))
+    assert other is not named
+    assert other.version != named.version
+
+
+def _quartz(scheduler: str) -> dict[str, object]:
+    return {"scheduler_name": scheduler, "job_classes": {"com.example.Report": []}}
+
+
 def test_what_the_tables_cannot_hold_is_declared_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "acme.toml"
     stated = 'a.b = "no column"\n"c" = { reason = "too short", unless = 0 }\n'
