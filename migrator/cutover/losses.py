@@ -32,6 +32,7 @@ from migrator.sources import write_back
 from migrator.sources.profile import Context, Profile
 from migrator.sources.store_documents import names
 from migrator.store.queue import SCRATCH
+from migrator.values import document as documents
 from migrator.values import identity
 
 Place: TypeAlias = tuple[str, str, str]
@@ -142,8 +143,8 @@ class _Survey:
         self._held = held
         self._rows: Counter[str] = Counter()
         self._unstated: dict[Place, UnstatedSchedule] = {}
-        self._unwritten: list[tuple[Sequence[ChangedRow], set[Place]]] = []
-        """Batches with the documents that MongoDB does not hold as it must, to be looked at again."""
+        self._unwritten: list[tuple[Sequence[ChangedRow], dict[Place, bytes]]] = []
+        """Batches with the documents that MongoDB does not hold as it must, to be looked at again: a digest of each."""
         self._named: list[str] = []
         self._total = 0
 
@@ -162,8 +163,9 @@ class _Survey:
         self._pass_on([row for write in looked_at.values() for row in write.lost])
         if waits:
             return
-        if differing := {_place_of(write) for write in reverse_sync.unwritten(self._sessions, looked_at.values())}:
-            self._unwritten.append((part, differing))
+        differing = reverse_sync.unwritten(self._sessions, looked_at.values())
+        if differing:
+            self._unwritten.append((part, {_place_of(write): _content(write) for write in differing}))
             if len(self._unwritten) == _MAX_BATCHES:
                 self._look_again()
 
@@ -207,7 +209,8 @@ class _Survey:
     def _look_again(self) -> None:
         """Count the documents that differ from their rows also at a second look: others were being written.
 
-        Of an entry that was added meanwhile the document need not be written yet.
+        Of an entry that was added meanwhile the document need not be written yet, nor of a row that was changed
+        meanwhile, so that another document must be written: its entry may have been added after these were read.
         """
         batches, self._unwritten = self._unwritten, []
         if not batches:
@@ -221,7 +224,11 @@ class _Survey:
         for rows, places in batches:
             sessions.forget()
             again = reverse_sync.encoded(sessions, context, rows)
-            doubted = [write for write in again if _place_of(write) in places - expected]
+            doubted = [
+                write
+                for write in again
+                if (place := _place_of(write)) not in expected and places.get(place) == _content(write)
+            ]
             for write in reverse_sync.unwritten(sessions, doubted):
                 self._total += 1
                 if len(self._named) < _MAX_NAMED:
@@ -236,6 +243,11 @@ class _Survey:
 
 def _place_of(write: DocumentWrite) -> Place:
     return write.collection, identity.source_id(write.key), write.tenant
+
+
+def _content(write: DocumentWrite) -> bytes:
+    """Return a digest of what a document must be; empty: there must be none."""
+    return b"" if write.document is None else sha256(documents.encode(write.document)).digest()
 
 
 def _backlog(target: Connection, profile: Profile) -> Iterator[list[ChangedRow]]:

@@ -15,7 +15,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from migrator.config import load_settings
-from migrator.cutover import losses, reverse_sync
+from migrator.connections.postgres import Connection
+from migrator.cutover import losses, outbox, reverse_sync
 from migrator.cutover.evidence import cutover_result
 from migrator.cutover.journal import latest
 from migrator.exit_status import DIFFERENT, UNVERIFIED
@@ -295,6 +296,34 @@ def test_documents_are_compared_in_batches_and_each_that_differs_is_counted_once
     assert losses.unequal(found).endswith(", …")
     assert max(asked) <= 3
     assert found.documents > 8
+
+
+@pytest.mark.parametrize("ready", ["acme"], indirect=True)
+def test_a_row_that_is_written_before_each_look_is_no_difference(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application writes on after the outbox was read, and the reverse sync has carried what it wrote before."""
+    ready.switch()
+    key = crons(ready)[0]["id"]
+    waiting, written = outbox.waiting, 0
+
+    def then_written(connection: Connection, size: int) -> Iterator[list[outbox.ChangedRow]]:
+        nonlocal written
+        execute("DELETE FROM migration.outbox")
+        yield from waiting(connection, size)
+        execute("UPDATE scheduler.schedules SET name = name || '+', updated_at = now() WHERE id = %s", key)
+        written += 1
+
+    def execute(statement: str, *parameters: object) -> None:
+        with psycopg.connect(ready.dsn) as connection:
+            connection.execute(statement.encode(), parameters)
+
+    monkeypatch.setattr(outbox, "waiting", then_written)
+    with open_sessions(ready.settings) as sessions:
+        began_at = latest(sessions.target).began_at  # type: ignore[union-attr] # it was cut over
+        assert losses.survey(sessions, began_at).unwritten == ()
+        assert written == 2
+        monkeypatch.undo()
+        execute("DELETE FROM migration.outbox")
+        assert losses.survey(sessions, began_at).unwritten_total == 1, "nobody writes, and nothing waits"
 
 
 def test_a_source_without_a_field_of_its_own_for_disabled_pauses(
