@@ -269,7 +269,10 @@ def _control(sessions: Sessions, _: GateOptions) -> Answer:
 def _library_reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
     if sessions.tables is not None:
         return False, NOT_FOLLOWED
+    plan = ledger.latest_plan(sessions.target)
     reasons = library_documents.faults(sessions.profile)
+    if not reasons and plan is not None:
+        reasons = library_documents.unlike_ids(sessions, plans.plan_context(plan))
     if reasons:
         words = f"{library_documents.NOT_WRITTEN_BACK}, so a cutover could not be rolled back"
         return False, f"{words}: {'; '.join(reasons)}"
@@ -297,8 +300,8 @@ def _application(sessions: Sessions, _: GateOptions) -> Answer:
         return True, "nobody who could write is connected to MongoDB"
     if stops:
         return None, (
-            f"connected now: {', '.join(users)}; the library executes a job before it writes that down, so cutover run"
-            " is refused at the fence while its application works (the hook cutover_before_fence can stop it)"
+            f"connected now: {', '.join(users)}; {server_gates.RUNS_FIRST}: cutover run is refused while its"
+            " application is connected (the hook cutover_before_fence can stop it)"
         )
     return None, f"connected now, and stopped by the fence: {', '.join(users)}"
 

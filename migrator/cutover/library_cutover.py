@@ -152,8 +152,7 @@ class LibraryCutover(CutoverTarget[LibraryCutoverResult]):
         users = late_writes.connected_users(sessions.source, (), sessions.settings.cutover.tolerated_writers, held)
         if users:
             raise RefusedError(
-                f"connected to MongoDB: {', '.join(users)}; the library executes a job before it writes that down, so"
-                " the fence would not keep it from executing a job that PostgreSQL executes too: stop the application"
+                f"connected to MongoDB: {', '.join(users)}; {server_gates.RUNS_FIRST}: stop the application"
             )
 
     def open_outbox(self) -> None:

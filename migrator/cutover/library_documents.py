@@ -67,6 +67,20 @@ def faults(profile: Profile) -> list[str]:
 NOT_WRITTEN_BACK: Final = "rows of the library cannot be carried back to MongoDB"
 
 
+def unlike_ids(sessions: Sessions, context: Context) -> list[str]:
+    """Return, in words, the collections whose documents have ObjectIds, and new ones would get a text."""
+    reasons = []
+    for collection in sessions.profile.collections:
+        place = sessions.source[sessions.name_of(collection.name)]
+        document = None if collection.object_ids else place.find_one({"_id": {"$type": "objectId"}})
+        if document is not None and write_back.decoded(collection, context, document):
+            reasons.append(
+                f"documents of {collection.name} have ObjectIds, and those of new rows would have texts: set object_ids"
+                " = true in the mapping"
+            )
+    return reasons
+
+
 def require_written_back(profile: Profile) -> None:
     """Raise ``RefusedError`` where ``faults`` names something: the mapping is not that of the cutover any more."""
     if reasons := faults(profile):
@@ -221,7 +235,7 @@ class _Encoder:
     def _origin(self, collection: Collection, row: SourcedRecord, key: str) -> tuple[UUID, str, str] | None:
         """Return row id, source and source id of the document that a row becomes; None if it becomes none."""
         source = self._sessions.profile.source_of(collection.name)
-        new = _new_id(collection, row, key)
+        new = key if self._table.made == "row" and not collection.object_ids else _new_id(collection, row, key)
         for _id in [*self._ids_like(collection, row, key), new]:
             sourced = msgspec.structs.replace(row, source=source, source_id=identity.source_id(_id))
             document = write_back.encoded(collection, (sourced,))

@@ -22,7 +22,7 @@ from bson import json_util
 
 from migrator.config import Settings
 from migrator.connections.advisory_locks import advisory_lock
-from migrator.connections.postgres import target_connection
+from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import library_documents, outbox, reverse_sync, rollback
 from migrator.cutover.backup import Export, ExportWriter
 from migrator.cutover.journal import (
@@ -38,7 +38,7 @@ from migrator.cutover.library_cutover import LibraryCutover
 from migrator.cutover.library_tables import LibraryTables, library_tables
 from migrator.cutover.procedure import backup_folder, lift_source_fence, point_holds, reconnect
 from migrator.cutover.reverse_encoding import DocumentWrite, LostRow, ReverseSyncError
-from migrator.cutover.server_gates import Gate
+from migrator.cutover.server_gates import NOBODY_CONNECTED, RUNS_FIRST, Gate, sessions_of_others
 from migrator.cutover.undo import UndoError, undo
 from migrator.cutover.write_pause import WritePause, expected_rollback_pause
 from migrator.durations import format_duration
@@ -114,7 +114,19 @@ def plan_gates(settings: Settings) -> list[Gate]:
                 words=f"the tool's user must own {', '.join(refused)}" if refused else "stops every user but the tool",
             )
         )
+        evaluated.append(_application(target, tables))
     return [*evaluated, *_written_gates(settings)]
+
+
+def _application(target: Connection, tables: LibraryTables) -> Gate:
+    """Return who would still work on PostgreSQL at the fence: they are not told from those who only read."""
+    connected = sessions_of_others(target)
+    if not connected:
+        return Gate(name="application", passed=True, words=NOBODY_CONNECTED)
+    words = f"connected now: {', '.join(connected)}"
+    if tables.target.runs_first:
+        return Gate(name="application", passed=None, words=f"{words}; {RUNS_FIRST}: stop the application first")
+    return Gate(name="application", passed=None, words=f"{words}; the fence stops what they write")
 
 
 def _written_gates(settings: Settings) -> Iterator[Gate]:

@@ -203,6 +203,8 @@ def clocks(
     return found.apart <= limit, f"{found.words} (at most {limit:g} s apart)"
 
 
+RUNS_FIRST: Final = "the library executes a job before it writes that down, and a fence refuses the writing alone"
+"""Of an application that is connected while the fence is closed (``Target.runs_first``)."""
 NOBODY_CONNECTED: Final = "nobody else is connected to the target's database"
 _SESSIONS: Final = """
 SELECT usename::text, application_name, count(*) FROM pg_stat_activity
