@@ -101,11 +101,18 @@ def write_config(folder: Path, settings: Settings) -> Path:
         lines.append(f"[{section}]")
         for key, value in sections[section].items():
             if value is not None and value != {}:
-                lines.append(f"{key} = {json.dumps(value)}")
+                lines.append(f"{key} = {_toml(value)}")
     path = folder / "config.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o600)  # it holds passwords, of which the tool would warn
     return path
+
+
+def _toml(value: Any) -> str:  # noqa: ANN401 - of a setting
+    """Return a value as TOML has it on one line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_toml(inner)}" for name, inner in value.items()) + " }"
+    return json.dumps(value)
 
 
 def start(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
