@@ -280,8 +280,8 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     options: Mapping[str, TargetOption] = {}
     """What it asks its user, by name."""
     runs_first: bool = False
-    """The library executes a job before it writes that down: a fence of the old side does not keep it from executing,
-    so that its application must be stopped before."""
+    """The library executes a job before it writes that down: a fence does not keep it from executing what the other
+    side executes too, or of which the result is then nowhere, so that its application must be stopped before."""
     one_way: str = ""
     """Why nothing of it goes back to MongoDB, so that a cutover is refused; empty: it does."""
 

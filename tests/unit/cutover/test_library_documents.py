@@ -18,7 +18,6 @@ SEVERAL = {
     "agenda": [],
     "apscheduler": [],
     "celery-results": [],
-    "celery-results-5-6": [],
     "shedlock": [],
 }
 """Target → the collections whose documents make rows of several tables."""
