@@ -32,6 +32,8 @@ PROBES: Final = Path(__file__).parent / "probes"
 LIMIT: Final = timedelta(minutes=10)
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes: a document of 16 MB, its bytes as hexadecimal digits, twice."""
+_NOT_COMPILED: Final = (b"compilation failed", b"jdk.compiler")
+"""What Java prints where a class of the library is missing, or a compiler: the probe is started from its source."""
 _TAIL: Final = 20
 """Lines of standard error that are kept."""
 _GRACE: Final = 5
@@ -197,6 +199,16 @@ class Interpreter(msgspec.Struct, frozen=True):
             return f"apt install {' '.join(library.requirements)}"
         return f"{self.program or sys.executable} -m pip install {wanted}"
 
+    def remedy(self, target: str) -> str:
+        """Return what to do where the program itself cannot be started."""
+        named = "name another one as target.interpreter"
+        if LIBRARIES[target].program == "java":
+            return f"call {self.install_command(target)}, or {named}"
+        if LIBRARIES[target].program == "node":
+            return f"install Node.js, or {named}, and call {self.install_command(target)}"
+        wanted = " ".join(f"'{requirement}'" for requirement in LIBRARIES[target].requirements)
+        return f"name as target.interpreter a Python that exists, for which pip install {wanted} was called"
+
 
 def interpreter_of(settings: TargetSettings) -> Interpreter:
     """Return the configured interpreter."""
@@ -233,7 +245,9 @@ def ask(
             start_new_session=True,
         )
     except OSError as error:
-        raise LibraryMissingError(f"{command[0]} cannot be started: {error.strerror or error}") from None
+        raise LibraryMissingError(
+            f"{target}: {command[0]} cannot be started: {error.strerror or error}; {interpreter.remedy(target)}"
+        ) from None
     running = _Process(process, target, interpreter, limit)
     try:
         running.send(json.dumps(content).encode())
@@ -333,6 +347,13 @@ class _Process:
             return LibraryError(f"{self._target}: the library did not answer within {self._limit.total_seconds():g} s")
         status = self._process.wait()
         self._drain.join(1)
+        if LIBRARIES[self._target].program == "java" and any(
+            words in text for text in self._errors for words in _NOT_COMPILED
+        ):
+            return LibraryMissingError(
+                f"{self._target}: the jars of the library, or the compiler of Java, are not installed for"
+                f" {self._interpreter.command(self._target)[0]}; call {self._interpreter.install_command(self._target)}"
+            )
         last = next((text.decode(errors="replace").strip() for text in reversed(self._errors) if text.strip()), "")
         if last.startswith("Traceback") or ":" in last:
             last = last.partition(":")[0]  # the class of the error: its words may quote what is stored

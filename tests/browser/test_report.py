@@ -15,6 +15,7 @@ import pytest
 
 from migrator.report import renderer
 from migrator.report.areas import SECTIONS
+from migrator.report.wording import applicable
 from migrator.result import Result
 from tests.browser.driver import Browser, found
 from tests.fabricated_behaviour import behaviour
@@ -95,7 +96,7 @@ def output(browser: Browser, name: str) -> str:
 
 def test_checks_are_filtered_by_typing_and_by_outcome(browser: Browser, pages: dict[str, str]) -> None:
     browser.open(pages["behaviour"])
-    total = len(behaviour().evidence.checks)
+    total = len(applicable(behaviour()))
     assert shown(browser, "check") == total
     assert output(browser, "check") == f"{total} of {total} shown"
     browser.ask("document.querySelector('[data-filter=check] input').focus()")
@@ -126,7 +127,7 @@ def test_filters_can_be_given_in_the_address(browser: Browser, pages: dict[str, 
     assert shown(browser, "check") == 1
     assert browser.ask("document.querySelector('[data-filter=check] input').value") == "planted"
     browser.open(pages["behaviour"] + "?status=nonsense")
-    assert shown(browser, "check") == len(behaviour().evidence.checks)
+    assert shown(browser, "check") == len(applicable(behaviour()))
 
 
 def test_a_link_to_a_check_leads_there_even_if_it_is_filtered_away(browser: Browser, pages: dict[str, str]) -> None:
@@ -143,7 +144,7 @@ def test_everything_is_there_without_script(browser: Browser, pages: dict[str, s
     tree = browser.tree()
     names = {one["name"] for one in tree}
     assert {section.title for section in SECTIONS} <= names
-    for check in of(MAKERS[name]).evidence.checks:
+    for check in applicable(of(MAKERS[name])):
         assert check.title in names, check.id
     assert not [one for one in tree if one["role"] in ("searchbox", "combobox")], "a filter that would do nothing"
 

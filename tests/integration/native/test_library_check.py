@@ -2,10 +2,8 @@
 
 import math
 import pickle
-import venv
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,7 +12,6 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from bson import Binary
-from msgspec.structs import replace
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, Settings, SourceSettings, TargetSettings
@@ -252,15 +249,6 @@ def test_what_the_library_executes_wrongly_is_found(name: str) -> None:
     ]
     lines, expected = WORK[name]
     assert [(one.key, one.cause) for one in library_examination._work_faults(entries, lines, 5.0)] == expected
-
-
-def test_a_python_without_the_library_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
-    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    bare = tmp_path / "bare" / "bin" / "python"
-    checks = checked(replace(settings, target=replace(settings.target, interpreter=str(bare))), "entries")
-    assert checks["entries"].outcome.status == "unverified"
-    assert f"call {bare} -m pip install 'apscheduler>=3.11,<4'" in checks["entries"].outcome.reason
-    assert not checks["entries"].errored
 
 
 def test_a_library_that_is_not_asked_leaves_the_area_unverified(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,18 +298,3 @@ def test_a_library_that_executes_wrongly_is_found(name: str, settings: Settings,
     assert check.outcome.status == "failed"
     by_key = {str(uuid_of(key)): name for name, key in KEYS.items()}
     assert {(by_key[key], cause) for key, cause, _ in told(check)} == expected
-
-
-def test_a_folder_without_the_library_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
-    checks = checked(replace(settings, target=replace(settings.target, packages=str(tmp_path))))
-    install = f"npm install --prefix {tmp_path} 'agenda@6' '@agendajs/postgres-backend@3' '@agendajs/mongo-backend@4'"
-    for check in checks.values():
-        assert (check.outcome.status, check.errored) == ("unverified", False)
-        assert check.outcome.reason.endswith(f"the module agenda is not installed for node; call {install}")
-
-
-def test_a_program_that_is_absent_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
-    absent = str(tmp_path / "node")
-    checks = checked(replace(settings, target=replace(settings.target, interpreter=absent)), "entries")
-    assert checks["entries"].outcome.status == "unverified"
-    assert checks["entries"].outcome.reason.startswith(f"{absent} cannot be started: No such file or directory")

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -195,10 +194,3 @@ def test_what_the_library_does_not_execute_is_found(settings: Settings, monkeypa
     monkeypatch.setattr(QuartzRules, "entry", entry)
     check = checked(settings, "work")["work"]
     assert [(key, cause) for key, cause, _ in told(check)] == [("trigger:DEFAULT.trigger-11", "library-idle")] * 2
-
-
-def test_a_java_that_is_absent_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
-    absent = str(tmp_path / "java")
-    checks = checked(replace(settings, target=replace(settings.target, interpreter=absent)), "entries")
-    assert checks["entries"].outcome.status == "unverified"
-    assert checks["entries"].outcome.reason.startswith(f"{absent} cannot be started: No such file or directory")

@@ -1,7 +1,6 @@
 """The area ``library`` of ``verify`` for ShedLock: its own statements on a scratch copy of its table."""
 
 import sys
-import venv
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -161,11 +160,3 @@ def test_the_table_is_made_by_the_statement_of_the_manual_once(postgres_dsn: str
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         native_target.require_tables(connection, load_target("shedlock"), TargetSettings(name="shedlock"))
     assert answer("shedlock", LibraryRequest(do="entries", store=PostgresStore(postgres_dsn)))[0]["kind"] == "done"
-
-
-def test_a_python_without_a_driver_leaves_the_area_unverified(settings: Settings, tmp_path: Path) -> None:
-    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    bare = str(tmp_path / "bare" / "bin" / "python")
-    check = checked(replace(settings, target=replace(settings.target, interpreter=bare)), "entries")["entries"]
-    assert check.outcome.status == "unverified"
-    assert check.outcome.reason.endswith(f"call {bare} -m pip install 'psycopg[binary]>=3.2'")
