@@ -47,7 +47,7 @@ from migrator.sources.profile import Collection, Context, Profile, Rows
 from migrator.sources.recognition import RecognisedSource, recognise
 from migrator.sources.write_back import write_back
 from migrator.states import SCHEDULE_FIRING, is_terminal
-from migrator.targets import SHIPPED, load_target, sources_of
+from migrator.targets import native_targets
 from migrator.targets.model import SCHEDULER
 from migrator.telemetry import say
 
@@ -535,10 +535,10 @@ def _offers(profile: Profile) -> Iterator[TargetOffer]:
     faults = write_back(profile).faults
     moves = "cutover and rollback" if not faults else "no cutover by the tool: it could not be rolled back"
     yield TargetOffer(name=SCHEDULER, title="the tool's own schema", cutover=moves)
-    for name in SHIPPED:
-        if profile.name in sources_of(name):
+    for target in native_targets():
+        if profile.name in target.mappings:
             yield TargetOffer(
-                name=name, title=load_target(name).title or name, cutover="docs/targets.md says how writers move"
+                name=target.name, title=target.title or target.name, cutover="docs/targets.md says how writers move"
             )
 
 

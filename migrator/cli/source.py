@@ -14,7 +14,7 @@ from migrator.pipeline.source_sample import check_source, draft_mapping
 from migrator.sources import described_profile, installed_sources, native_profile, shipped_mapping
 from migrator.sources.profile import MONGODB, Profile
 from migrator.sources.write_back import WriteBack, write_back
-from migrator.targets import SHIPPED, sources_of
+from migrator.targets import native_targets
 
 
 @click.group()
@@ -52,7 +52,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
 
 def _native_faults(source: str) -> dict[str, list[str]]:
     """Return the native targets that take documents of a shipped source, each with why a cutover to it is refused."""
-    targets = [target for target in SHIPPED if source in sources_of(target)]
+    targets = [target.name for target in native_targets() if source in target.mappings]
     return {target: library_documents.faults(native_profile(source, target)) for target in targets}
 
 

@@ -12,7 +12,7 @@ from migrator.errors import UsageError
 from migrator.schema import native_target, revisions
 from migrator.schema.security import Roles
 from migrator.sources import native_profile, profile_of
-from migrator.targets import SHIPPED, library, load_target, mapping_path, sources_of
+from migrator.targets import library, load_target, native_targets
 from migrator.targets.model import SCHEDULER, Target
 
 
@@ -26,11 +26,10 @@ def target_group() -> None:
 def list_command(config: str | None, *, as_json: bool) -> None:
     """List the targets that [target] name can name; connects to no server."""
     load(config)
-    targets = [load_target(name) for name in SHIPPED]
     fields = [{"name": SCHEDULER, "title": "the tool's own schema", "versions": "", "sources": ["every source"]}]
     fields += [
-        {"name": one.name, "title": one.title, "versions": one.versions, "sources": list(sources_of(one.name))}
-        for one in targets
+        {"name": target.name, "title": target.title, "versions": target.versions, "sources": list(target.mappings)}
+        for target in native_targets()
     ]
     width = max(len(str(one["name"])) for one in fields)
     lines = [f"{one['name']:<{width}}  {one['title']} {one['versions']}: {', '.join(one['sources'])}" for one in fields]
@@ -46,7 +45,7 @@ def show_command(config: str | None, name: str, *, as_json: bool) -> None:
     if name == SCHEDULER:
         raise UsageError("the target scheduler is the tool's own schema: docs/tables.md describes it")
     target = load_target(name)
-    sources = {source: native_profile(source, name) for source in sources_of(target.name)}
+    sources = {source: native_profile(source, name) for source in target.mappings}
     fields = {
         "name": target.name,
         "title": target.title,
@@ -68,9 +67,9 @@ def _lines(target: Target) -> Iterator[str]:
         made = {"": "", "row": ", made by the tool", "sequence": ", of the table's sequence"}[table.made]
         yield f"table {table.name}: key {', '.join(table.key)}{made}"
         yield from (f"  {column.name} {column.type}{' not null' * column.needed}" for column in table.columns)
-    for source in sources_of(target.name):
+    for source, path in target.mappings.items():
         yield f"mapping from {source}:"
-        yield from (f"  {line}" for line in mapping_path(target.name, source).read_text().splitlines())
+        yield from (f"  {line}" for line in path.read_text(encoding="utf-8").splitlines())
 
 
 def _as_toml(value: object) -> str:

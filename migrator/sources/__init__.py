@@ -11,7 +11,7 @@ from migrator import cron
 from migrator.config import SourceSettings, TargetSettings, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
-from migrator.targets import load_target, mapping_path, sources_of
+from migrator.targets import load_target
 from migrator.targets.model import SCHEDULER
 
 _MAPPINGS = Path(__file__).parent / "mappings"
@@ -59,7 +59,8 @@ def _configured(settings: SourceSettings, target: TargetSettings) -> Profile:
             return native_profile(settings.profile, target.name, target.options)
         return load_profile(settings.profile)
     profile = _of_file(Path(settings.mapping), NAMES, target.name, target.options)
-    if profile.target != target.name:
+    named = load_target(target.name).name if ":" in target.name else target.name
+    if profile.target != named:
         raise ConfigurationError(
             f"the mapping {settings.mapping} feeds the tables of the target {profile.target}: set target.name to it"
         )
@@ -105,18 +106,18 @@ def native_profile(source: str, target: str, options: Mapping[str, Any] | None =
     unknown target, for one that takes no documents of the source, and for options that it does not take.
     """
     described = load_target(target)
-    path = mapping_path(described.name, source)
-    if not path.is_file():
+    path = described.mappings.get(source)
+    if path is None:
         installed = [point.name for point in entry_points(group=GROUP)]
         if source not in (*NAMES, *installed) and ":" not in source:
             raise ConfigurationError(f"unknown source profile {source!r}{nearest(source, (*NAMES, *installed))}")
-        known = ", ".join(sources_of(described.name)) or "no shipped source"
+        known = ", ".join(described.mappings) or "no shipped source"
         raise ConfigurationError(
             f"the target {target} takes documents of {known}, and none of {source}: write a mapping file for its tables"
         )
     key = (path, repr(options))
     if key not in _native_profiles:
-        _native_profiles[key] = _of_file(path, target=described.name, options=options)
+        _native_profiles[key] = _of_file(path, target=target, options=options)
     return _native_profiles[key]
 
 

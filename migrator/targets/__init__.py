@@ -1,17 +1,20 @@
 """Targets: where rows go. The schema ``scheduler`` is one; the tables of libraries, and of users, are data here."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
 
+from msgspec.structs import replace
+
 from migrator.config import nearest, parse_toml
 from migrator.errors import ConfigurationError
-from migrator.targets.model import SCHEDULER, SEPARATOR, Table, Target
+from migrator.targets.model import SCHEDULER, SEPARATOR, TARGET_FILE, Table, Target
 from migrator.targets.reading import read_target
 
 _FOLDER = Path(__file__).parent
-SHIPPED = tuple(sorted(path.parent.name for path in _FOLDER.glob("*/target.toml")))
+SHIPPED = tuple(sorted(path.parent.name for path in _FOLDER.glob(f"*/{TARGET_FILE}")))
 """Every shipped native target: a folder with its description, and a mapping for each source that it takes."""
 NAMES = (SCHEDULER, *SHIPPED)
 
@@ -31,12 +34,7 @@ def load_target(name: str) -> Target:
     if name in _known:
         return _known[name]
     if name in SHIPPED:
-        tree = parse_toml((_FOLDER / name / "target.toml").read_text())
-        mistakes: list[str] = []
-        target = read_target(tree, lambda _key, message: mistakes.append(message))
-        if mistakes:
-            raise ConfigurationError(f"the target {name} cannot be used", lines=mistakes)
-        return register(target)
+        return register(folder_target(_FOLDER / name))
     installed = {point.name: point.value for point in entry_points(group=GROUP)}
     place = installed.get(name, name)
     if ":" not in place:
@@ -48,7 +46,34 @@ def load_target(name: str) -> Target:
         raise ConfigurationError(f"target {place}: cannot be imported: {type(error).__name__}") from None
     if not isinstance(loaded, Target):
         raise ConfigurationError(f"target {place}: expected a migrator.targets.model.Target")
+    if name in installed and loaded.name != name:
+        raise ConfigurationError(f"target {name}: the package that offers it calls it {loaded.name}")
     return register(loaded)
+
+
+def folder_target(folder: Path) -> Target:
+    """Return the native target that a folder describes: ``target.toml``, and ``<source>.toml`` for each source.
+
+    A package brings a target by such a folder. Raises ``ConfigurationError`` with the mistakes of ``target.toml``.
+    """
+    path = folder / TARGET_FILE
+    try:
+        tree = parse_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from None
+    mistakes: list[str] = []
+    target = read_target(tree, lambda _key, message: mistakes.append(message))
+    if mistakes:
+        raise ConfigurationError(f"the target in {path} cannot be used", lines=mistakes)
+    return replace(target, folder=str(folder))
+
+
+def native_targets() -> Iterator[Target]:
+    """Yield the shipped native targets, then those that installed packages bring, each by name."""
+    for name in dict.fromkeys((*SHIPPED, *sorted(point.name for point in entry_points(group=GROUP)))):
+        yield load_target(name)
 
 
 def register(target: Target) -> Target:
@@ -65,19 +90,6 @@ def register(target: Target) -> Target:
             table.record  # noqa: B018 - made here, under the lock
         _known[target.name] = target
         return target
-
-
-def mapping_path(target: str, source: str) -> Path:
-    """Return the path of the mapping from a source to a shipped native target; the file may not exist."""
-    return _FOLDER / target / f"{source}.toml"
-
-
-def sources_of(target: str) -> tuple[str, ...]:
-    """Return the sources that can be moved to a shipped native target."""
-    return tuple(sorted(path.stem for path in (_FOLDER / target).glob("*.toml") if path.stem not in _NOT_SOURCES))
-
-
-_NOT_SOURCES = frozenset({"target", "catalogue"})
 
 
 def native_table(full_name: str) -> Table | None:

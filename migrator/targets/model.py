@@ -12,6 +12,7 @@ import keyword
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
@@ -25,6 +26,9 @@ SCHEDULER: Final = "scheduler"
 
 SEPARATOR: Final = "/"
 """Between target and table in the name that a record has: tables of two targets may have the same name."""
+
+TARGET_FILE: Final = "target.toml"
+"""The file of a target's folder that describes it; the others are its mappings."""
 
 RESERVED: Final = frozenset({"id", "tenant_id", "source", "source_id", "extra", "table"})
 """Names of the tool's own columns in the view; a column of the library with such a name has ``_`` behind it there."""
@@ -284,6 +288,14 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     side executes too, or of which the result is then nowhere, so that its application must be stopped before."""
     one_way: str = ""
     """Why nothing of it goes back to MongoDB, so that a cutover is refused; empty: it does."""
+    folder: str = ""
+    """The path of the folder with its mappings, ``<source>.toml``; empty: it stands in a mapping file."""
+
+    @property
+    def mappings(self) -> Mapping[str, Path]:
+        """Return the sources that can be moved to it, by name, each with the path of its mapping."""
+        paths = sorted(Path(self.folder).glob("*.toml")) if self.folder else []
+        return {path.stem: path for path in paths if path.name != TARGET_FILE}
 
     @cached_property
     def by_name(self) -> Mapping[str, Table]:

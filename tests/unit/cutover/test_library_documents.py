@@ -6,7 +6,7 @@ from migrator.config import SourceSettings, TargetSettings
 from migrator.cutover.library_documents import faults, require_written_back
 from migrator.errors import RefusedError
 from migrator.sources import profile_of
-from migrator.targets import sources_of
+from migrator.targets import load_target
 from tests.quartz_documents import OPTIONS
 
 BEAT = {"timezone": "UTC", "host_timezone": "UTC"}
@@ -25,7 +25,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_document_with_rows_of_several_tables_is_refused_by_name(name: str) -> None:
-    (source,) = sources_of(name)
+    (source,) = load_target(name).mappings
     profile = profile_of(SourceSettings(profile=source), TargetSettings(name=name, options=GIVEN.get(name, {})))
     reasons = faults(profile)
     named = [f"a document of {one} makes rows of several tables" for one in SEVERAL[name]]
