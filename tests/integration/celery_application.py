@@ -34,7 +34,8 @@ app = application(Path(os.environ["CELERY_FOLDER"])) if "CELERY_FOLDER" in os.en
 
 @app.task(name="demo.add", bind=True)  # type: ignore[untyped-decorator] # Celery has no types
 def add(task: Any, *, left: int, right: int) -> dict[str, Any]:  # noqa: ANN401 - Celery's task has no type
-    return {"sum": left + right, "run": getattr(task.request, HEADER)["runId"]}
+    queue = task.request.delivery_info["routing_key"]
+    return {"sum": left + right, "run": getattr(task.request, HEADER)["runId"], "queue": queue, "task": task.request.id}
 
 
 @app.task(name="demo.fail")  # type: ignore[untyped-decorator] # as above

@@ -100,7 +100,8 @@ def test_tasks_go_to_celery_and_their_outcomes_come_back(
 
         until(ended)
     found = run_of(store, TENANT, added.id)
-    assert (found.state, jsonb.decode(found.result or b"")) == ("completed", {"sum": 5, "run": str(added.id)})
+    told = {"sum": 5, "run": str(added.id), "queue": "ad_queue", "task": states[added.id].external_task_id}
+    assert (found.state, jsonb.decode(found.result or b"")) == ("completed", told)
     found = run_of(store, TENANT, failed.id)
     assert (found.state, found.error) == ("error", "RuntimeError: no route")
     assert "raise RuntimeError" in (found.error_detail or "")

@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from migrator.errors import ConflictError, LostLockError
 from migrator.records import AuditEntry
+from migrator.store import locks
 from migrator.store.mongo import locks as module
 from migrator.store.mongo.locks import MongoLock, MongoLocks
 from migrator.store.mongo.store import MongoSession, MongoStore
@@ -160,6 +161,26 @@ def test_who_waits_tries_again_and_again_until_its_time_is_over(mongo_database: 
         assert patient.acquire("a", "planner", ttl=TTL, timeout=timedelta(microseconds=1)) is None
         assert waits == []
         assert second.renew()
+
+
+@pytest.mark.proves("0-T2.8.3")
+def test_the_waits_for_a_lock_together_last_as_long_as_the_timeout(
+    mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, waits = [1_000.0], list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock[0] += seconds
+
+    with opened(mongo_database) as store:
+        mine = store.locks.acquire("a", "planner", ttl=timedelta(hours=1))
+        assert mine is not None
+        monkeypatch.setattr(locks, "monotonic", lambda: clock[0])
+        patient = MongoLocks(store.database, wait)
+        assert patient.acquire("a", "planner", ttl=TTL, timeout=timedelta(seconds=2)) is None
+        assert sum(waits) == pytest.approx(2)
+        assert mine.release()
 
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if "commit" in name or "conflict" not in name])

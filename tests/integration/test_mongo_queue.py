@@ -379,7 +379,7 @@ def profiled(database: Base, act: Callable[[], object]) -> list[dict[str, Any]]:
     return noted
 
 
-@pytest.mark.proves("2-I1")
+@pytest.mark.proves("2-X6")
 def test_every_step_of_the_queue_has_its_index_and_reads_what_it_needs(mongo_database: Base) -> None:
     """3 000 runs that ended, 400 that wait: nobody reads more than a page of them."""
     schedules = [schedule(priority=75 if number % 10 == 0 else None, max_concurrency=50) for number in range(100)]

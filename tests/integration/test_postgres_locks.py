@@ -12,6 +12,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 
 from migrator.errors import LostLockError
@@ -112,6 +113,27 @@ def test_a_process_waits_for_another_no_longer_than_it_may_and_has_what_is_given
             handle = waiter.result()
         assert handle is not None
         assert (handle.fence, store.locks.holder("*", "leader")) == (2, ("next", 2))
+        assert handle.release()
+
+
+@pytest.mark.proves("0-T2.8.3")
+def test_the_server_ends_a_wait_at_the_timeout(any_scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ``lock_timeout``, which holds what is left of the timeout."""
+    limits = list[str]()
+    execute = psycopg.Connection.execute
+
+    def recorded(connection: Any, query: Any, params: Any = None, **more: Any) -> Any:  # noqa: ANN401 - as the driver's
+        if params and "'lock_timeout', $1" in str(query):
+            limits.append(params[0])
+        return execute(connection, query, params, **more)
+
+    with opened(any_scheduler_dsn) as store:
+        handle = store.locks.acquire("*", "leader", ttl=HOUR)
+        assert handle is not None
+        monkeypatch.setattr(psycopg.Connection, "execute", recorded)
+        assert store.locks.acquire("*", "leader", ttl=HOUR, timeout=timedelta(milliseconds=300)) is None
+        assert limits
+        assert all(1 <= int(one.removesuffix("ms")) <= 300 for one in limits), limits
         assert handle.release()
 
 

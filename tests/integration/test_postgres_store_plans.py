@@ -66,44 +66,44 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
     # Row-level security's condition on the tenant makes the planner expect fewer rows than the limit: before version 18
     # it then sorts what is due, which the index bounds all the same.
     ALL_DUE: (lambda s: s.schedules.due(50), "ix_triggers_next", 700, set()),
-    "2-I1 first page of schedules": (lambda s: s.schedules.list(ScheduleQuery()), "ix_schedules_page", 60, SORTS),
-    "2-I1 schedules in a status": (
+    "first page of schedules": (lambda s: s.schedules.list(ScheduleQuery()), "ix_schedules_page", 60, SORTS),
+    "schedules in a status": (
         lambda s: s.schedules.list(ScheduleQuery(statuses=("paused", "failed"))),
         "ix_schedules_status",
         260,  # those of the tenant that are paused
         set(),
     ),
-    "2-I1 schedules with a handler": (
+    "schedules with a handler": (
         lambda s: s.schedules.list(ScheduleQuery(handlers=("handler-7",))),
         "ix_schedules_handler",
         60,
         set(),
     ),
-    "2-I1 schedules with one of two handlers": (
+    "schedules with one of two handlers": (
         lambda s: s.schedules.list(ScheduleQuery(handlers=("handler-7", "handler-15"))),
         "ix_schedules_handler",
         120,
         set(),
     ),
-    "2-I1 how many schedules have a handler": (
+    "how many schedules have a handler": (
         lambda s: s.schedules.count(ScheduleQuery(handlers=("handler-7",))),
         "ix_schedules_handler",
         60,
         set(),
     ),
-    "2-I1 schedules in a status with a tag": (
+    "schedules in a status with a tag": (
         lambda s: s.schedules.list(ScheduleQuery(statuses=("scheduled",), tags_any=("tag-7", "tag-15"), limit=5)),
         "pk_schedules",
         60,
         set(),
     ),
-    "2-I1 schedules with a kind of trigger": (
+    "schedules with a kind of trigger": (
         lambda s: s.schedules.list(ScheduleQuery(kinds=("interval",))),
         "ix_schedules_page",
         3_500,
         set(),
     ),
-    "2-I1 schedules by their next fire": (
+    "schedules by their next fire": (
         lambda s: s.schedules.list(ScheduleQuery(sort_by="next_fire_at", next_fire_after=BEGIN)),
         "ix_schedules_page",
         4_000,
@@ -115,7 +115,7 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         1_300,
         set(),
     ),
-    "2-I1 schedules made in a period": (
+    "schedules made in a period": (
         lambda s: s.schedules.list(
             ScheduleQuery(created_after=BEGIN + timedelta(hours=1), created_before=BEGIN + timedelta(hours=2))
         ),
@@ -123,25 +123,25 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         600,
         set(),
     ),
-    "2-I1 schedules made by someone": (
+    "schedules made by someone": (
         lambda s: s.schedules.list(ScheduleQuery(created_by="user-7")),
         "ix_schedules_creator",
         60,
         set(),
     ),
-    "2-I1 schedules with a part in their name": (
+    "schedules with a part in their name": (
         lambda s: s.schedules.list(ScheduleQuery(name_contains="77")),
         "ix_schedules_page",
         1_300,
         set(),
     ),
-    "2-I1 schedules by priority": (
+    "schedules by priority": (
         lambda s: s.schedules.list(ScheduleQuery(sort_by="priority", tags_all=("tag-7",))),
         "pk_schedules",
         60,
         set(),
     ),
-    "2-I1 how many schedules there are": (
+    "how many schedules there are": (
         lambda s: s.schedules.count(ScheduleQuery(statuses=("scheduled",))),
         "ix_schedules_page",
         1_300,

@@ -102,7 +102,7 @@ ORDERED: dict[str, tuple[str, str]] = {
         ),
         "ix_schedules_active",
     ),
-    "2-I1 first page of a tenant's schedules": (
+    "first page of a tenant's schedules": (
         (
             "SELECT id FROM scheduler.schedules WHERE tenant_id = 'tenant-3' AND deleted_at IS NULL"
             " ORDER BY created_at DESC NULLS LAST, id LIMIT 50"
@@ -221,11 +221,11 @@ FOUND: dict[str, tuple[str, str]] = {
 }
 TAGGED: dict[str, str] = {
     # by a service with tags, which asks functions that see the index → query; ten rows of the tenant have it
-    "2-I1 schedules with any of some tags": (
+    "schedules with any of some tags": (
         "SELECT count(*) FROM scheduler.schedules WHERE id = ANY(ARRAY(SELECT scheduler.schedules_with_any_tag("
         "ARRAY['tag-7', 'tag-none']))) AND tags && ARRAY['tag-7', 'tag-none']"
     ),
-    "2-I1 schedules with all of some tags": (
+    "schedules with all of some tags": (
         "SELECT count(*) FROM scheduler.schedules WHERE id = ANY(ARRAY(SELECT scheduler.schedules_with_every_tag("
         "ARRAY['tag-7']))) AND tags @> ARRAY['tag-7']"
     ),

@@ -20,6 +20,8 @@ from tests.schema_rows import LEAST, connect, count, insert
 
 PRODUCT, TOOL = ([one.id for one in revisions.known_revisions(branch)] for branch in revisions.BRANCHES)
 EVERYTHING = [*PRODUCT, *TOOL]
+SCHEDULE_STATUSES = ("pending", "scheduled", "running", "paused", "cancelled", "completed", "failed")
+RUN_STATES = ("planning", "queued", "running", "completed", "error", "cancelled", "timeout", "skipped")
 LATER = f'''"""Add a note."""
 
 from alembic import op
@@ -212,13 +214,48 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
-@pytest.mark.proves("3-A21", "4-D9")
+@pytest.mark.proves("4-D9")
 def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
     for branch, known in enumerate((PRODUCT, TOOL)):
         for stop in known[-2::-1]:
             revisions.downgrade(any_scheduler_dsn, stop)
             assert revisions.current(any_scheduler_dsn)[branch].revision == stop
     revisions.upgrade(any_scheduler_dsn)
+    assert catalogue.differences(any_scheduler_dsn) == []
+
+
+def content(connection: Connection) -> dict[str, list[tuple[object, ...]]]:
+    return {
+        table: connection.execute(
+            f"SELECT to_jsonb(t)::text FROM scheduler.{table} AS t ORDER BY id".encode()
+        ).fetchall()
+        for table in ("schedules", "triggers", "runs")
+    }
+
+
+@pytest.mark.proves("3-A21")
+def test_rows_of_every_state_outlast_the_way_down_and_up_and_a_loss_is_named(any_scheduler_dsn: str) -> None:
+    """3-A21: up, use, down, up, use."""
+    with connect(any_scheduler_dsn) as connection:
+        for status in SCHEDULE_STATUSES:
+            of = insert(connection, "schedules", status=status, priority=75)
+            insert(connection, "triggers", schedule_id=of)
+        for state in RUN_STATES:
+            insert(connection, "runs", state=state)
+        before = content(connection)
+        assert [len(rows) for rows in before.values()] == [7, 7, 8]
+        revisions.downgrade(any_scheduler_dsn, "0002")
+        assert revisions.current(any_scheduler_dsn)[0].revision == "0002"
+        assert [count(connection, table) for table in before] == [7, 7, 8]
+        revisions.upgrade(any_scheduler_dsn)
+        assert content(connection) == before
+        insert(connection, "schedules")
+        with pytest.raises(RefusedError, match=r"scheduler.runs: 8\); call again with --discard-rows"):
+            revisions.downgrade(any_scheduler_dsn, "0001")
+        revisions.downgrade(any_scheduler_dsn, "0001", discard_rows=True)
+        revisions.upgrade(any_scheduler_dsn)
+        assert [count(connection, table) for table in before] == [8, 7, 0]
+        insert(connection, "runs")
     assert catalogue.differences(any_scheduler_dsn) == []
 
 

@@ -14,7 +14,7 @@ from migrator.parity import firing_rules
 from migrator.result import FAILED, PASSED, Cell, not_applicable
 from migrator.verify.check import CheckContext, CheckResult, CheckSpec, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
-from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, check_invariant
+from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, check_invariant, judged_rows
 from migrator.verify.semantics.next_fires import check_schedules, compare_rules
 from migrator.verify.semantics.summaries import recount
 
@@ -59,13 +59,8 @@ def invariants_hold(context: CheckContext, *, rules: tuple[Invariant, ...]) -> C
     anomalies = Anomalies(context.listed, "history")
     with _target_and_source(context) as (target, source):
         breaches = sum(check_invariant(rule, target, source, anomalies) for rule in rules)
-        rows = {table: _rows(target, table) for table in sorted({rule.record.table for rule in rules})}
+        rows = judged_rows(rules, target)
     return _result(anomalies, {"rules": len(rules), "rows that break one": breaches}, rows)
-
-
-def _rows(target: Connection, table: str) -> int:
-    row = target.execute(f"SELECT count(*) FROM scheduler.{table}").fetchone()  # noqa: S608 - a record's table name
-    return int(row[0]) if row else 0
 
 
 @contextmanager

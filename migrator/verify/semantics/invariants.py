@@ -38,6 +38,8 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     """Columns that the rule looks at: where the source says the same in them, the violation is the source's."""
     violated: LiteralString
     """SQL condition over the row ``t``."""
+    about: LiteralString = "true"
+    """SQL condition over the row ``t``: without such a row, the rule has nothing to judge."""
     source: LiteralString = "scheduler.{} AS t"
     """Where the rows come from, the table's name put in."""
     retention: bool = False
@@ -209,6 +211,8 @@ HISTORY: Final[tuple[Invariant, ...]] = (
 )
 """Histories: states and times, numbers, attempts, paths."""
 
+_COUNTS: Final = "t.fire_count > 0"
+
 COUNTERS: Final[tuple[Invariant, ...]] = (
     Invariant(
         code="fired-too-often",
@@ -216,6 +220,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         record=Trigger,
         columns=("fire_count", "max_fires"),
         violated="t.fire_count > t.max_fires",
+        about=_COUNTS,
     ),
     Invariant(
         code="counted-without-rows",
@@ -224,6 +229,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("fire_count",),
         violated="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at)"
         " FROM scheduler.runs AS run WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
+        about=_COUNTS,
         retention=True,
     ),
     Invariant(
@@ -233,6 +239,8 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("fire_count",),
         violated="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
         " WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
+        about="EXISTS (SELECT FROM scheduler.runs AS run"
+        " WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
     ),
     Invariant(
         code="retries-without-runs",
@@ -241,6 +249,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("retry_count",),
         violated="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
         " AND run.schedule_tenant_id = t.tenant_id AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
+        about="t.retry_count > 0",
         retention=True,
     ),
 )
@@ -290,6 +299,20 @@ def check_invariant(rule: Invariant, target: Connection, source: SourceRows | No
             anomalies.add_doubt(f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged")
         judged += len(batch)
     return judged
+
+
+def judged_rows(rules: Iterable[Invariant], target: Connection) -> dict[str, int]:
+    """Return how many rows of each table the rules have something to judge in."""
+    conditions: dict[str, list[LiteralString]] = {}
+    for rule in rules:
+        conditions.setdefault(rule.record.table, []).append(f"({rule.about})")
+    return {table: _rows(target, table, " OR ".join(about)) for table, about in sorted(conditions.items())}
+
+
+def _rows(target: Connection, table: str, condition: str) -> int:
+    query = f"SELECT count(*) FROM scheduler.{table} AS t WHERE {condition}"  # noqa: S608 - a record's table name, and texts of this module
+    row = target.execute(query.encode()).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _violations(rule: Invariant) -> LiteralString:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import Run
+from migrator.scheduler import retention
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Job
+from migrator.scheduler.retention import RetentionRule
 from migrator.store.protocols import ScheduleQuery, SortKey, Store
 from migrator.verify.behaviour.harness import MINUTE, Clock, Harness
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
@@ -223,11 +225,28 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
 
 
 @pytest.mark.proves("3-B11")
-def test_the_executions_of_a_job_are_counted_and_the_latest_one_is_known(harness: Harness) -> None:
+def test_executions_are_made_read_changed_and_removed(harness: Harness) -> None:
+    job, other = harness.recurring(), harness.recurring()
+    queued = harness.facade.trigger_now(job.id, now=NOW)
+    assert [(run.id, run.state) for run in harness.runs(job)] == [(queued.id, "queued")]
+    assert harness.run_once() == 1
+    stored = harness.facade.get_execution(queued.id, now=NOW)
+    assert stored is not None
+    assert (stored.run.schedule_id, stored.run.state, stored.run.started_at) == (job.id, "completed", NOW)
+    assert harness.runs(other) == []
+    gone = retention.apply(harness.store, harness.tenant, RetentionRule(keep=0, young=SECOND), now=NOW + MINUTE)
+    assert dict(gone.by_schedule) == {job.id: 1}
+    assert harness.facade.get_execution(queued.id, now=NOW) is None
+    assert harness.runs(job) == []
+
+
+@pytest.mark.proves("3-B11")
+def test_the_executions_of_a_job_are_listed_and_counted_and_the_latest_one_is_known(harness: Harness) -> None:
     job, other = harness.recurring(), harness.recurring()
     rows = past(harness.store, harness.tenant, job.id, [("completed", n, 0, 1, 0) for n in (3, 9, 5)])
     past(harness.store, harness.tenant, other.id, [("completed", 11, 0, 1, 0)])
     latest = rows[1][0]
+    assert [run.id for run in harness.runs(job)] == [rows[n][0].id for n in (0, 2, 1)]
     assert [one.run.id for one in harness.facade.history(job.id, limit=1, now=NOW).executions] == [latest.id]
     stats = harness.facade.stats(job.id, since=NOW - SECOND, until=NOW + 60 * SECOND, now=NOW + 60 * SECOND)
     assert stats.total == 3

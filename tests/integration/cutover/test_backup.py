@@ -62,7 +62,7 @@ class Output(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.proves("4-B3", "3-A20")
+@pytest.mark.proves("4-B3")
 def test_the_backup_is_what_stood_there_at_the_fence_while_a_tail_runs(
     ready: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
