@@ -159,8 +159,8 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         result.unverified for result in outcome.both_aggregates if result.unverified and not result.differing_total
     )
     yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
-    if outcome.unproven:
-        yield f"unverified: {outcome.unproven}"
+    if outcome.unverified_because:
+        yield f"unverified: {outcome.unverified_because}"
     yield from _active_lines(outcome)
     yield parity_total(outcome)
 

@@ -335,8 +335,8 @@ def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a Mo
 
 
 def _finite(expression: Any) -> Any:  # noqa: ANN401 - a MongoDB expression
-    strange = [math.nan, math.inf, -math.inf]
-    return {"$let": {"vars": {"n": expression}, "in": {"$cond": [{"$in": ["$$n", strange]}, None, "$$n"]}}}
+    not_finite = [math.nan, math.inf, -math.inf]
+    return {"$let": {"vars": {"n": expression}, "in": {"$cond": [{"$in": ["$$n", not_finite]}, None, "$$n"]}}}
 
 
 def _from_postgres(

@@ -73,7 +73,10 @@ def check_parity(
     the tables of a source in PostgreSQL meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
     source, ``UnreachableError`` when a server fails.
     """
-    with open_sessions(settings) as sessions, _source_held(sessions, lock=lock_source) as (snapshot, unproven):
+    with (
+        open_sessions(settings) as sessions,
+        _source_held(sessions, lock=lock_source) as (snapshot, unverified_because),
+    ):
         check = _Check(sessions, scope)
         throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
         parts, computed = _run(
@@ -96,7 +99,7 @@ def check_parity(
             silent_total=len(silent),
             active_since=since,
             created={} if since is None or settings.target.is_native else created_rows(sessions.target),
-            unproven=unproven,
+            unverified_because=unverified_because,
         )
 
 
@@ -109,8 +112,11 @@ def _source_held(sessions: Sessions, *, lock: bool) -> Iterator[tuple[str, str]]
         yield "", ""
         return
     tables = [one.name for one in sessions.survey()[0]]
-    with writers_stopped(sessions.settings, tables, lock=lock) as unproven, sessions.reader.snapshot() as snapshot:
-        yield snapshot, unproven
+    with (
+        writers_stopped(sessions.settings, tables, lock=lock) as unverified_because,
+        sessions.reader.snapshot() as snapshot,
+    ):
+        yield snapshot, unverified_because
 
 
 class _Check:

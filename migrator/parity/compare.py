@@ -42,7 +42,7 @@ from migrator.pipeline.sessions import Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.result import NAMED_LOSS, Finding, Loss, Quarantined, Tally
-from migrator.sources.profile import Closing, Collection, DeclaredLoss
+from migrator.sources.profile import Collection, DeclaredLoss, DerivedRows
 from migrator.store.postgres.rows import table_name
 from migrator.values import jsonb, remainder
 from migrator.values.copy_format import codec
@@ -446,7 +446,7 @@ def compared_value(kind: str, value: object) -> object:
     return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
 
 
-def compare_derived(sessions: Sessions, derived: Closing, *, listed: int) -> CollectionComparison:
+def compare_derived(sessions: Sessions, derived: DerivedRows, *, listed: int) -> CollectionComparison:
     """Compare one closing pass's rows, column by column; there is no document to encode back to."""
     record, kind = derived.record, codec(derived.record)
     rows = derived_rows(sessions, derived)

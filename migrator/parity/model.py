@@ -192,7 +192,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     silent: tuple[SilentSchedule, ...] = ()
     """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
     silent_total: int = 0
-    unproven: str = ""
+    unverified_because: str = ""
     """Why a source in PostgreSQL may have changed since; empty if its writers were shown to be stopped, and for a
     source that a tail follows."""
     active_since: datetime | None = None
@@ -218,7 +218,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     def unverified(self) -> bool:
         """Whether a collection or an aggregate could not be compared, or the source may have changed since."""
         reasons = [one.unverified for one in self.collections] + [one.unverified for one in self.both_aggregates]
-        return bool(self.unproven) or any(reasons)
+        return bool(self.unverified_because) or any(reasons)
 
 
 DROPPED: Final = "dropped"

@@ -115,6 +115,6 @@ def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict
                 key = applier.lookups.by_row(collection, record, key)
             if key:
                 named.setdefault(compared.collection, set()).add(key)
-    for mute in outcome.silent:
-        named.setdefault(mute.collection, set()).add(mute.source_id)
+    for schedule in outcome.silent:
+        named.setdefault(schedule.collection, set()).add(schedule.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}

@@ -18,7 +18,7 @@ from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, duplicate_id, du
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SerializedRow, SourceDocument, decode_document, serialize_rows
 from migrator.records import Record
-from migrator.sources.profile import Closing, Collection, Context, Rejected, Skipped
+from migrator.sources.profile import Collection, Context, DerivedRows, Rejected, Skipped
 from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents
 from migrator.values import identity
@@ -207,13 +207,13 @@ def _row_key(row: SerializedRow) -> tuple[str, UUID, str]:
     return row.record.table, row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
 
 
-def derived_rows(sessions: Sessions, closing: Closing) -> list[SerializedRow]:
+def derived_rows(sessions: Sessions, closing: DerivedRows) -> list[SerializedRow]:
     """Return the rows that the source's documents make together now."""
     present = set(sessions.source.list_collection_names())
     return serialize_rows(closing.make(_derived_values(sessions, closing, present)))
 
 
-def _derived_values(sessions: Sessions, closing: Closing, present: set[str]) -> Iterator[object]:
+def _derived_values(sessions: Sessions, closing: DerivedRows, present: set[str]) -> Iterator[object]:
     for collection, pipeline in closing.pipelines:
         name = sessions.name_of(collection)
         if name in present:

@@ -257,7 +257,7 @@ def _verdict_sentence(result: Result) -> str:
     if verdict == "tool-failed":
         errored = sum(check.errored for check in result.evidence.checks)
         return f"The verification did not finish: {errored} of {counted(made, 'check')} ended in an error."
-    return _unproven(counts["unverified"], made, skipped_areas(result))
+    return _unverified_words(counts["unverified"], made, skipped_areas(result))
 
 
 def above_ceiling(one: Measurement) -> str:
@@ -265,7 +265,7 @@ def above_ceiling(one: Measurement) -> str:
     return f"{one.name}: {decimal(one.value)} {one.unit}, above its ceiling of {decimal(one.ceiling or 0)} {one.unit}"
 
 
-def _unproven(count: int, made: int, skipped: list[str]) -> str:
+def _unverified_words(count: int, made: int, skipped: list[str]) -> str:
     if not made:
         return "Nothing was verified: no check was made."
     reasons = []

@@ -325,7 +325,7 @@ def slot_run_id(trigger_id: UUID, slot: datetime, attempt: int = 1) -> UUID:
     return uuid5(trigger_id, f"{(slot - _EPOCH) // _MILLISECOND}/{attempt}")
 
 
-def adopt(trigger: Trigger, now: datetime) -> Trigger:
+def with_next_fire(trigger: Trigger, now: datetime) -> Trigger:
     """Give a trigger that has no next fire the one it should have; else return it as it is.
 
     For rows that were moved from a source which does not say it. Never now, and nothing that was missed: the first slot
@@ -354,7 +354,7 @@ def resumed(trigger: Trigger, now: datetime) -> Trigger:
     """
     planned = trigger.next_fire_at
     if planned is None:
-        return adopt(trigger, now)
+        return with_next_fire(trigger, now)
     stated = trigger.misfire_policy in {"fire_once", "fire_all"} and not trigger.skip_if_overdue
     if planned > now or trigger.kind == "one_time" or stated:
         return trigger

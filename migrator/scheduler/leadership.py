@@ -46,7 +46,7 @@ class Leadership:
         handle = self._handle
         return handle.fence if handle is not None and handle.trusted else None
 
-    def stand(self) -> int | None:
+    def acquire(self) -> int | None:
         """Lead if nobody does, go on leading, or learn that it is over; return the term.
 
         Call it at least three times within the ttl. A renewal that fails ends the term at once; one that cannot be
@@ -72,7 +72,7 @@ class Leadership:
         """Let a session commit only in this term; raises ``LostLockError``, also where this process does not lead."""
         self._store.locks.guard(session, self._tenant, self._resource, self.term or 0)
 
-    def resign(self) -> bool:
+    def release(self) -> bool:
         """Give the lock back, so that another one leads at once; false when it was lost already."""
         handle, self._handle = self._handle, None
         if handle is None:

@@ -101,8 +101,8 @@ class SchedulerProcess:
         scope: Scope = EVERYTHING,
         tenants: tuple[str, ...] | None = None,
         retention: Callable[[Store], object] | None = None,
-        successor: Callable[[Store], Store | None] | None = None,
-        look: Callable[[Store], object] = lambda _: None,
+        reopen_store: Callable[[Store], Store | None] | None = None,
+        before_claim: Callable[[Store], object] = lambda _: None,
         prepare: Callable[[Store], object] = lambda _: None,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -110,8 +110,8 @@ class SchedulerProcess:
     ) -> None:
         """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
 
-        ``successor`` returns the store to go on with where a cutover or rollback has moved the data, and None if
-        it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from;
+        ``reopen_store`` returns the store to go on with where a cutover or rollback has moved the data, and None if
+        it has not, or not yet. ``before_claim`` is called before each claim, with the store that is claimed from;
         ``prepare`` before anything is written to a store. ``scope``: the schedules to work for.
 
         Raises ``ConfigurationError`` for settings that contradict each other.
@@ -120,7 +120,7 @@ class SchedulerProcess:
         """One per start: two processes are never taken for one."""
         self._store, self._settings, self._executor = store, settings, executor
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
-        self._successor, self._look, self._prepare = successor, look, prepare
+        self._reopen_store, self._before_claim, self._prepare = reopen_store, before_claim, prepare
         check_intervals(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
@@ -173,7 +173,7 @@ class SchedulerProcess:
             recorder=Recorder(store, audit=settings.audit, clock=clock),
             clock=clock,
         )
-        self._adopted_in: int | None = None
+        self._gave_fires_in: int | None = None
         self._has_more = False
         self.metrics: CounterSnapshot = self.worker.counters.snapshot()
         """The snapshot taken last."""
@@ -200,7 +200,7 @@ class SchedulerProcess:
             self._work(until)
         except DeclaredDeadError:
             self.worker.abandon()
-            self.leadership.resign()
+            self.leadership.release()
             raise
         except BaseException:
             self._stop_at_once = True
@@ -278,7 +278,7 @@ class SchedulerProcess:
         self._woken = False
         most = self._settings.batch if due else self.worker.room
         fired = self.worker.fire(most) if most else 0
-        self._look(self._store)
+        self._before_claim(self._store)
         room, claimed = self.worker.room, self.worker.claim()
         left = self.worker.room
         if left and 0 < most <= fired:
@@ -301,10 +301,10 @@ class SchedulerProcess:
         Runs keep their worker and fence, so that their leases are renewed, and their ends written, on the other
         side. The configuration, read again, names that store.
         """
-        if self._successor is None:
+        if self._reopen_store is None:
             return False
         try:
-            store = self._successor(self._store)
+            store = self._reopen_store(self._store)
             if store is None:
                 return False
             self._prepare(store)
@@ -317,7 +317,7 @@ class SchedulerProcess:
         self.worker.move(store)
         self.leadership.move(store)
         self._sweeper.move(store)
-        self._adopted_in, self._has_more = None, False
+        self._gave_fires_in, self._has_more = None, False
         if self._subscription is not None:
             self._subscribe()
         logger().info(
@@ -335,13 +335,13 @@ class SchedulerProcess:
             self.worker.abandon()
 
     def _lead(self, *, sweep: bool, remove: bool) -> None:
-        term = self.leadership.stand()
+        term = self.leadership.acquire()
         if term is None:
             return
-        if term != self._adopted_in:
-            self._sweeper.adopt()
+        if term != self._gave_fires_in:
+            self._sweeper.give_missing_fires()
             if not self._sweeper.interrupted:
-                self._adopted_in = term
+                self._gave_fires_in = term
         if sweep:
             swept = self._sweeper.sweep()
             self.worker.counters.add(reclaimed=swept.ended)
@@ -364,12 +364,12 @@ class SchedulerProcess:
                 self._pause(min(limit, ticker.next_at) - self._monotonic())
                 if ticker.due(self._monotonic()):
                     self._heartbeat()
-                    self.leadership.stand()
+                    self.leadership.acquire()
                 self.worker.collect()
                 self.worker.time_out()
             self.worker.collect()
             given = self.worker.release()
-            self.leadership.resign()
+            self.leadership.release()
             self._store.workers.stop(self.worker_id, self._now())
             logger().info("left", worker=str(self.worker_id), given_back=given)
         except (StoreError, UnreachableError, DeclaredDeadError) as error:
@@ -462,7 +462,7 @@ class Worker:
                 for line in prepare(current, scope.covers):
                     say(f"run: {line}")
 
-            def successor(current: Store) -> Store | None:
+            def reopen_store(current: Store) -> Store | None:
                 found = moved_to(current, reload) if reload is not None else None
                 return None if found is None else stores.enter_context(found)
 
@@ -474,8 +474,8 @@ class Worker:
                 tenants=self._tenants,
                 retention=_Retention(self._settings),
                 prepare=begin,
-                successor=successor,
-                look=executor.look,
+                reopen_store=reopen_store,
+                before_claim=executor.look,
             )
             if self._stopped:
                 self._process.stop()

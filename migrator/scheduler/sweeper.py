@@ -136,7 +136,7 @@ class Sweeper:
                 return set()
         return {written for end in ends for written in self._expire([end])}
 
-    def adopt(self) -> int:
+    def give_missing_fires(self) -> int:
         """Give triggers a next fire that should have one and have none; return how many.
 
         Once a term is enough, unless it was ``interrupted``: no process of this scheduler makes such a trigger.
@@ -211,7 +211,7 @@ class Sweeper:
             return 0
         schedules = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
         return sum(
-            self._of_each(session, schedule, lambda one: _adopt_triggers(session, one))
+            self._of_each(session, schedule, lambda one: _give_next_fires(session, one))
             for schedule in schedules
             if covered(schedule)
         )
@@ -233,10 +233,10 @@ class Sweeper:
         return self._store.now() if self._clock is None else self._clock()
 
 
-def _adopt_triggers(session: Session, schedule: Schedule) -> int:
-    adopted = 0
+def _give_next_fires(session: Session, schedule: Schedule) -> int:
+    moved = 0
     for trigger in session.triggers.of_schedule(schedule.id):
-        given = firing.adopt(trigger, session.now)
+        given = firing.with_next_fire(trigger, session.now)
         if given.next_fire_at is not None and given is not trigger:
-            adopted += session.triggers.move(trigger.id, None, given.next_fire_at)
-    return adopted
+            moved += session.triggers.move(trigger.id, None, given.next_fire_at)
+    return moved

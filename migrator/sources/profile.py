@@ -262,7 +262,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in document.items() if name not in names} if names else document
 
 
-class Closing(msgspec.Struct, frozen=True, kw_only=True):
+class DerivedRows(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that many documents make together, written when all collections are loaded.
 
     They are marked, belong to no document, and are not encoded back. The same values give the same rows, so that a
@@ -294,7 +294,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """In load order: parents first."""
     servers: tuple[str, ...] = (MONGODB,)
     """Where its data may be: ``mongodb``, ``postgresql``, or both."""
-    closing: tuple[Closing, ...] = ()
+    closing: tuple[DerivedRows, ...] = ()
     documents: str = ""
     """What its documents were seen in: versions of the scheduler with real documents, or "modelled on public
     documents"."""

@@ -89,7 +89,7 @@ def prepare(store: Store, covers: Callable[[Schedule], bool] | None = None) -> S
     created = [f"created in {name}: {', '.join(indexes)}" for name, indexes in store.prepare().items()]
     if covers is None:
         return created
-    made, changed = store.adopt_triggers(covers), store.adopt_priorities(covers)
+    made, changed = store.create_missing_triggers(covers), store.copy_priorities(covers)
     created += [f"created {made:,} triggers from the cron lines of schedules"] if made else []
     return created + ([f"wrote the schedule's priority into {changed:,} documents"] if changed else [])
 

@@ -553,10 +553,10 @@ class Preparable(Protocol):
     def prepare(self) -> Mapping[str, Sequence[str]]:
         """Create the indexes that are missing; return collection to the indexes that were created."""
 
-    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+    def create_missing_triggers(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the triggers that schedule documents state themselves; return how many."""
 
-    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
+    def copy_priorities(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
 
 

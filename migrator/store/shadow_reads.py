@@ -216,11 +216,11 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
     def prepare(self) -> Mapping[str, Sequence[str]]:
         return self._store.prepare() if isinstance(self._store, Preparable) else {}
 
-    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
-        return self._store.adopt_triggers(covers) if isinstance(self._store, Preparable) else 0
+    def create_missing_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+        return self._store.create_missing_triggers(covers) if isinstance(self._store, Preparable) else 0
 
-    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
-        return self._store.adopt_priorities(covers) if isinstance(self._store, Preparable) else 0
+    def copy_priorities(self, covers: Callable[[Schedule], bool]) -> int:
+        return self._store.copy_priorities(covers) if isinstance(self._store, Preparable) else 0
 
     def counts(self) -> ShadowCounts:
         """Return the counts of the reads so far."""

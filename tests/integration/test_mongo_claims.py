@@ -63,7 +63,7 @@ def test_a_claim_of_one_run_is_one_read_and_one_update(mongo_database: Base, mon
         store.prepare()
         mongo_database["schedules"].insert_many([document_of(one) for one in of])
         mongo_database["runs"].insert_many([document_of(one) for one in runs])
-        store.adopt_priorities(lambda _: True)
+        store.copy_priorities(lambda _: True)
         assert store.queue.claim("w", 1, LEASE)  # asks for the names of the indexes, once
         commands.noting = True
         (claim,) = store.queue.claim("w", 1, LEASE)

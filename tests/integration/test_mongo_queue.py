@@ -126,8 +126,8 @@ def test_the_order_is_the_same_whether_little_waits_or_much(
         mongo_database["runs"].insert_many([document_of(one) for one in runs])
         if prepared:
             store.prepare()
-        assert store.adopt_priorities(lambda _: True) == 24
-        assert store.adopt_priorities(lambda _: True) == 0
+        assert store.copy_priorities(lambda _: True) == 24
+        assert store.copy_priorities(lambda _: True) == 0
         claimed = list[UUID]()
         for size in (1, 2, 7, 50):
             claimed += [one.run.id for one in store.queue.claim("w", size, LEASE)]

@@ -222,16 +222,16 @@ def test_the_triggers_of_served_schedules_are_written_out(mongo_database: Base) 
     weekly(mongo_database, cronExpression="*/5 * * * *", timezone="Europe/Berlin")
     mongo_database["schedules"].insert_one(fresh("schedules", _id="another", name="another", deletedAt=...))
     with opened(mongo_database, covers=lambda _: False) as store:
-        assert store.adopt_triggers(lambda _: False) == 0
+        assert store.create_missing_triggers(lambda _: False) == 0
         assert mongo_database["triggers"].count_documents({}) == 0
-        assert store.adopt_triggers(lambda schedule: schedule.id == WEEKLY) == 1
-        assert store.adopt_triggers(lambda schedule: schedule.id == WEEKLY) == 0
+        assert store.create_missing_triggers(lambda schedule: schedule.id == WEEKLY) == 1
+        assert store.create_missing_triggers(lambda schedule: schedule.id == WEEKLY) == 0
         with store.session(TENANT) as session:
             (made,) = session.triggers.of_schedule(WEEKLY)
     assert mongo_database["triggers"].count_documents({}) == 1
     mongo_database["schedules"].update_many({}, {"$set": {"cronExpression": "7 7 * * *"}})
     with opened(mongo_database, covers=lambda _: False) as store:
-        assert store.adopt_triggers(lambda schedule: schedule.id != WEEKLY) == 1
+        assert store.create_missing_triggers(lambda schedule: schedule.id != WEEKLY) == 1
     assert {one["cronExpression"] for one in mongo_database["triggers"].find()} == {"*/5 * * * *", "7 7 * * *"}
     assert (made.cron_expression, made.timezone, made.schedule_id) == ("*/5 * * * *", "Europe/Berlin", WEEKLY)
     assert made.id == row_id("triggers", TENANT, "schedules", "weekly scan", keep_uuid=False)

@@ -73,7 +73,7 @@ def copied(settings: Settings, again: int = 0) -> dict[str, tuple[int, int, int]
     """
     assert backfill(settings, Scope()).complete
     found = check_parity(settings, Scope())
-    assert (found.differs, found.unverified, found.unproven) == (False, False, ""), found
+    assert (found.differs, found.unverified, found.unverified_because) == (False, False, ""), found
     counted = {one.collection for one in found.aggregates if one.measure == "documents" and one.compared}
     assert counted == {one.collection for one in found.collections if one.matched}
     assert backfill(settings, Scope()).written == again
@@ -451,9 +451,9 @@ def test_a_check_is_unverified_unless_the_writers_were_stopped(
     grant(source, "SELECT, UPDATE")
     found = check_parity(settings, Scope())
     assert (found.differs, found.unverified) == (False, True)
-    assert f"{READER}_{source.info.dbname} may write its tables" in found.unproven
+    assert f"{READER}_{source.info.dbname} may write its tables" in found.unverified_because
     locked = check_parity(settings, Scope(), lock_source=True)
-    assert (locked.differs, locked.unverified, locked.unproven) == (False, False, "")
+    assert (locked.differs, locked.unverified, locked.unverified_because) == (False, False, "")
     source.execute(
         sql.SQL("REVOKE UPDATE ON ALL TABLES IN SCHEMA public FROM {}").format(
             sql.Identifier(f"{READER}_{source.info.dbname}")
@@ -461,9 +461,9 @@ def test_a_check_is_unverified_unless_the_writers_were_stopped(
     )
     with psycopg.connect(postgres_dsn) as writer:
         writer.execute("UPDATE jobs SET url = 'elsewhere'")
-        assert "1 open transactions have written them" in check_parity(settings, Scope()).unproven
+        assert "1 open transactions have written them" in check_parity(settings, Scope()).unverified_because
         writer.rollback()
-    assert check_parity(settings, Scope()).unproven == ""
+    assert check_parity(settings, Scope()).unverified_because == ""
 
 
 def test_the_locks_keep_writers_out_during_the_check(

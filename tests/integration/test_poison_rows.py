@@ -135,9 +135,9 @@ def test_the_sweep_goes_on_after_rows_that_nobody_can_read(
     target.execute("UPDATE scheduler.triggers SET next_fire_at = NULL")
     set_column(target, "schedules", ended[0], "paused_at", "-infinity")
     leadership = Leadership(store, ttl=timedelta(minutes=1), holder="me")
-    assert leadership.stand() is not None
+    assert leadership.acquire() is not None
     swept = Sweeper(store, leadership, dead_after=timedelta(minutes=1), scope=None).sweep()
     assert (swept.ended, swept.completed) == (1, 1)
     assert target.execute("SELECT state FROM scheduler.runs WHERE id = %s", (good.id,)).fetchone() == ("error",)
     assert str(bad.id) in capsys.readouterr().err
-    leadership.resign()
+    leadership.release()

@@ -99,7 +99,7 @@ def test_a_table_is_copied_and_compared_with_the_types_of_all_columns(
     found = check_parity(settings, Scope())
     (items,) = found.collections
     assert (items.documents, items.matched, items.quarantined, found.differs) == (52, 47, 5, False)
-    assert found.unproven == ""
+    assert found.unverified_because == ""
     assert backfill(settings, Scope()).written == 0
     source.execute("UPDATE items SET amount = amount + 0.01 WHERE id = 'item 4'")
     assert check_parity(settings, Scope()).differs

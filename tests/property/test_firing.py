@@ -127,7 +127,7 @@ def test_the_slots_of_every_trigger_that_its_columns_accept_can_be_computed(made
         fire.trigger.next_fire_at,
         firing.first_fire(made, now),
         firing.next_fire(made, now),
-        firing.adopt(made, now).next_fire_at,
+        firing.with_next_fire(made, now).next_fire_at,
         firing.resumed(made, now).next_fire_at,
         firing.completed(made, now).next_fire_at,
         slots.nearest_slot(made, now, HOUR),

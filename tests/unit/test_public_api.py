@@ -280,11 +280,11 @@ class Prepared(MemoryStore, Preparable):
         self.done.append("prepared")
         return {"schedules": ["by name"]}
 
-    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as the protocol says
+    def create_missing_triggers(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as the protocol says
         self.done.append("triggers")
         return 1
 
-    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as above
+    def copy_priorities(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as above
         self.done.append("priorities")
         return 2
 

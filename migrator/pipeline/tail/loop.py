@@ -267,10 +267,10 @@ class TailSession:
     def _chosen(self, batch: EventBatch) -> dict[str, dict[str, None]]:
         """Return the documents that must be read again: those of this batch, and some of the backlog."""
         chosen = backlog.take(self._target, self._followed, BACKLOG_DOCUMENTS)
-        strange = {name: ids for name, ids in batch.touched.items() if name not in self._followed}
-        backlog.add(self._target, strange)
+        not_followed = {name: ids for name, ids in batch.touched.items() if name not in self._followed}
+        backlog.add(self._target, not_followed)
         for name, ids in batch.touched.items():
-            if name not in strange:
+            if name not in not_followed:
                 chosen.setdefault(name, {}).update(ids)
         return chosen
 

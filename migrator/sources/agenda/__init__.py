@@ -16,7 +16,7 @@ from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.mapping.codec import profile_of_mapping
 from migrator.sources.mapping.language import Field, Mapped, SourceMapping
 from migrator.sources.mapping.outlines import Outline, native_of
-from migrator.sources.profile import Closing, History, NextFire, Reference
+from migrator.sources.profile import DerivedRows, History, NextFire, Reference
 from migrator.sources.shapes import Int32
 
 NAME = "agenda"
@@ -148,7 +148,7 @@ PROFILE = msgspec.structs.replace(
         msgspec.structs.replace(_MAPPED.collections[2], references=_REFERENCES, after=(JOBS,), new_documents=False),
     ),
     closing=(
-        Closing(
+        DerivedRows(
             record=WorkerRecord,
             pipelines=(
                 (JOBS, workers.distinct("lastModifiedBy")),

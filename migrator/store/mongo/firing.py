@@ -24,7 +24,7 @@ from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
 from migrator.store.mongo.runs import Numbers
 from migrator.store.mongo.schedules import ENABLED
-from migrator.store.mongo.transaction import Change, Transaction, atomically
+from migrator.store.mongo.transaction import Change, Transaction, in_transaction
 from migrator.store.queue import Fire, FirePlan
 from migrator.values.identity import source_id
 from migrator.values.times import to_bson
@@ -234,7 +234,7 @@ class Firing:
         return None if all(runs is None for runs in fired) else [run for runs in fired for run in runs or ()]
 
     def _fire_together(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
-        return atomically(
+        return in_transaction(
             self._database,
             lambda transaction: _Batch(transaction, self._foreign_ids, self._now).fire(self._plan, candidates),
         )

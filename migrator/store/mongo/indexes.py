@@ -147,7 +147,7 @@ def _directed(keys: _Keys) -> list[tuple[str, int]]:
     return [(key.lstrip("-"), DESCENDING if key.startswith("-") else ASCENDING) for key in keys]
 
 
-def adopt_triggers(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
+def create_missing_triggers(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
     """Keep a trigger document for the rule of each schedule document; return how many were written or deleted.
 
     Only for the schedules that are the caller's (``covers``). Copies of rules that do not exist any more are always

@@ -20,12 +20,12 @@ from migrator.sources.profile import Document
 from migrator.sources.store_documents import names
 from migrator.store import validation
 from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
-from migrator.store.mongo.transaction import WHAT, Transaction, atomically
+from migrator.store.mongo.transaction import WHAT, Transaction, in_transaction
 from migrator.store.protocols import Session
 from migrator.values.times import to_bson
 
-GATES = 16
-"""A guarded session passes one of these gates, an acquisition passes all: see ``guard_gates``."""
+GUARD_KEYS = 16
+"""A guarded session takes one of so many keys, an acquisition takes all: see ``guard_keys``."""
 
 _ENDS = {
     "$convert": {
@@ -107,19 +107,19 @@ def first_fence(database: MongoDatabase) -> Any:  # noqa: ANN401 - a number, or 
     return {"$toLong": "$$NOW"} if any("expireAfterSeconds" in one for one in indexes) else 1
 
 
-def pass_gates(transaction: Transaction, gates: Sequence[str]) -> None:
-    """Exclude other transactions that pass one of these gates: the second one gets ``OvertakenError``.
+def exclude_others(transaction: Transaction, keys: Sequence[str]) -> None:
+    """Exclude other transactions that take one of these keys: the second one gets ``OvertakenError``.
 
     They write the same documents, which are deleted before any other session could see them.
     """
-    transaction.insert(names.LOCKS, [{"_id": gate, "tenantId": gate, "resource": gate} for gate in gates])
-    transaction.delete(names.LOCKS, {"_id": {"$in": [*gates]}})
+    transaction.insert(names.LOCKS, [{"_id": key, "tenantId": key, "resource": key} for key in keys])
+    transaction.delete(names.LOCKS, {"_id": {"$in": [*keys]}})
 
 
-def guard_gates(key: str, numbers: range) -> list[str]:
-    """Return gates of a lock. A guarded session passes one of ``GATES``, an acquisition passes all.
+def guard_keys(key: str, numbers: range) -> list[str]:
+    """Return keys of a lock. A guarded session takes one of ``GUARD_KEYS``, an acquisition takes all.
 
-    So they exclude each other, but one guarded session rarely the next one. A renewal passes no gate: it neither waits
+    So they exclude each other, but one guarded session rarely the next one. A renewal takes no key: it neither waits
     for a guarded session nor ends it.
     """
     return [f"~guard/{number}/{key}" for number in numbers]
@@ -186,9 +186,9 @@ class MongoLocks:
         held = {"$and": [of_key(tenant, resource), is_held(fence, clock(session.now))]}
         if next(transaction.project(names.LOCKS, held, ["_id"], limit=1), None) is None:
             raise LostLockError("the lock is not held any more under this fence")
-        gate = randrange(GATES)  # noqa: S311 - no secret
+        number = randrange(GUARD_KEYS)  # noqa: S311 - no secret
         try:
-            pass_gates(transaction, guard_gates(key, range(gate, gate + 1)))
+            exclude_others(transaction, guard_keys(key, range(number, number + 1)))
         except ConflictError:
             with translate_errors(WHAT):
                 if self._collection.find_one(held) is None:
@@ -211,11 +211,11 @@ class MongoLocks:
             where = {"_id": known["_id"], **is_free(moment)}
             lock = transaction.take(names.LOCKS, where, taken(holder, ttl, moment))
             if lock is not None:
-                pass_gates(transaction, guard_gates(key, range(GATES)))
+                exclude_others(transaction, guard_keys(key, range(GUARD_KEYS)))
             return lock
 
         try:
-            return atomically(self._database, act)
+            return in_transaction(self._database, act)
         except OvertakenError:
             return None
 

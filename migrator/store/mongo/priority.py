@@ -1,7 +1,7 @@
 """The schedule's priority in the documents of triggers and runs, where the index of the queue uses it.
 
 The store writes the field with each trigger and each run that is planned or queued, and changes it with the schedule.
-Documents of another application lack it, and count as of the usual priority. ``adopt_priorities`` writes it if their
+Documents of another application lack it, and count as of the usual priority. ``copy_priorities`` writes it if their
 schedule states another one. It follows from the schedule, so the profile leaves it out of rows and remainder.
 """
 
@@ -44,7 +44,7 @@ def restated(document: Document, schedule: Schedule | None) -> Document:
     return {} if FIELD not in document and priority == DEFAULT_PRIORITY else {FIELD: priority}
 
 
-def adopt_priorities(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
+def copy_priorities(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
     """Write the priority into triggers and queued runs that state another one; return how many were changed.
 
     Only for the schedules that are the caller's (``covers``). A document whose schedule states only the usual priority

@@ -23,10 +23,10 @@ from migrator.store.left_rows import LeftRows
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Search, Stream, Waiting, served, take_first
 from migrator.store.mongo.firing import Firing, RunCreation, due_triggers, may_fire
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
-from migrator.store.mongo.locks import clock, pass_gates
+from migrator.store.mongo.locks import clock, exclude_others
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
-from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically, insistently
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, in_transaction, retry_overtaken
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 from migrator.values.times import format_iso, to_bson
 
@@ -200,7 +200,7 @@ class ClaimAttempt:
         claims, lost = self._take_free(reader, now, candidates, len(page) - len(limited))
         if limited:
             try:
-                claims |= atomically(self._database, lambda inside: self._take_limited(inside, now, limited))
+                claims |= in_transaction(self._database, lambda inside: self._take_limited(inside, now, limited))
             except OvertakenError:
                 lost = True
         return [claims[one.source_id] for one in candidates if one.source_id in claims] or None, lost
@@ -277,7 +277,7 @@ class ClaimAttempt:
         limited = {one.row.id: one for one in found_schedules if one.row.max_concurrency is not None}
         if not limited:
             return {}
-        pass_gates(
+        exclude_others(
             transaction, sorted(f"~claim/{one.row.tenant_id}/{identity.hex}" for identity, one in limited.items())
         )
         running = counted(transaction, limited.values(), ("running",))
@@ -488,7 +488,7 @@ class MongoQueue:
         def act(transaction: Transaction) -> Sequence[UUID]:
             return _RunEnds(transaction, self._foreign_ids, moment).end(ends, only_expired=only_expired)
 
-        return insistently(self._database, act) if ends else []
+        return retry_overtaken(self._database, act) if ends else []
 
     def _change(self, claims: Sequence[Claim], change: Callable[[Run], Run], *, queued: bool = False) -> Sequence[UUID]:
         """Change those that are still held; ``queued``: they are queued again, with the priority of their schedule."""
@@ -511,7 +511,7 @@ class MongoQueue:
                 transaction.write(names.RUNS, [*changes.values()])
             return [*changes]
 
-        return insistently(self._database, act) if held else []
+        return retry_overtaken(self._database, act) if held else []
 
     def _at(self, now: datetime | None) -> datetime:
         return validation.checked_time(now) or self._clock()

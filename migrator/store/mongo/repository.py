@@ -195,14 +195,14 @@ class Repository(Generic[R]):
             missing = [one for one in wanted if one not in answers]
             keys = [key for identity in {identity for _, identity in missing} for key in place.keys(identity)]
             self._match(answers, place, missing, [*keys, *hints], shared=shared)
-            strange: dict[str, set[UUID]] = defaultdict(set)
+            unanswered: dict[str, set[UUID]] = defaultdict(set)
             for tenant, identity in missing:
                 if (tenant, identity) not in answers:
                     for owner in (tenant, GLOBAL) if shared else (tenant,):
-                        strange[owner].add(identity)
+                        unanswered[owner].add(identity)
             foreign = [
                 key
-                for owner, identities in strange.items()
+                for owner, identities in unanswered.items()
                 for key in self._foreign_ids.keys(self._transaction, place, owner, identities)
             ]
             self._match(answers, place, missing, foreign, shared=shared)

@@ -22,11 +22,11 @@ from migrator.sources.store_documents import names
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
 from migrator.store.mongo.epoch import require_here
-from migrator.store.mongo.indexes import adopt_triggers, ensure_indexes
+from migrator.store.mongo.indexes import create_missing_triggers, ensure_indexes
 from migrator.store.mongo.jobs import MongoGraphJobs, MongoPolicyJobs
 from migrator.store.mongo.locks import MongoLocks
 from migrator.store.mongo.places import PLACES
-from migrator.store.mongo.priority import adopt_priorities
+from migrator.store.mongo.priority import copy_priorities
 from migrator.store.mongo.queue import MongoQueue
 from migrator.store.mongo.repository import ForeignIds
 from migrator.store.mongo.runs import MongoExecutionLogs, MongoImpactSnapshots, MongoRuns, MongoRunSummaries
@@ -111,14 +111,14 @@ class MongoStore:
         """
         return ensure_indexes(self.database)
 
-    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+    def create_missing_triggers(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the triggers that schedule documents state, if ``covers`` accepts the schedule; return how many."""
         with translate_errors(WHAT):
-            return adopt_triggers(self.database, covers)
+            return create_missing_triggers(self.database, covers)
 
-    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
+    def copy_priorities(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
-        return adopt_priorities(self.database, covers)
+        return copy_priorities(self.database, covers)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:

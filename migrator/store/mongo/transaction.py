@@ -60,7 +60,7 @@ class Transaction:
     def begin(self) -> None:
         """Start the transaction."""
         if self._start is not None:
-            self._insist(self._start)
+            self._retry_from_start(self._start)
 
     def find(
         self,
@@ -247,14 +247,14 @@ class Transaction:
                 cursor.close()
                 raise
 
-        cursor, first = opened() if self._used else self._insist(opened)
+        cursor, first = opened() if self._used else self._retry_from_start(opened)
         self._used = True
         with cursor:
             if first is not None:
                 yield first
                 yield from cursor
 
-    def _insist(self, act: Callable[[], Result]) -> Result:
+    def _retry_from_start(self, act: Callable[[], Result]) -> Result:
         """Return the answer of ``act``; after a transient error, abort the transaction and call ``act`` again."""
 
         def once() -> Result:
@@ -318,10 +318,10 @@ def _overtaken(error: BaseException | None) -> OvertakenError | None:
 
 
 _LONGEST_WAIT = 1.0
-_INSISTENT_ATTEMPTS = 200
+_OVERTAKEN_ATTEMPTS = 200
 
 
-def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
+def in_transaction(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
     """Return the answer of ``act``, in a transaction that is committed; raises ``OvertakenError``.
 
     If the server says that the transaction may be begun again, and no other session was first (the primary stepped
@@ -338,9 +338,9 @@ def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) ->
     return repeat(lambda: _once(database, act), begins_again, attempts=_ATTEMPTS, longest=_LONGEST_WAIT)
 
 
-def insistently(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
+def retry_overtaken(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
     """Do the same, and begin again each time another session was first; raises ``OvertakenError`` after the last."""
-    return repeat(lambda: atomically(database, act), is_overtaken, attempts=_INSISTENT_ATTEMPTS)
+    return repeat(lambda: in_transaction(database, act), is_overtaken, attempts=_OVERTAKEN_ATTEMPTS)
 
 
 def _once(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:

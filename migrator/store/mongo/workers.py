@@ -17,7 +17,7 @@ from migrator.store import validation
 from migrator.store.mongo.indexes import RUNNING
 from migrator.store.mongo.places import PLACES
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds
-from migrator.store.mongo.transaction import WHAT, Change, Transaction, insistently
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, retry_overtaken
 from migrator.values.times import to_bson
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -51,7 +51,7 @@ class MongoWorkers:
             transaction.insert(names.WORKERS, [document])
             return read
 
-        return insistently(self._database, act)
+        return retry_overtaken(self._database, act)
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
         moment: Any = "$$NOW" if now is None else to_bson(validation.checked_time(now))
@@ -87,7 +87,7 @@ class MongoWorkers:
                 transaction.change(names.RUNS, held, _leases_end(moment), hint=RUNNING)
             return [*dead]
 
-        return insistently(self._database, act)
+        return retry_overtaken(self._database, act)
 
     def remove(self, worker_id: UUID) -> bool:
         with translate_errors(WHAT):

@@ -254,8 +254,8 @@ class _Impatient(Delegate[Any]):
 class _SelfAppointed(Leadership):
     """Leads whether it was elected or not."""
 
-    def stand(self) -> int | None:
-        return super().stand() or 1
+    def acquire(self) -> int | None:
+        return super().acquire() or 1
 
 
 class _Undeposed(Leadership):
@@ -340,7 +340,7 @@ class _AnotherRate(Scheduler):
 class _Restarting(Sweeper):
     """Plans every interval anew when a process begins."""
 
-    def adopt(self) -> int:
+    def give_missing_fires(self) -> int:
         now = self._now()
         for tenant in self._served():
             with self._store.session(tenant, now=now) as session:

@@ -322,8 +322,8 @@ def post_cutover_checks(harness: Harness, observed: Observations) -> None:
         [(run.cause, run.state) for run in harness.runs(job)],
     )
     leader = Leadership(harness.store, ttl=MINUTE, holder="seven", resource="leader", tenant=harness.tenant)
-    look("5. there is a leader", wanted=True, found=leader.stand() is not None)
-    leader.resign()
+    look("5. there is a leader", wanted=True, found=leader.acquire() is not None)
+    leader.release()
     harness.facade.toggle(job.id, enabled=False, now=harness.now)
     harness.run_until(START + 40 * MINUTE)
     off = len(harness.runs(job))
@@ -331,7 +331,7 @@ def post_cutover_checks(harness: Harness, observed: Observations) -> None:
     harness.run_until(START + 60 * MINUTE)
     look("6. disabled it does not run, enabled it runs", (2, True), (off, len(harness.runs(job)) > off))
     old = _copied_schedule(harness)
-    harness.sweeper().adopt()
+    harness.sweeper().give_missing_fires()
     harness.run_once()
     following = harness.job(old).next_fire_at
     look(

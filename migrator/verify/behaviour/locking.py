@@ -53,9 +53,9 @@ class ContenderTask(ScratchTask, frozen=True, kw_only=True):
                 held.append(store.locks.acquire(self.tenant, HOLD, ttl=TTL))
                 pipe.send(0 if held[-1] is None else held[-1].fence)
             elif word == "stand":
-                pipe.send((leadership.stand(),))
+                pipe.send((leadership.acquire(),))
             elif word == "resign":
-                pipe.send((leadership.resign(),))
+                pipe.send((leadership.release(),))
 
 
 class LockTenure(msgspec.Struct, frozen=True):
@@ -217,9 +217,9 @@ def fences(harness: Harness, observed: Observations) -> None:
 def leadership(harness: Harness, observed: Observations) -> None:
     """Let two stand for leadership; the one that lost its term writes nothing any more, and sweeps nothing."""
     first, two = _candidate(harness, "one"), _candidate(harness, "two")
-    terms = (first.stand(), two.stand())
+    terms = (first.acquire(), two.acquire())
     observed.expect("one leads", [True, False], [term is not None for term in terms])
-    observed.expect("it goes on leading", terms[0], first.stand())
+    observed.expect("it goes on leading", terms[0], first.acquire())
     job = harness.every(MINUTE, max_retries=0, timeout=SECOND)
     harness.executor.outcome = lambda _claim: None
     harness.advance(MINUTE)
@@ -238,11 +238,11 @@ def leadership(harness: Harness, observed: Observations) -> None:
 
     observed.expect_refused("a reaped leader commits nothing", LostLockError, lambda: write(first))
     observed.expect("what it wrote is not there", None, harness.job(job).schedule.description)
-    observed.expect("it learns that it leads no longer", None, first.stand())
+    observed.expect("it learns that it leads no longer", None, first.acquire())
     observed.expect("who leads not sweeps nothing", (0, 0), harness.sweeper(first).reclaim())
-    observed.expect("nor does the other one get it", None, two.stand())
+    observed.expect("nor does the other one get it", None, two.acquire())
     taken.release(now=harness.now)
-    observed.expect_true("free: the other one leads", two.stand() is not None)
+    observed.expect_true("free: the other one leads", two.acquire() is not None)
     observed.expect("the leader sweeps", (1, 0), harness.sweeper(two).reclaim())
     harness.executor.end(FAILED, harness.executor.taken[0])
     observed.expect("what comes later counts no more", 0, harness.worker.collect())

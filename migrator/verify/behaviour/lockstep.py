@@ -400,7 +400,7 @@ _OPERATIONS: Final[dict[str, Callable[[ClientPlayer, Choices], Any]]] = {
     "crash": _meanwhile(lambda player, harness: player.restart(harness)),
     "sweep": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).sweep()),
     "reclaim": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).reclaim()),
-    "adopt": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).adopt()),
+    "adopt": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).give_missing_fires()),
     "history": _history,
     "metrics": _metrics,
     "list": _list,

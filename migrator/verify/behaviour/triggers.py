@@ -181,7 +181,7 @@ def restarts(harness: Harness, observed: Observations) -> None:
     while harness.now < START + 21 * MINUTE:
         harness.advance(MINUTE)
         harness.worker = harness.worker_for(harness.executor)
-        harness.sweeper().adopt()
+        harness.sweeper().give_missing_fires()
         harness.facade.update(job.id, description=f"at {harness.now:%H:%M}", now=harness.now)
         harness.run_once()
     observed.expect("a start does not delay it", [START + 5 * MINUTE * n for n in range(1, 5)], harness.fired(job))

@@ -157,7 +157,7 @@ def compared_collections(context: CheckContext) -> list[CollectionComparison]:
 def unverified_reasons(context: CheckContext) -> list[str]:
     """Return why collections were not compared."""
     reasons = [f"{one.collection}: {one.unverified}" for one in comparison(context).collections if one.unverified]
-    return [*reasons, *([comparison(context).unproven] if comparison(context).unproven else ())]
+    return [*reasons, *([comparison(context).unverified_because] if comparison(context).unverified_because else ())]
 
 
 def accounted_for(context: CheckContext) -> CheckResult:

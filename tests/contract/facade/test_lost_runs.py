@@ -67,7 +67,7 @@ def test_a_run_whose_lease_is_renewed_in_between_goes_on(harness: Harness, monke
 def test_the_leader_ends_the_lost_runs_of_executors_that_it_was_told_of(harness: Harness) -> None:
     told, untold = claimed(harness, "one"), claimed(harness, "two")
     leadership = Leadership(harness.store, ttl=timedelta(hours=2), holder="me", tenant=fresh(), clock=lambda: LATER)
-    assert leadership.stand() is not None
+    assert leadership.acquire() is not None
     sweeper = Sweeper(
         harness.store,
         leadership,
@@ -80,7 +80,7 @@ def test_the_leader_ends_the_lost_runs_of_executors_that_it_was_told_of(harness:
     assert sweeper.reclaim() == (1, 1)
     assert ids(harness.facade.lost(now=LATER)) == [untold.run.id]
     assert not harness.facade.finish(told, now=LATER)
-    leadership.resign()
+    leadership.release()
 
 
 def test_one_text_is_not_several_executors(harness: Harness) -> None:

@@ -30,9 +30,9 @@ def clock() -> Clock:
 @pytest.fixture
 def leadership(at_work: Store, clock: Clock) -> Iterator[Leadership]:
     made = Leadership(at_work, ttl=TTL, holder="me", tenant=fresh(), clock=clock)
-    assert made.stand() is not None
+    assert made.acquire() is not None
     yield made
-    made.resign()
+    made.release()
 
 
 def sweeper(store: Store, leadership: Leadership, tenant: str, clock: Clock, scope: Scope | None = None) -> Sweeper:
@@ -107,10 +107,10 @@ def test_a_trigger_that_was_moved_here_without_a_next_fire_is_given_one(
     of, planned = schedule(tenant), schedule(tenant)
     bare, other = trigger(of, **columns | {"next_fire_at": None}), trigger(planned)
     put(at_work, of, planned, bare, other)
-    assert sweeper(at_work, leadership, tenant, clock).adopt() == (expected is not None)
+    assert sweeper(at_work, leadership, tenant, clock).give_missing_fires() == (expected is not None)
     assert trigger_of(at_work, bare).next_fire_at == expected
     assert trigger_of(at_work, other).next_fire_at == NOW
-    assert sweeper(at_work, leadership, tenant, clock).adopt() == 0
+    assert sweeper(at_work, leadership, tenant, clock).give_missing_fires() == 0
 
 
 @pytest.mark.proves("4-L3", "4-L6", "4-L5")
@@ -120,20 +120,20 @@ def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
     lock = fresh()
     first = Leadership(at_work, ttl=TTL, holder="first", tenant=lock, clock=clock)
     second = Leadership(at_work, ttl=TTL, holder="second", tenant=lock, clock=clock)
-    term = first.stand()
+    term = first.acquire()
     assert term is not None
-    assert second.stand() is None
+    assert second.acquire() is None
     of = schedule(tenant)
     put(at_work, of, trigger(of, next_fire_at=None))
-    assert sweeper(at_work, second, tenant, clock).adopt() == 0
+    assert sweeper(at_work, second, tenant, clock).give_missing_fires() == 0
     with pytest.raises(LostLockError), at_work.session(tenant, now=clock.now) as session:
         second.guard(session)
-    assert first.resign()
-    assert not first.resign()
-    follower = second.stand()
+    assert first.release()
+    assert not first.release()
+    follower = second.acquire()
     assert follower is not None
     assert follower > term
-    assert first.stand() is None
+    assert first.acquire() is None
 
     def write_in_the_old_term() -> None:
         with at_work.session(tenant, now=clock.now) as session:
@@ -143,7 +143,7 @@ def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
     with pytest.raises(LostLockError):
         write_in_the_old_term()
     assert schedule_of(at_work, of).name == of.name
-    second.resign()
+    second.release()
 
 
 @pytest.mark.proves("4-L4")
@@ -152,12 +152,12 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at
     lease, lock = timedelta(seconds=30), fresh()
     dead = Leadership(at_work, ttl=lease, holder="dead", tenant=lock, clock=clock)
     other = Leadership(at_work, ttl=lease, holder="other", tenant=lock, clock=clock)
-    first = dead.stand()
+    first = dead.acquire()
     assert first is not None
     clock.advance(SECOND)  # the candidate's turns are not those of the dead
     terms = {}
     while clock.now < NOW + lease * 2:
-        terms[clock.now - NOW] = other.stand()
+        terms[clock.now - NOW] = other.acquire()
         clock.advance(lease / 3)
     assert [after for after, term in terms.items() if term is not None] == [
         lease + SECOND,
@@ -165,7 +165,7 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at
         lease * 5 / 3 + SECOND,
     ]
     assert set(terms.values()) == {None, first + 1}
-    other.resign()
+    other.release()
 
 
 @pytest.mark.proves("2-F3d", "4-C8")
@@ -250,7 +250,7 @@ def test_schedules_that_no_process_works_for_are_neither_settled_nor_given_a_nex
     gone = registered(at_work, NOW, metadata=scope_metadata(Scope(handlers=HandlerFilter(names=("gone",)))))
     at_work.workers.stop(gone.id)
     broom = sweeper(at_work, leadership, tenant, clock, MINE)
-    assert (broom.sweep().completed, broom.adopt()) == (2, 2)
+    assert (broom.sweep().completed, broom.give_missing_fires()) == (2, 2)
     for name in names:
         acted = name in ("mine", "beside")
         assert (schedule_of(at_work, through[name]).status == "completed") is acted, name

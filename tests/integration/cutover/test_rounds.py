@@ -239,7 +239,7 @@ def work_on_postgres(scene: Scene, number: int) -> None:
         with store.session(TENANT) as session:
             for schedule_id in ids.values():
                 for one in session.triggers.of_schedule(schedule_id):
-                    armed = firing.adopt(one, session.now).next_fire_at
+                    armed = firing.with_next_fire(one, session.now).next_fire_at
                     if armed is not None and one.next_fire_at is None:
                         assert session.triggers.move(one.id, None, armed)
         store.queue.fire_due(firing.plan, 1_000, store.now() + timedelta(days=1))

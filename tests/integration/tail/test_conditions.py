@@ -32,7 +32,7 @@ from migrator.pipeline.tail.positions import (
     position_at_time,
 )
 from migrator.pipeline.tail.stream import ChangeStream
-from migrator.store.mongo.indexes import adopt_triggers
+from migrator.store.mongo.indexes import create_missing_triggers
 from migrator.testing.servers.mongo import MongoServer
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
@@ -254,8 +254,8 @@ def test_the_store_s_own_copies_of_rules_are_left_out(
     source["schedules"].insert_many([fresh("schedules", _id=f"s{one}", name=f"s{one}", **alive) for one in range(3)])
     settings = copied(source, scheduler_dsn)
     caught_up(settings)
-    assert adopt_triggers(source) == 3
-    assert adopt_triggers(source) == 0
+    assert create_missing_triggers(source) == 3
+    assert create_missing_triggers(source) == 0
     caught_up(settings)
     assert number(scheduler_dsn, "SELECT count(*) FROM migration.quarantine") == 0
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.triggers WHERE enabled") == 3
@@ -266,7 +266,7 @@ def test_the_store_s_own_copies_of_rules_are_left_out(
     caught_up(settings)
     found = "SELECT count(*) FROM scheduler.triggers WHERE cron_expression = '{}'"
     assert [number(scheduler_dsn, found.format(line)) for line in ("7 7 * * *", "0 2 * * *")] == [1, 2]
-    assert adopt_triggers(source) == 3
+    assert create_missing_triggers(source) == 3
     lines = {one["scheduleId"]: one["cronExpression"] for one in source["triggers"].find()}
     assert lines == {"s0": "7 7 * * *", "s2": "0 2 * * *", "s3": "0 2 * * *"}
     caught_up(settings)

@@ -303,13 +303,13 @@ def test_a_pending_schedule_is_scheduled_by_its_first_fire() -> None:
 def test_a_trigger_without_a_next_fire_is_given_the_one_it_should_have(
     columns: dict[str, Any], expected: timedelta | None
 ) -> None:
-    adopted = firing.adopt(trigger(**columns), START)
+    adopted = firing.with_next_fire(trigger(**columns), START)
     assert adopted.next_fire_at == (None if expected is None else START + expected)
 
 
 def test_a_next_fire_that_is_there_is_not_moved_by_adoption() -> None:
     planned = trigger(next_fire_at=START - HOUR)
-    assert firing.adopt(planned, START) is planned
+    assert firing.with_next_fire(planned, START) is planned
 
 
 @pytest.mark.proves("2-F11")
@@ -364,7 +364,7 @@ def test_a_line_whose_library_is_not_installed_is_neither_fired_nor_disabled(mon
     with pytest.raises(UnavailableError, match="croniter"):
         firing.plan(schedule(), made, 0, START)
     with pytest.raises(UnavailableError, match="croniter"):
-        firing.adopt(replace(made, next_fire_at=None), START)
+        firing.with_next_fire(replace(made, next_fire_at=None), START)
 
 
 # What is to come, without firing it

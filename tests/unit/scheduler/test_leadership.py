@@ -27,5 +27,5 @@ def test_a_leader_whose_lock_cannot_be_trusted_any_more_has_no_term_before_it_le
     assert leadership.term == 7
     handle.trusted = False  # the local window is over, and nobody has stood for election since
     assert leadership.term is None
-    assert leadership.stand() is None
+    assert leadership.acquire() is None
     assert leadership._handle is None

@@ -101,6 +101,28 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
     assert len(ticks) == 30
 
 
+@pytest.mark.proves("3-C8")
+def test_intervals_of_the_settings_take_the_place_of_the_defaults() -> None:
+    world = World(poll=3 * SECOND, sweep_every=90 * SECOND)
+    polled: list[float] = []
+    swept: list[float] = []
+    fire, sweep = world.process.worker.fire, world.process._sweeper.sweep
+
+    def noted_fire(most: int | None = None) -> int:
+        polled.append((world.clock.now - NOW).total_seconds())
+        return fire(most)
+
+    def noted_sweep() -> Any:  # noqa: ANN401 - what it returns
+        swept.append((world.clock.now - NOW).total_seconds())
+        return sweep()
+
+    world.process.worker.fire = noted_fire  # type: ignore[method-assign] # watched
+    world.process._sweeper.sweep = noted_sweep  # type: ignore[method-assign] # watched
+    world.run_for(270 * SECOND)
+    assert polled == [place * 3.0 for place in range(90)]
+    assert swept == [0.0, 90.0, 180.0]
+
+
 @pytest.mark.proves("3-C4", "3-C5", "3-R2")
 def test_the_leader_sweeps_every_minute_and_metrics_are_taken_every_thirty_seconds() -> None:
     world = World(retention_every=120 * SECOND)
@@ -135,16 +157,16 @@ def test_a_leader_that_died_is_replaced_within_its_lease_and_a_beat() -> None:
     dead = world.store.locks.acquire("*", "scheduler-leader", ttl=lease, holder="dead", now=world.clock.now)
     assert dead is not None
     led: list[timedelta] = []
-    stand = world.process.leadership.stand
+    acquire = world.process.leadership.acquire
 
     def noted() -> int | None:
-        term = stand()
+        term = acquire()
         if term is not None:
             led.append(world.clock.now - NOW)
             assert term == dead.fence + 1
         return term
 
-    world.process.leadership.stand = noted  # type: ignore[method-assign] # watched
+    world.process.leadership.acquire = noted  # type: ignore[method-assign] # watched
     world.run_for(lease * 2)
     assert lease <= led[0] <= lease + beat
 
