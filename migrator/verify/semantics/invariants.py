@@ -239,8 +239,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("fire_count",),
         violated="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
         " WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
-        about="EXISTS (SELECT FROM scheduler.runs AS run"
-        " WHERE run.trigger_id = t.id AND run.schedule_tenant_id = t.tenant_id)",
+        about="EXISTS (SELECT FROM scheduler.runs)",
     ),
     Invariant(
         code="retries-without-runs",
