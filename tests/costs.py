@@ -115,7 +115,9 @@ class Costs:
             self._add(name, Cost(*cost))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the table, and say where it is."""
+        """Write the table, and say where it is; the process that leads has all of it."""
+        if hasattr(terminalreporter.config, "workeroutput"):
+            return
         path = self._root / terminalreporter.config.getoption("costs")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(table(self._costs), encoding="utf-8")

@@ -41,9 +41,12 @@ from tests.agenda_documents import (
     real,
     travel,
 )
+from tests.cron_lines import DEEP
 from tests.strategies_bson import keys, values
 
-settings.register_profile("agenda", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "agenda", deadline=None, max_examples=200 if DEEP else 100, suppress_health_check=[HealthCheck.too_slow]
+)
 PROFILE_OF_TESTS = settings.get_profile("agenda")
 
 BASES: list[tuple[str, Document]] = [

@@ -20,6 +20,7 @@ from migrator.sources.profile import Context, Rejected, Skipped
 from migrator.values import document as documents
 from migrator.values import remainder
 from migrator.values.canonical import same
+from tests.cron_lines import DEEP
 from tests.strategies_bson import keys, late, made, values
 
 Document = dict[str, Any]
@@ -152,7 +153,7 @@ def changed(draw: st.DrawFn) -> tuple[str, Document]:
     return SECOND.get(collection, collection), made(document)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=300 if DEEP else 150, suppress_health_check=[HealthCheck.too_slow])
 @given(changed())
 def test_a_changed_document_is_quarantined_or_comes_back(case: tuple[str, Document]) -> None:
     collection, document = case

@@ -15,11 +15,12 @@ from migrator.records import Record
 from migrator.sources.profile import Document, Rejected, Skipped
 from migrator.values import document
 from migrator.values.copy_format import NulInTextError, codec
+from tests.cron_lines import DEEP
 from tests.stellaops_documents import CANONICAL, travel
 from tests.strategies_bson import keys, values
 
 # Nothing here may depend on how busy the machine is.
-PROFILE = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = settings(deadline=None, max_examples=50 if DEEP else 25, suppress_health_check=[HealthCheck.too_slow])
 REASONS = {
     "wrong-type",
     "out-of-range",

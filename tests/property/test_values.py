@@ -11,6 +11,7 @@ from migrator.records import EMPTY
 from migrator.values import document, identity, jsonb, remainder, times
 from migrator.values.canonical import canonical, same
 from migrator.values.jsonb import plain_tree
+from tests.cron_lines import DEEP
 from tests.strategies_bson import (
     Document,
     Value,
@@ -25,7 +26,7 @@ from tests.strategies_bson import (
 )
 
 # Nothing here may depend on how busy the machine is.
-PROFILE = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = settings(deadline=None, max_examples=100 if DEEP else 50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def reordered(value: Value) -> Value:

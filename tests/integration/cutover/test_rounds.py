@@ -294,7 +294,7 @@ def _back(scene: Scene, number: int) -> None:
 
 
 @pytest.mark.proves("4-B1", "1-B1")
-def test_round_and_the_end_on_every_version_of_the_target(ready_on_any: Scene) -> None:
+def test_round_and_the_end_on_any_version_of_the_target(ready_on_any: Scene) -> None:
     """Copy, tail, cutover, rollback, cutover again, and its end; statements of a newer server do not stand in it."""
     called(ready_on_any, "backfill")
     _times(3 if DEEP else 1, Quiet(ready_on_any))
