@@ -4,10 +4,12 @@ A codec fault that is symmetric passes every round trip; it does not pass this. 
 grouped by tenant and by all the words that are counted, with every sum and every first and last time. Documents that
 are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
-The cost is MongoDB's, for each expression and document. So a time is read once, not for its first and its last value,
-and a number is not converted to a decimal. If a sum is too large for a double to be exact, or is no number, everything
-is computed again, with decimals. Fields whose columns are empty in every row are not counted one by one: MongoDB looks
-for any value in any of them, and everything is computed again, field by field, if it finds one.
+The cost is MongoDB's, for each expression and document. So documents are grouped by the words as they stand, and older
+spellings are replaced in the groups. If the times of a field are texts of one form (``REGULAR_TIME``), only its first
+and last text are read as times; if one has another form, everything is computed again, and each time is read.
+A number is not converted to a decimal. If a sum is too large for a double to be exact, or is no number,
+everything is computed again, with decimals. Fields whose columns are empty in every row are not counted one by one:
+MongoDB looks for any value in any of them, and everything is computed again, field by field, if it finds one.
 
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
 here a second time, apart from the profiles: a column that was mixed up with another passes the round trip where reading
@@ -16,7 +18,7 @@ are compared by the round trip and the other aggregates alone.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
@@ -66,6 +68,14 @@ _ANY_VALUE: Final = "values"
 """Whether a document of the group has a value in a field that is expected to be empty: 0 or 1."""
 _TIME: Final = "_migrator_time_"
 """Prefix of the fields that MongoDB adds to a document for its times."""
+_REGULAR: Final = "regular"
+"""Whether the order of the texts of a group is the order of its times."""
+REGULAR_TIME: Final = r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9}\+00:00|\+00:00|\.\d{3}Z)\z"
+"""Texts of which the first in the order of bytes is also the first in time, in whole milliseconds.
+
+"+" is less than "." and than each digit, so a shorter fraction comes first; "Z" is greater, so it has one length.
+MongoDB reads no text of this form as the time of another day or minute: it takes neither 30 February nor 24:00.
+"""
 
 
 class BothSides(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,11 +209,26 @@ def _from_mongo(
 ) -> list[dict[str, Any]]:
     left = _left_out(left_out)
 
-    def aggregated(empty: frozenset[str] = frozenset(), *, decimals: bool = False) -> list[dict[str, Any]]:
-        pipeline = _pipeline(collection, measures, left, default_tenant, empty=empty, decimals=decimals)
+    def aggregated(
+        empty: frozenset[str] = frozenset(), *, decimals: bool = False, as_texts: bool = False
+    ) -> list[dict[str, Any]]:
+        pipeline = _pipeline(
+            collection, measures, left, default_tenant, empty=empty, decimals=decimals, as_texts=as_texts
+        )
         return _aggregated(source, [*([{"$match": among}] if among else []), *pipeline])
 
-    groups = aggregated(empty)
+    def aggregated_as_texts() -> list[dict[str, Any]] | None:
+        if not any(one.kind == "time" and one.field for one in measures):
+            return None
+        try:
+            groups = aggregated(empty, as_texts=True)
+        except _NotComparable:  # a time that is no text ends it; what else cannot be computed will be told
+            return None
+        return groups if all(row[_REGULAR] for row in groups) else None
+
+    groups = aggregated_as_texts()
+    if groups is None:
+        groups = aggregated(empty)
     if any(row[_ANY_VALUE] for row in groups):
         empty = frozenset()
         groups = aggregated()
@@ -223,16 +248,14 @@ def _is_inexact(value: object) -> bool:
 
 def _empty_fields(measures: Sequence[Measure], stored: Sequence[_Row]) -> frozenset[str]:
     """Return the fields of which all measures of columns are 0 in every row of the target."""
-    fields = {one.field for one in measures} - {""}
+    fields = {one.field for one in measures if one.kind == "sum"} - {""}
     return frozenset(
-        field
-        for field in fields
-        if not any(row[f"s{index}"] for index, one in enumerate(measures) if one.field == field for row in stored)
+        field for field in fields if not any(row[name] for name in _sums_of(measures, {field}) for row in stored)
     )
 
 
-def _sums_of(measures: Sequence[Measure], fields: frozenset[str]) -> list[str]:
-    return [f"s{index}" for index, one in enumerate(measures) if one.field in fields]
+def _sums_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
+    return [f"s{index}" for index, one in enumerate(measures) if one.kind == "sum" and one.field in fields]
 
 
 def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - as above
@@ -286,28 +309,73 @@ def _pipeline(
     *,
     empty: frozenset[str] = frozenset(),
     decimals: bool = False,
+    as_texts: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the pipeline.
 
     ``empty``: fields that are searched for any value, together, in place of their measures. ``decimals``: all sums are
-    decimals, which are exact where a double is not.
+    decimals, which are exact where a double is not. ``as_texts``: a time with a field is read in the groups only; it
+    counts if all groups are regular.
     """
-    group_fields = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
+    keys = {"tenant": {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}}
+    keys |= {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
+    of_words = {"tenant", *(f"g{index}" for index, one in enumerate(measures) if one.field)}
+    paths = {name: _paths(one) for name, one in keys.items() if name in of_words}
+    paths = {name: those for name, those in paths.items() if not any(path.startswith("$$") for path in those)}
+    words = {path: f"k{index}" for index, path in enumerate(sorted(set().union(*paths.values())))}
+    in_group = {path: f"$_id.{name}" for path, name in words.items()}
+    computed = {name: expression for name, expression in keys.items() if name not in paths}
+    labels = {name: _with_paths(keys[name], in_group) if name in paths else f"$_id.{name}" for name in keys}
     times: dict[str, Any] = {}
-    sums: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    reading: dict[str, Any] = {}
+    regular: list[Any] = []
+    told: list[Any] = [f"${_REGULAR}"]
     for index, measure in enumerate(measures):
         if measure.kind == "sum" and measure.field not in empty:
-            sums[f"s{index}"] = {"$sum": _summand(measure, decimals=decimals)}
+            figures[f"s{index}"] = {"$sum": _summand(measure, decimals=decimals)}
         elif measure.kind == "time":
-            times[f"{_TIME}{index}"] = measure.expression
-            sums[f"a{index}"] = {"$min": f"${_TIME}{index}"}
-            sums[f"z{index}"] = {"$max": f"${_TIME}{index}"}
-    tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
+            path = f"${_TIME}{index}"
+            if as_texts and measure.field:
+                path = f"${measure.field}"
+                regular.append(
+                    {"$or": [{"$lte": [path, None]}, {"$regexMatch": {"input": path, "regex": REGULAR_TIME}}]}
+                )
+                for name in (f"a{index}", f"z{index}"):
+                    reading[name] = _with_paths(measure.expression, {path: f"${name}"})
+                    told.append({"$eq": [_is_given(f"${name}"), _is_given(reading[name])]})
+            else:
+                times[path.removeprefix("$")] = measure.expression
+            figures |= {f"a{index}": {"$min": path}, f"z{index}": {"$max": path}}
+    figures |= {**_any_value(empty), "documents": {"$sum": 1}, _REGULAR: {"$min": {"$and": regular}}}
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         *([{"$addFields": times}] if times else []),
-        {"$group": {"_id": {"tenant": tenant, **group_fields}, **sums, **_any_value(empty), "documents": {"$sum": 1}}},
+        {"$group": {"_id": {name: path for path, name in words.items()} | computed, **figures}},
+        {"$project": {**dict.fromkeys(figures, 1), **reading, _REGULAR: {"$and": told}, "_id": labels}},
     ]
+
+
+def _is_given(expression: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    return {"$ne": [{"$ifNull": [expression, None]}, None]}
+
+
+def _paths(expression: Any) -> set[str]:  # noqa: ANN401 - a MongoDB expression
+    """Return the paths and the variables of which an expression is made."""
+    if isinstance(expression, Mapping):
+        return set().union(*(_paths(value) for name, value in expression.items() if name != "$literal"))
+    if isinstance(expression, list | tuple):
+        return set().union(*map(_paths, expression))
+    return {expression} if isinstance(expression, str) and expression.startswith("$") else set()
+
+
+def _with_paths(expression: Any, paths: Mapping[str, str]) -> Any:  # noqa: ANN401 - MongoDB expressions
+    """Return the expression with other paths."""
+    if isinstance(expression, Mapping):
+        return {name: value if name == "$literal" else _with_paths(value, paths) for name, value in expression.items()}
+    if isinstance(expression, list | tuple):
+        return [_with_paths(value, paths) for value in expression]
+    return paths.get(expression, expression) if isinstance(expression, str) else expression
 
 
 def _any_value(fields: frozenset[str]) -> dict[str, Any]:

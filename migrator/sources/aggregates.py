@@ -29,7 +29,7 @@ def words(field: Any, spellings: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - Mo
 
 def states(column: str, field: str, spellings: Mapping[str, str] | None = None) -> Measure:
     """Count documents by tenant and word."""
-    return Measure(name=column, kind="group", expression=words(field, spellings or {}), sql=column)
+    return Measure(column, "group", words(field, spellings or {}), column, field=_name(field))
 
 
 def free_words(column: str, field: str, spellings: Mapping[str, str] | None = None) -> Measure:
@@ -38,7 +38,11 @@ def free_words(column: str, field: str, spellings: Mapping[str, str] | None = No
     text = {"$cond": [{"$eq": [{"$type": field}, "string"]}, stored, None]}
     branches = [{"case": {"$eq": [field, old]}, "then": new} for old, new in (spellings or {}).items()]
     expression = {"$switch": {"branches": branches, "default": text}} if branches else text
-    return Measure(name=column, kind="group", expression=expression, sql=column)
+    return Measure(name=column, kind="group", expression=expression, sql=column, field=_name(field))
+
+
+def _name(field: Any) -> str:  # noqa: ANN401 - a MongoDB expression
+    return field.removeprefix("$") if isinstance(field, str) else ""
 
 
 def coded(column: str, field: Any, spellings: Mapping[str, str], codes: Mapping[int, str]) -> Measure:  # noqa: ANN401 - a MongoDB expression
@@ -83,7 +87,8 @@ def number(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
 def span(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Find the first and the last of a time; ``field`` says where a document has it, unless at ``path``."""
     reading = "trunc(extract(epoch from {}) * 1000)::bigint"  # keeps their order, so it is computed of two times only
-    return Measure(name=path, kind="time", expression=milliseconds(field or f"${path}"), sql=column, reading=reading)
+    value = field or f"${path}"
+    return Measure(path, "time", milliseconds(value), column, reading=reading, field=_name(value))
 
 
 def milliseconds(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions

@@ -160,7 +160,11 @@ class Measure(msgspec.Struct, frozen=True):
     reading: str = "{}"
     """SQL of the milliseconds of a ``time``; ``{}`` stands for the first or the last value of ``sql``."""
     field: str = ""
-    """The field of MongoDB without which a ``sum`` adds 0; empty: there is none, or ``sum`` adds null."""
+    """The field of MongoDB from which the value comes; empty: not said.
+
+    Without the field, a ``sum`` adds 0. The words of a ``group`` are those of the field, or fewer. A ``time`` is the
+    field's, a date or a text.
+    """
 
 
 class DeclaredLoss(msgspec.Struct, frozen=True):

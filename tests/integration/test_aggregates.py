@@ -1,19 +1,23 @@
 """The independent figures: agreement where the data agree, and each way in which they may not."""
 
+import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
-from bson import Decimal128, Int64, ObjectId
+from bson import Decimal128, Int64, MinKey, ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
 from pymongo.database import Database
 
 from migrator.parity import aggregates as module
 from migrator.parity.aggregates import compare_aggregates
 from migrator.parity.model import AggregateResult
 from migrator.records import AuditEntry
+from migrator.sources import aggregates
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.values.identity import source_id
 
@@ -141,6 +145,115 @@ def test_a_value_of_a_field_whose_column_is_empty_everywhere_is_counted(
     results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
     assert differing([*results.values()]) == {"column note filled"}
     assert results["column note filled"].source_total == "1"
+
+
+def instant(text: str) -> int:
+    """Return the time of a text, in milliseconds since 1970."""
+    return (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("times", "first", "last"),
+    [
+        (
+            ["2025-05-01T00:00:00.5+00:00", "2025-05-01T00:00:00+00:00"],
+            "2025-05-01T00:00:00",
+            "2025-05-01T00:00:00.500",
+        ),
+        (["2025-05-01T00:00:00.44Z", "2025-05-01T00:00:00.442Z"], "2025-05-01T00:00:00.440", "2025-05-01T00:00:00.442"),
+        # between the others as texts, and first or last in time
+        (["2025-05-01T08:00:00.000Z", "2025-05-01T09:00:00.000+09:00"], "2025-05-01T00:00:00", "2025-05-01T08:00:00"),
+        (
+            ["2025-05-01T05:00:00.000Z", "2025-05-01t01:00:00.000Z", "2025-05-02T00:00:00.000Z"],
+            "2025-05-01T01:00:00",
+            "2025-05-02T00:00:00",
+        ),
+        (
+            ["2025-05-01T05:00:00.000Z", "2025-05-01T05:00:00.000Z\n", None],
+            "2025-05-01T05:00:00",
+            "2025-05-01T05:00:00",
+        ),
+        # no times
+        (["2025-02-28T05:00:00.000Z", "2025-02-30T00:00:00.000Z"], "2025-02-28T05:00:00", "2025-02-28T05:00:00"),
+        (["2025-02-28T05:00:00.000Z", "2025-02-28T24:00:00.000Z"], "2025-02-28T05:00:00", "2025-02-28T05:00:00"),
+        (["2025-02-28T05:00:00.000Z", "today", "", 5, MinKey()], "2025-02-28T05:00:00", "2025-02-28T05:00:00"),
+        (["2025-02-28T05:00:00.000Z", MinKey()], "2025-02-28T05:00:00", "2025-02-28T05:00:00"),
+        (["2025-02-28T05:00:00.000Z", None], "2025-02-28T05:00:00", "2025-02-28T05:00:00"),
+        # dates
+        ([datetime(2025, 5, 1), datetime(2025, 5, 2)], "2025-05-01T00:00:00", "2025-05-02T00:00:00"),  # noqa: DTZ001
+        (["2025-05-03T00:00:00.000Z", datetime(2025, 5, 2)], "2025-05-02T00:00:00", "2025-05-03T00:00:00"),  # noqa: DTZ001
+    ],
+)
+def test_the_first_and_the_last_time_are_those_of_the_times_not_of_the_texts(
+    times: list[Any], first: str, last: str, mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    span = aggregates.span("at", "occurred_at")
+    profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
+    mongo_database["entries"].insert_many([entry(at=time) for time in times])
+    put(target)
+    sides = dict.fromkeys(("first", "last"), "")
+    for difference in by_measure(compare_aggregates(mongo_database, target, profile, {}))["at"].differing:
+        sides[difference.label] = difference.source
+    assert sides == {"first": str(instant(f"{first}+00:00")), "last": str(instant(f"{last}+00:00"))}
+
+
+def test_times_of_one_form_are_read_once_and_all_others_each(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    """What MongoDB is asked for is counted by its profiler."""
+    span = aggregates.span("at", "occurred_at")
+    profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
+    mongo_database.command("profile", 2)
+    for asked, time in ((1, "2025-05-01T00:00:00.000Z"), (3, "2025-05-01T00:00:00.00Z")):
+        mongo_database["entries"].insert_one(entry(at=time))
+        compare_aggregates(mongo_database, target, profile, {})
+        assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == asked
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [("old", "new"), ("new", "new"), ("a\0b", "a\N{REPLACEMENT CHARACTER}b"), (5, "(none)"), (None, "(none)")],
+)
+def test_words_are_counted_as_they_are_spelled_now(
+    word: Any,  # noqa: ANN401 - any BSON value
+    label: str,
+    mongo_database: Database[Any],
+    target: psycopg.Connection[Any],
+) -> None:
+    """MongoDB groups by the words as they stand: two spellings of a word are two groups, and are added up."""
+    measure = aggregates.free_words("action", "$action", {"old": "new"})
+    entries = msgspec.structs.replace(
+        ENTRIES, measures=(measure,), tenant_expression=aggregates.tenant(field="$tenant")
+    )
+    profile = Profile(name="example", version=1, collections=(entries,))
+    mongo_database["entries"].insert_many([entry(action=word), entry(action="new"), entry(tenant=" ", action="new")])
+    put(target, action="unlike")
+    results = by_measure(compare_aggregates(mongo_database, target, profile, {}, default_tenant="a"))
+    counts = {one.label: one.source for one in results["action"].differing if one.label != "unlike"}
+    assert counts == ({"new": "3"} if label == "new" else {"new": "2", label: "1"})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.datetimes(datetime(2023, 12, 31), datetime(2024, 3, 1)),  # noqa: DTZ001 - in UTC
+            st.sampled_from(["", ".%d", "Z"]),
+            st.integers(0, 9),
+        ),
+        min_size=2,
+        max_size=2,
+    )
+)
+def test_regular_texts_are_in_the_order_of_their_times(spelled: list[tuple[datetime, str, int]]) -> None:
+    texts: list[str] = []
+    for time, form, digits in spelled:
+        fraction = f"{time.microsecond:06d}000"
+        end = {"": "+00:00", "Z": f".{fraction[:3]}Z"}.get(form, f".{fraction[:digits]}+00:00")
+        texts.append(f"{time:%Y-%m-%dT%H:%M:%S}{end}")
+    regular = [text for text in texts if re.search(module.REGULAR_TIME.replace(r"\z", r"\Z"), text)]
+    assert len(regular) == sum(1 for _, form, digits in spelled if form != ".%d" or digits)
+    read = [instant(text) for text in sorted(regular)]
+    assert read == sorted(read)
 
 
 def test_a_figure_that_one_side_lacks_is_a_difference(
