@@ -1,14 +1,15 @@
 """Rows of an empty range are appended to their tables: of the schema ``scheduler`` by COPY, of a library in two ways.
 
 Rows of a native target are copied into the library's table and into that of origins at once, where both take the bytes
-as they are (``schema.direct_copy``). Otherwise, and without the native codec, they are copied into a temporary table,
-from which the function of the target appends them.
+as they are (``schema.direct_copy``); a remainder that comes again in a chunk is stored once. Otherwise, and without the
+native codec, they are copied into a temporary table, from which the function of the target appends them.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final
+from uuid import UUID
 
 from psycopg import sql
 
@@ -24,6 +25,9 @@ from migrator.store.postgres.rows import table_name
 from migrator.targets import load_target, native_table
 from migrator.targets.model import Table
 from migrator.values.copy_format import HEADER
+
+JSONB_VERSION_SIZE: Final = 1
+"""Bytes before the text of a jsonb value in binary COPY."""
 
 _SETTINGS: Final = "SELECT quote_ident(%s), current_setting('search_path'), coalesce(current_setting(%s, true), '')"
 _SET: Final = "SELECT set_config('search_path', %s, true), set_config(%s, %s, true)"
@@ -76,17 +80,20 @@ class BulkLoad:
         """Return the way of rows straight into the library's table; None if the stage must be used."""
         if record not in self._direct:
             way = None if native.module() is None else self._tables.direct_copy(self._connection, record)
-            self._direct[record] = None if way is None else _DirectLoad(self._connection, way)
+            self._direct[record] = None if way is None else _DirectLoad(self._connection, way, record)
         return self._direct[record]
 
 
 class _DirectLoad:
     """Copies rows of one record into the library's table and into that of origins."""
 
-    def __init__(self, connection: Connection, way: DirectCopy) -> None:
+    def __init__(self, connection: Connection, way: DirectCopy, record: type[Record]) -> None:
         self._connection, self._way = connection, way
+        table = native_table(record.table)
+        assert table is not None  # noqa: S101 - its rows are copied straight
+        self._target = load_target(table.target)
         parts = way.library.fields, way.origins.fields
-        self._split: Any = import_module("migrator_speedups.row_split").RowSplit(way.fields, *parts)
+        self._split: Any = import_module("migrator_speedups.row_split").RowSplit(way.fields, *parts, way.remainder)
         row = connection.execute(_SETTINGS, (way.schema, native_target.WRITES)).fetchone()
         assert row is not None  # noqa: S101 - a SELECT without FROM
         self._search_path, *self._before = row
@@ -97,6 +104,9 @@ class _DirectLoad:
             library, origins = self._split.split(rows[0] if len(rows) == 1 else b"".join(rows), HEADER)
         except OverflowError:
             return False
+        if shared := self._split.take_shared():
+            named = [(UUID(bytes=made), value[JSONB_VERSION_SIZE:].decode()) for made, value in shared]
+            native_target.share(self._connection, self._target, named)
         self._copy(self._way.origins, origins)  # first: a trigger of the library's table may look there
         # as the function of the target has them: triggers of the library name its other tables without their schema
         self._set(self._search_path, "on")

@@ -7,7 +7,7 @@ an INSERT. Both is asked of the catalogue in the transaction that copies, under 
 may have changed its table since ``target prepare``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +16,7 @@ from psycopg import sql
 
 from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.schema.native_target import OWN_COLUMNS, key_columns, library_name, origins
+from migrator.schema.native_target import OWN_COLUMNS, SHARED, key_columns, library_name, origins
 from migrator.targets.model import Column, Table, Target
 from migrator.values.copy_format import codec
 
@@ -52,7 +52,7 @@ WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerat
 
 
 class DirectColumns(msgspec.Struct, frozen=True):
-    """The columns of one of the two tables, and which field of a serialized row each takes."""
+    """The columns of one of the two tables, and which field of a serialized row each of the first takes."""
 
     table: sql.Identifier
     columns: tuple[str, ...]
@@ -73,6 +73,9 @@ class DirectCopy(msgspec.Struct, frozen=True):
     """The library's: its triggers name other tables of it without it."""
     library: DirectColumns
     origins: DirectColumns
+    """Its last column takes the id of a shared remainder."""
+    remainder: int
+    """The place of the remainder in a serialized row."""
     fields: int
     """Of a serialized row."""
 
@@ -95,11 +98,12 @@ def direct_copy(connection: Connection, table: Table, target: Target, settings: 
     keys = {column: members[name] for name, column in key_columns(table) if column not in OWN_COLUMNS}
     parts = (
         _directed(connection, table, library, members),
-        _directed(connection, table, beside, {name: (name, None) for name in OWN_COLUMNS} | keys),
+        _directed(connection, table, beside, {name: (name, None) for name in OWN_COLUMNS} | keys, (SHARED,)),
     )
     if parts[0] is None or parts[1] is None:
         return None
-    return DirectCopy(settings.schema or target.schema, parts[0], parts[1], len(codec(table.record).columns))
+    columns = codec(table.record).columns
+    return DirectCopy(settings.schema or target.schema, parts[0], parts[1], columns.index("extra"), len(columns))
 
 
 _Given = tuple[str, Column | None]
@@ -121,11 +125,20 @@ def _members(table: Table, target: Target) -> dict[str, _Given] | None:
 
 
 def _directed(
-    connection: Connection, table: Table, name: sql.Identifier, members: Mapping[str, _Given]
+    connection: Connection,
+    table: Table,
+    name: sql.Identifier,
+    members: Mapping[str, _Given],
+    further: Sequence[str] = (),
 ) -> DirectColumns | None:
-    """Return the columns of one table; None if one of them does not take the bytes of its member."""
+    """Return the columns of one table; None if one of them does not take the bytes of its member, or is missing.
+
+    ``further``: columns that no member fills, after the others.
+    """
     row = codec(table.record)
     live = {column: (kind, is_enum) for column, kind, is_enum in connection.execute(_COLUMNS, (name.as_string(None),))}
+    if any(column not in live for column in further):
+        return None
     fields: list[tuple[int, bool]] = []
     for column, (member, described) in members.items():
         kind, is_enum = live.get(column, ("", False))
@@ -136,4 +149,4 @@ def _directed(
         if not (is_same or is_word or is_real):
             return None
         fields.append((row.columns.index(member), is_real))
-    return DirectColumns(name, tuple(members), tuple(fields))
+    return DirectColumns(name, (*members, *further), tuple(fields))

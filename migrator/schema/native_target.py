@@ -1,12 +1,14 @@
 """The tool's schema beside a native target: a view for each table of the library, through which rows are written.
 
 A table of a library has no column for the document that a row came from, nor for its remainder. They are in a table of
-its own, the origins of the rows, by the key of the row. The view joins both, in the types that a record has. Triggers
+its own, the origins of the rows, by the key of the row. A remainder that many rows have stands once, in the table of
+shared remainders, which an origin names. The view joins them, in the types that a record has. Triggers
 of the view write both, so that every statement of the pipeline is the same for every target. Nothing of the library's
 is changed; the whole schema can be dropped.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from uuid import UUID
 
 import msgspec
 from psycopg import sql
@@ -24,6 +26,9 @@ ORIGINS = "_origins"
 
 OWN_COLUMNS = ("id", "tenant_id", "source", "source_id", "extra")
 """Of the table of origins, besides the key of the row."""
+
+SHARED = "shared"
+"""The column of an origin that names its shared remainder; null: the remainder stands in ``extra``."""
 
 _KEY = "key_"
 """Before the name of a column of the library's key, in the table of origins."""
@@ -48,6 +53,11 @@ _DECLARE_BEFORE = f"before text := coalesce(current_setting('{WRITES}', true), '
 
 CHANGES = "_changes"
 """The table of the keys of rows that the library has written since a cutover, and that were carried to MongoDB."""
+
+
+REMAINDERS = "_remainders"
+"""The table of shared remainders. An id is made of its remainder, and may stand there more than once: two transactions
+that share one do not wait for each other. Nothing is deleted there."""
 
 
 class LibraryTable(msgspec.Struct, frozen=True):
@@ -211,6 +221,13 @@ def prepare(connection: Connection, target: Target, settings: TargetSettings) ->
                 " PRIMARY KEY (table_name, row_id))"
             ).format(changes(target))
         )
+        beside = remainders(target)
+        connection.execute(
+            sql.SQL("CREATE TABLE IF NOT EXISTS {} (id uuid NOT NULL, extra jsonb NOT NULL)").format(beside)
+        )
+        connection.execute(
+            sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (id)").format(sql.Identifier(f"{REMAINDERS}_id"), beside)
+        )
         for make in (_origins_of, _views_of):  # a view of one table may look into the origins of another
             for table in target.tables:
                 for statement in make(target, table, libraries[table.name]):
@@ -230,6 +247,23 @@ def is_prepared(connection: Connection, target: Target) -> bool:
 def origins(table: Table, target: Target) -> sql.Identifier:
     """Return the quoted name of the table of origins."""
     return sql.Identifier(target.tool_schema, table.name + ORIGINS)
+
+
+def remainders(target: Target) -> sql.Identifier:
+    """Return the quoted name of the table of shared remainders."""
+    return sql.Identifier(target.tool_schema, REMAINDERS)
+
+
+def share(connection: Connection, target: Target, shared: Sequence[tuple[UUID, str]]) -> None:
+    """Store remainders, as ids and JSON, for the origins that this transaction writes."""
+    connection.execute(
+        sql.SQL(
+            "INSERT INTO {remainders} (id, extra)"
+            " SELECT given.id, given.extra::jsonb FROM unnest(%s::uuid[], %s::text[]) AS given (id, extra)"
+            " WHERE NOT EXISTS (SELECT FROM {remainders} AS stored WHERE stored.id = given.id)"
+        ).format(remainders=remainders(target)),
+        ([one for one, _ in shared], [extra for _, extra in shared]),
+    )
 
 
 def changes(target: Target) -> sql.Identifier:
@@ -283,8 +317,9 @@ def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator
     keys = () if table.made == "row" else table.key
     yield sql.SQL(
         "CREATE TABLE IF NOT EXISTS {origins} (id uuid NOT NULL, tenant_id text NOT NULL, source text, source_id text,"
-        " extra jsonb NOT NULL, {keys} PRIMARY KEY (id) {unique})"
+        " extra jsonb, {shared} uuid, {keys} PRIMARY KEY (id) {unique})"
     ).format(
+        shared=sql.Identifier(SHARED),
         origins=beside,
         keys=sql.SQL("").join(
             sql.SQL("{} {} NOT NULL, ").format(sql.Identifier(_KEY + name), sql.SQL(library.types[name]))
@@ -316,7 +351,7 @@ def _views_of(target: Target, table: Table, library: LibraryTable) -> Iterator[s
             [
                 *(sql.Identifier("origin", name) for name in ("id", "tenant_id", "source", "source_id")),
                 *view_columns,
-                sql.Identifier("origin", "extra"),
+                _read_remainder(target),
             ]
         ),
         origins=origins(table, target),
@@ -325,6 +360,14 @@ def _views_of(target: Target, table: Table, library: LibraryTable) -> Iterator[s
     )
     yield from _triggers(target, table, library, view)
     yield _append(target, table, library)
+
+
+def _read_remainder(target: Target) -> sql.Composed:
+    """Return the remainder of an origin, its own or the shared one that it names."""
+    return sql.SQL(
+        "coalesce(origin.extra, (SELECT remainder.extra FROM {} AS remainder WHERE remainder.id = origin.{} LIMIT 1))"
+        " AS extra"
+    ).format(remainders(target), sql.Identifier(SHARED))
 
 
 def same_key(table: Table, library: str, origin: str) -> sql.Composed:
@@ -437,6 +480,7 @@ class _Writing:
             "kept_values": kept[1],
             "names": _names([*OWN_COLUMNS, *(_KEY + name for name in keys)]),
             "given": sql.SQL(", ").join([*given, *(values[filled.index(name)] for name in keys)]),
+            "shared": sql.Identifier(SHARED),
             "new_key": _new_key(table, library),
         }
 
@@ -468,7 +512,7 @@ BEGIN
     made := {old_key};
     UPDATE {library} AS stored SET ({kept_columns}) = ROW({kept_values}) FROM {origins} AS origin
         WHERE origin.id = old.id AND {same};
-    UPDATE {origins} SET ({names}) = ROW({given}) WHERE id = old.id;
+    UPDATE {origins} SET ({names}) = ROW({given}), {shared} = NULL WHERE id = old.id;
     {close}
     RETURN new;
 END

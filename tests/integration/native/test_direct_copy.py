@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psycopg
 import pytest
 from bson import Binary, Int64
@@ -294,3 +295,83 @@ def test_the_settings_are_as_before_afterwards(settings: Settings, postgres_dsn:
             before = connection.execute(shown).fetchone()
         assert before == ('"$user", depot', "")
         assert connection.execute(shown).fetchone() == ('"$user", depot', "")
+
+
+def seen(dsn: str) -> list[Any]:
+    """Return the rows as the tool sees them."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute("SELECT to_jsonb(seen)::text FROM migration_depot.parts AS seen ORDER BY id")
+        return rows.fetchall()
+
+
+def remainders(dsn: str) -> dict[str, tuple[bool, bool]]:
+    """Return source id → whether its remainder stands in its origin, and whether its origin names a shared one."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT source_id, extra IS NOT NULL, shared IS NOT NULL FROM migration_depot.parts_origins"
+        )
+        return {source_id: (own, shared) for source_id, own, shared in rows}
+
+
+OWN, SHARED_ONE = (True, False), (False, True)
+
+
+@pytest.fixture
+def alike(settings: Settings, mongo_database: Database[Any]) -> Settings:
+    """Twelve more documents with one long remainder, and three with another one each; chunks of four."""
+    kept = {"unknown": "a field that no column takes " * 4}
+    made = [{"_id": f"t{number:02}", "title": f"{number}", **kept} for number in range(12)]
+    made += [{"_id": f"u{number}", "title": f"u{number}", "unknown": f"{number} " * 40} for number in range(3)]
+    mongo_database["jobs"].insert_many(made)
+    return msgspec.structs.replace(settings, copy=msgspec.structs.replace(settings.copy, chunk_documents=4))
+
+
+def test_a_remainder_that_comes_again_is_stored_once(
+    settings: Settings,
+    alike: Settings,
+    mongo_database: Database[Any],
+    postgres_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfill(alike, Scope())
+    stored_as = remainders(postgres_dsn)
+    by_form = {form: [key for key, held in stored_as.items() if held == form] for form in stored_as.values()}
+    assert by_form.keys() == {OWN, SHARED_ONE}
+    assert len(by_form[SHARED_ONE]) >= 8  # all but the first of each chunk
+    assert all(key.startswith("t") for key in by_form[SHARED_ONE])
+    with psycopg.connect(postgres_dsn) as connection:
+        counts = connection.execute(
+            "SELECT count(*), count(DISTINCT id), count(DISTINCT extra) FROM migration_depot._remainders"
+        ).fetchone()
+    assert counts is not None
+    assert counts[1:] == (1, 1)
+    assert compared(alike) == []
+    assert backfill(alike, Scope()).written == 0
+    direct = seen(postgres_dsn)
+
+    one = by_form[SHARED_ONE][0]
+    title = f"{int(one.removeprefix('t'))}"
+    mongo_database["jobs"].update_one({"_id": one}, {"$set": {"title": "changed"}})
+    assert compared(alike) != []
+    assert backfill(alike, Scope()).written == 1
+    assert remainders(postgres_dsn)[one] == OWN
+    assert compared(alike) == []
+    mongo_database["jobs"].update_one({"_id": one}, {"$set": {"title": title}})
+    backfill(alike, Scope())
+
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("TRUNCATE depot.parts, migration_depot.parts_origins, migration_depot._remainders")
+    monkeypatch.setattr(NativeTables, "direct_copy", lambda *_: None)
+    backfill(settings, Scope())  # one chunk, in this process
+    assert set(remainders(postgres_dsn).values()) == {OWN}
+    assert seen(postgres_dsn) == direct
+
+
+def test_a_shared_remainder_that_is_missing_or_another_is_a_difference(alike: Settings, postgres_dsn: str) -> None:
+    backfill(alike, Scope())
+    shared = sum(form == SHARED_ONE for form in remainders(postgres_dsn).values())
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("UPDATE migration_depot._remainders SET extra = '{}'")
+        assert len(compared(alike)) == shared
+        connection.execute("DELETE FROM migration_depot._remainders")
+    assert len(compared(alike)) == shared
