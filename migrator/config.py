@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
@@ -471,12 +472,12 @@ def _holds_password(text: str) -> bool:
     return bool(authority[1] and ":" in authority[0]) or re.search(r"(?i)\bpassword\s*=", text) is not None
 
 
-def known_keys() -> dict[str, tuple[str, ...]]:
+@cache
+def known_keys() -> Mapping[str, tuple[str, ...]]:
     """Return section → its keys, in order."""
-    return {
-        section.name: tuple(key.name for key in msgspec.structs.fields(section.type))
-        for section in msgspec.structs.fields(Settings)
-    }
+    return MappingProxyType(
+        {section.name: section.type.__struct_fields__ for section in msgspec.structs.fields(Settings)}
+    )
 
 
 def _read(file: Path, *, required: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ what their shape declares: those are read by an exact struct made from it, in C.
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -225,6 +225,7 @@ def keys(shape: type[Shape]) -> tuple[str, ...]:
     return tuple(name for name in shape.__struct_encode_fields__ if name not in shape.aliases)
 
 
+@cache
 def known_paths(shape: type[Shape]) -> frozenset[str]:
     """Return the path of every field the shape knows; ``[]`` are the items of a list, ``*`` any key of a map."""
     hints = get_type_hints(shape)
@@ -247,7 +248,8 @@ def paths_of_type(hint: object) -> Iterator[str]:
             yield from (f"{step}.{path}" for path in known_paths(inner))
 
 
-def nested(shape: type[Shape]) -> list[tuple[str, str, type[Shape], bool]]:
+@cache
+def nested(shape: type[Shape]) -> tuple[tuple[str, str, type[Shape], bool], ...]:
     """List the fields that hold a shape or a list of one: attribute, name in the document, shape, whether a list."""
     paths = []
     hints = get_type_hints(shape)
@@ -256,7 +258,7 @@ def nested(shape: type[Shape]) -> list[tuple[str, str, type[Shape], bool]]:
             inner = get_args(kind)[0] if get_origin(kind) is list else kind
             if isinstance(inner, type) and issubclass(inner, Shape):
                 paths.append((field.name, field.encode_name, inner, inner is not kind))
-    return paths
+    return tuple(paths)
 
 
 def parts(kind: object) -> tuple[object, ...]:

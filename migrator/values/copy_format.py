@@ -10,7 +10,9 @@ int32 length (-1 for null) and the bytes that the type's ``send`` function gives
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from struct import Struct
+from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
@@ -153,17 +155,11 @@ READERS: dict[str, Callable[[bytes], Any]] = {
 """Column type to what reads a cell back; slow, for explanations and tests. jsonb comes back as the text of a record."""
 
 
-def column_types(record: type[msgspec.Struct]) -> dict[str, str]:
-    """Return column → PostgreSQL type, in the record's order, read from its annotations."""
-    return {
-        field.name: _type_name(annotation)
-        for field, annotation in zip(msgspec.structs.fields(record), _annotations(record), strict=True)
-    }
-
-
-def _annotations(record: type[msgspec.Struct]) -> list[Any]:
+@cache
+def column_types(record: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return column → PostgreSQL type, in the record's order, read from its annotations, which is slow."""
     hints = get_type_hints(record, include_extras=True)
-    return [hints[name] for name in record.__struct_fields__]
+    return MappingProxyType({name: _type_name(hints[name]) for name in record.__struct_fields__})
 
 
 def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be anything

@@ -368,7 +368,7 @@ class _Table:
         """Constants and defaults."""
         self.defaults = {
             field.name: field.default
-            for field in msgspec.structs.fields(self.record)
+            for field in tables.fields_of(self.record)
             if field.default is not msgspec.NODEFAULT
         }
         """Of the record."""

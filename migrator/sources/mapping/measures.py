@@ -94,7 +94,7 @@ def _holds(case: Case) -> Any:  # noqa: ANN401 - a MongoDB expression
 
 def _default_of(table: str, column: str) -> Any:  # noqa: ANN401 - a value of the column
     """Return the value of a column for which nothing is given."""
-    field = next(one for one in msgspec.structs.fields(tables.record_of(table)) if one.name == column)
+    field = next(one for one in tables.fields_of(tables.record_of(table)) if one.name == column)
     return None if field.required or field.default is msgspec.NODEFAULT else field.default
 
 

@@ -8,7 +8,7 @@ has none: a function decides about them that may look at all of a document, and 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid5
@@ -374,7 +374,7 @@ class _Planner:
         )
 
     def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
-        fields = {field.name: field for field in msgspec.structs.fields(rules.record)}
+        fields = {field.name: field for field in tables.fields_of(rules.record)}
         given = {"source": self._codec.source, **rules.given}
         cells: list[bytes | None] = []
         for name in kind.columns:
@@ -746,12 +746,20 @@ def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 -
     return (cell, written) if written == value else None
 
 
+@cache
+def _members_of(kind: type[Field]) -> tuple[tuple[str, Any], ...]:
+    """Return the members of a field with their defaults: msgspec evaluates the annotations at each call."""
+    return tuple(
+        (member.name, {} if member.default is msgspec.NODEFAULT else member.default)
+        for member in msgspec.structs.fields(kind)
+    )
+
+
 def _check_heeded(field: Field, heeded: AbstractSet[str]) -> None:
     """Raise ``Unplannable`` for a field with a member that is not heeded and does not have its default."""
-    for member in msgspec.structs.fields(field):
-        default = {} if member.default is msgspec.NODEFAULT else member.default
-        if member.name not in heeded and getattr(field, member.name) != default:
-            raise Unplannable(f"{member.name} of the field {field.path}")
+    for name, default in _members_of(type(field)):
+        if name not in heeded and getattr(field, name) != default:
+            raise Unplannable(f"{name} of the field {field.path}")
 
 
 def _not_negative(shape: Description) -> Description:

@@ -102,13 +102,16 @@ def record_of(table: str) -> type[Record]:
 
 def types_of(table: str) -> Mapping[str, str]:
     """Return column to PostgreSQL type of a table that a mapping may feed."""
-    return _types_of(record_of(table))
+    return copy_format.column_types(record_of(table))
 
 
 @cache
-def _types_of(record: type[Record]) -> Mapping[str, str]:
-    """By record and not by name: a name may stand for another table in the next mapping that is loaded."""
-    return copy_format.column_types(record)
+def fields_of(record: type[Record]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the columns of a record with their defaults: msgspec evaluates the annotations at each call.
+
+    By record and not by name: a name may stand for another table in the next mapping that is loaded.
+    """
+    return msgspec.structs.fields(record)
 
 
 def native_column(column: str) -> Column | None:
@@ -233,7 +236,7 @@ def needed_columns(table: str) -> frozenset[str]:
 
     The kind of a trigger follows from its cause.
     """
-    fields = msgspec.structs.fields(record_of(table))
+    fields = fields_of(record_of(table))
     return frozenset(field.name for field in fields if field.required) - FILLED_BY_THE_TOOL - {"kind"} | (
         {"kind"} if table == "workers" else set()
     )

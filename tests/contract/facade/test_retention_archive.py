@@ -14,7 +14,7 @@ from msgspec import structs
 
 from migrator.config import SchedulerSettings
 from migrator.errors import ArchiveError
-from migrator.records import ExecutionLog, Run
+from migrator.records import ExecutionLog, Record, Run
 from migrator.scheduler import archive, retention
 from migrator.scheduler.archive import ArchivedRun, read_archive
 from migrator.scheduler.retention import Removal, RetentionRule
@@ -208,7 +208,7 @@ class OneSession:
         return self._logs
 
 
-def full_row(record: type[Any]) -> Any:  # noqa: ANN401 - a row of any record
+def full_row(record: type[Record]) -> Any:  # noqa: ANN401 - a row of any record
     """Return a row without null, each column with a value of its own."""
     values: dict[str, Any] = {}
     for number, (name, kind) in enumerate(column_types(record).items()):
