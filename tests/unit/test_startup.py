@@ -121,6 +121,37 @@ def test_the_scheduler_s_commands_load_no_driver_before_they_know_the_backend() 
     assert loaded("import migrator.cli.scheduler", ("psycopg", "pymongo")) == []
 
 
+EVALUATED_AGAIN = """
+from collections import Counter
+import msgspec
+evaluated = Counter()
+fields = msgspec.structs.fields
+def counting(of):
+    evaluated[of if isinstance(of, type) else type(of)] += 1
+    return fields(of)
+msgspec.structs.fields = counting
+from migrator.records import Record
+from migrator.sources import store_documents
+from migrator.sources.mapping import native_plan
+from migrator.sources.mapping.codec import Codec
+from migrator.sources.mapping.language import Field
+from migrator.sources.profile import Context
+for mapped in (one for one in store_documents.MAPPING.collections if not one.kinds):
+    try:
+        native_plan.plan_of(Codec(store_documents.MAPPING, mapped), Context(as_of=None, default_tenant="t"))
+    except native_plan.Unplannable:
+        pass
+assert evaluated[Field] and any(issubclass(kind, Record) for kind in evaluated)
+print(*(kind.__name__ for kind, count in evaluated.items() if count > 1 and issubclass(kind, (Field, Record))))
+"""
+
+
+def test_annotations_of_records_and_of_a_mapping_s_fields_are_evaluated_once() -> None:
+    """Each process evaluates them anew, and msgspec at each call."""
+    command = [sys.executable, "-c", EVALUATED_AGAIN]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []
+
+
 class _CountingPool(ProcessPoolExecutor):
     """Counts what is submitted, each of which starts a process while none is idle."""
 
