@@ -121,8 +121,8 @@ class SchedulerCutover(CutoverTarget[CutoverResult]):
         ended = takeover.take_over(sessions.target, sessions.profile, sessions.settings.cutover.slot_tolerance)
         if ended is not None:
             detail |= {"runs_skipped": ended.skipped, "slots_freed": ended.freed}
-        stands = epoch.target_epoch(sessions)
-        if stands is None or stands.backend != "postgres":
+        current_epoch = epoch.target_epoch(sessions)
+        if current_epoch is None or current_epoch.backend != "postgres":
             detail["overdue"] = overdue.fire_late(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
         config_file.set_backend(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
         epoch.set_target(sessions, number, "postgres")

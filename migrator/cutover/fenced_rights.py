@@ -24,8 +24,8 @@ def split_revoked(
     others = [one for one in differences if not _is_revoked(one)]
     if len(others) == len(differences):
         return others, 0
-    stands = epoch.read(target)
-    if stands is None or stands.backend == "postgres" or not is_target_fenced(target, roles):
+    current_epoch = epoch.read(target)
+    if current_epoch is None or current_epoch.backend == "postgres" or not is_target_fenced(target, roles):
         return [*differences], 0
     return others, len(differences) - len(others)
 

@@ -58,11 +58,11 @@ def require_comparable(profile: Profile) -> None:
 def require_possible(target: Connection, profile: Profile) -> None:
     """Raise ``RefusedError`` for a source that cannot be compared, and if one of the sides cannot run."""
     require_comparable(profile)
-    stands = epoch.read(target)
-    if stands is not None:
+    current_epoch = epoch.read(target)
+    if current_epoch is not None:
         why = (
             "is the only backend"
-            if stands.backend == "postgres"
+            if current_epoch.backend == "postgres"
             else "refuses all writers since the last cutover was undone"
         )
         raise RefusedError(f"PostgreSQL {why}: a parallel run is not possible")

@@ -127,8 +127,8 @@ class ExpectedPause(msgspec.Struct, frozen=True, kw_only=True):
 def expected_pause(sessions: Sessions) -> ExpectedPause:
     """Return the expected write pause, from the last complete parity check and what changed since then."""
     last = recorded_check.last_check(sessions.target)
-    stands = positions.tail_state(sessions.target, sessions.profile.name)
-    if last is None or stands is None:
+    tail_state = positions.tail_state(sessions.target, sessions.profile.name)
+    if last is None or tail_state is None:
         return ExpectedPause()
     try:
         changed = recheck.changed_since(sessions, last.position, committed_time(sessions.source))
