@@ -261,7 +261,10 @@ def wrong(made: Made) -> dict[str, list[Document]]:
             task("bytes", 1, kwargs={"a": [b"celerybeat-mongo would send a list of numbers"]}),
         ],
         "wrong-type at exchange": [task("exchange", 1, exchange=5)],
-        "out-of-range at total_run_count": [task("count", 1, total_run_count=-1)],
+        "out-of-range at total_run_count": [
+            task("count", 1, total_run_count=-1),
+            task("counts", 1, total_run_count=2**31),
+        ],
         "bad-date at start_after": [task("soon", 1, start_after="soon")],
         "missing-field at task": [task("no task", 1, task=None)],
         "duplicate-key at ": [task("good", {"minute": "5"})],
