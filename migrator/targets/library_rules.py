@@ -8,7 +8,7 @@ that says the same of both stores; a class of a library says where it does not.
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -92,10 +92,10 @@ class LibraryRules:
         """Return the options of the library."""
         return {}
 
-    def collections(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+    def collections(self, names: Mapping[str, str], existing: Collection[str]) -> list[dict[str, str]]:  # noqa: ARG002 - of libraries with several
         """Return the library's own name of each collection → its name in the source, of ``source.collections``.
 
-        Several, where the library is asked more than once to read all collections.
+        Several, where the library is asked more than once to read all collections. ``existing``: those of the source.
         """
         return [dict(names)]
 
@@ -277,10 +277,15 @@ class AgendaRules(LibraryRules):
         """Return the options of the library: data is listed as the library itself writes it into PostgreSQL."""
         return {"json": True}
 
-    def collections(self, names: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the names of Agenda's collection, and of Pulse's, which the library reads as its own."""
-        jobs = (names.get(name, name) for name in ("agendaJobs", "pulseJobs"))
-        return [{**names, "agendaJobs": name} for name in jobs]
+    def collections(self, names: Mapping[str, str], existing: Collection[str]) -> list[dict[str, str]]:
+        """Return the names of Agenda's collection, and of Pulse's, which the library reads as its own.
+
+        Of one that does not exist no process is started; Agenda's is asked for if there is neither.
+        """
+        jobs = [names.get(name, name) for name in ("agendaJobs", "pulseJobs")]
+        return [{**names, "agendaJobs": name} for name in jobs if name in existing] or [
+            {**names, "agendaJobs": jobs[0]}
+        ]
 
     def key(self, entry: str) -> str:
         """Return the UUID that holds an ObjectId."""

@@ -357,7 +357,7 @@ class Examination:
             bounded = [entry for entry in entries if entry.key not in endless]
             told = [line for line in lines if line.get("id") not in endless]
             faults += _work_faults(bounded, told, last, last + passed)
-            due |= {entry.key for entry in bounded if entry.is_due(last)}
+            due |= _were_due(bounded, told, last, last + passed)
             events.update(line["kind"] for line in told)
         again = self._execute([last])[0] if self.rules.has_clock else []
         endless |= self._endless(again)
@@ -469,6 +469,12 @@ def _place(store: MongoStore | PostgresStore) -> str:
 
 def _without_end(keys: set[str]) -> list[str]:
     return [f"the library computes without end for {', '.join(sorted(keys)[:5])}"] if keys else []
+
+
+def _were_due(entries: Sequence[DueEntry], lines: Sequence[Line], last: float, end: float) -> set[str]:
+    """Return the keys of the entries that were due at ``last``, or became due up to ``end`` and were executed. Pure."""
+    executed = {str(line["id"]) for line in lines if line["kind"] == "execution"}
+    return {one.key for one in entries if one.is_due(last) or (one.key in executed and one.is_due(end))}
 
 
 def _work_faults(
@@ -670,7 +676,10 @@ def _source_stores(settings: Settings, rules: LibraryRules) -> list[MongoStore]:
     source = open_source(settings)
     try:
         uri = mongo_uri(settings)
-        return [MongoStore(uri, source.name, names) for names in rules.collections(settings.source.collections)]
+        with translate_source_errors("the source"):
+            existing = source.list_collection_names()
+        asked = rules.collections(settings.source.collections, existing)
+        return [MongoStore(uri, source.name, names) for names in asked]
     finally:
         source.client.close()
 

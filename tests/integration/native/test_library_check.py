@@ -251,6 +251,16 @@ def test_what_the_library_executes_wrongly_is_found(name: str) -> None:
     assert [(one.key, one.cause) for one in library_examination._work_faults(entries, lines, 5.0)] == expected
 
 
+def test_what_became_due_while_the_clock_ran_on_was_due_if_it_was_executed() -> None:
+    entries = [
+        library_rules.DueEntry(key, at) for key, at in (("at once", 4.0), ("soon", 6.0), ("left", 6.0), ("later", 9.0))
+    ]
+    lines = [
+        {"kind": kind, "id": key} for kind, key in (("execution", "soon"), ("execution", "later"), ("tick", "left"))
+    ]
+    assert library_examination._were_due(entries, lines, 5.0, 7.0) == {"at once", "soon"}
+
+
 def test_a_library_that_is_not_asked_leaves_the_area_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
     """As that of a target for which there are no rules yet."""
     rules = {name: rule for name, rule in library_rules.RULES.items() if name != "shedlock"}

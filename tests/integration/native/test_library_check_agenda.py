@@ -298,3 +298,17 @@ def test_a_library_that_executes_wrongly_is_found(name: str, settings: Settings,
     assert check.outcome.status == "failed"
     by_key = {str(uuid_of(key)): name for name, key in KEYS.items()}
     assert {(by_key[key], cause) for key, cause, _ in told(check)} == expected
+
+
+def test_a_collection_that_does_not_exist_is_not_asked_for(
+    unprepared: Settings, mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
+) -> None:
+    mongo_database["agendaJobs"].insert_many(jobs()["agendaJobs"])
+    settings = copied(unprepared, postgres_dsn)
+    node, started = tmp_path / "node", tmp_path / "started"
+    node.write_text(f'#!/bin/sh\necho >>{started}\nexec {shutil.which("node")} "$@"\n', encoding="utf-8")
+    node.chmod(0o700)
+    checks = checked(replace(settings, target=replace(settings.target, interpreter=str(node))), "entries")
+    assert checks["entries"].outcome.status == "passed"
+    assert checks["entries"].counts["listed in the source"] == 16
+    assert len(started.read_text()) == 3, "for the tables, for the scratch copy, and for the one collection"
