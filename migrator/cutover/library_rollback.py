@@ -123,10 +123,11 @@ def _application(target: Connection, tables: LibraryTables) -> Gate:
     connected = sessions_of_others(target)
     if not connected:
         return Gate(name="application", passed=True, words=NOBODY_CONNECTED)
-    words = f"connected now: {', '.join(connected)}"
-    if tables.target.runs_first:
-        return Gate(name="application", passed=None, words=f"{words}; {RUNS_FIRST}: stop the application first")
-    return Gate(name="application", passed=None, words=f"{words}; the fence stops what they write")
+    consequence = f"{RUNS_FIRST}: stop the application first" if tables.target.runs_first else _STOPPED
+    return Gate(name="application", passed=None, words=f"connected now: {', '.join(connected)}; {consequence}")
+
+
+_STOPPED: Final = "the fence stops what they write"
 
 
 def _written_gates(settings: Settings) -> Iterator[Gate]:

@@ -322,8 +322,8 @@ def _pipeline(
     of_words = {"tenant", *(f"g{index}" for index, one in enumerate(measures) if one.field)}
     paths = {name: _paths(one) for name, one in keys.items() if name in of_words}
     paths = {name: those for name, those in paths.items() if not any(path.startswith("$$") for path in those)}
-    words = {path: f"k{index}" for index, path in enumerate(sorted(set().union(*paths.values())))}
-    in_group = {path: f"$_id.{name}" for path, name in words.items()}
+    raw_keys = {path: f"k{index}" for index, path in enumerate(sorted(set().union(*paths.values())))}
+    in_group = {path: f"$_id.{name}" for path, name in raw_keys.items()}
     computed = {name: expression for name, expression in keys.items() if name not in paths}
     labels = {name: _with_paths(keys[name], in_group) if name in paths else f"$_id.{name}" for name in keys}
     times: dict[str, Any] = {}
@@ -351,7 +351,7 @@ def _pipeline(
     return [
         *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         *([{"$addFields": times}] if times else []),
-        {"$group": {"_id": {name: path for path, name in words.items()} | computed, **figures}},
+        {"$group": {"_id": {name: path for path, name in raw_keys.items()} | computed, **figures}},
         {"$project": {**dict.fromkeys(figures, 1), **reading, _REGULAR: {"$and": told}, "_id": labels}},
     ]
 

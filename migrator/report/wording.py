@@ -531,7 +531,7 @@ def applicable(result: Result) -> list[Check]:
 
 
 def limits_of_checks(result: Result) -> list[tuple[Check, str]]:
-    """Return what the checks cannot detect, without those that do not apply."""
+    """Return each check that applies with each limit of what it detects."""
     return [
         (check, limit)
         for check in applicable(result)

@@ -200,7 +200,7 @@ class Interpreter(msgspec.Struct, frozen=True):
         return f"{self.program or sys.executable} -m pip install {wanted}"
 
     def remedy(self, target: str) -> str:
-        """Return what to do where the program itself cannot be started."""
+        """Return the remedy, in words, where the program itself cannot be started."""
         named = "name another one as target.interpreter"
         if LIBRARIES[target].program == "java":
             return f"call {self.install_command(target)}, or {named}"

@@ -137,13 +137,13 @@ class Examination:
         request = LibraryRequest(store=store, options=options, entry_seconds=ENTRY_SECONDS, **members)
         asked = f"verify: library: {_ASKED[request.do]} in {_place(store)}"
         self._say(asked)
-        said, count = time_module.monotonic(), 0
+        reported_at, count = time_module.monotonic(), 0
         with ask(self.target.name, request, interpreter=self.copy.interpreter) as lines:
             for line in lines:
                 yield line
                 count += line["kind"] != "done"
-                if (now := time_module.monotonic()) - said >= EVERY_S:
-                    said = now
+                if (now := time_module.monotonic()) - reported_at >= EVERY_S:
+                    reported_at = now
                     self._say(f"{asked}: {count:,} so far")
 
     def _ask_copy(self, **members: Any) -> Iterator[Line]:  # noqa: ANN401 - as above
