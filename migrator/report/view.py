@@ -182,11 +182,7 @@ def arrange(result: Result) -> View:
         rows=rows,
         squares=sum(len(row.squares) for row in rows),
         covered=sum(square.status != "uncovered" for row in rows for square in row.squares),
-        whole=[
-            check
-            for check in wording.applicable(result)
-            if not check.cells and check.outcome.status != "not-applicable"
-        ],
+        whole=[check for check in checks if not check.cells and check.outcome.status != "not-applicable"],
         gaps=_gaps(result),
         limits=wording.limits_of_checks(result),
         causes={severity: _causes(arranged, severity) for severity in ("difference", "warning", "explained")},

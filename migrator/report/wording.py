@@ -50,6 +50,7 @@ STATE_WORDS: Final = {
     "finished": "Cut over, and finished",
 }
 IN_POSTGRES: Final = ("cut-over", "finished")
+BEGUN: Final = ("running", *IN_POSTGRES)
 """States in which PostgreSQL holds the data."""
 
 LOSS_WORDS: Final[dict[str, str]] = {
@@ -349,7 +350,7 @@ class Readiness(msgspec.Struct, frozen=True):
 def cutover_made(result: Result) -> CutoverState | None:
     """Return how the cutover stands, of a verification after it began; None before it, and after a rollback."""
     cutover = result.run.cutover
-    return cutover if isinstance(cutover, CutoverState) and cutover.state in ("running", *IN_POSTGRES) else None
+    return cutover if isinstance(cutover, CutoverState) and cutover.state in BEGUN else None
 
 
 def readiness(result: Result) -> Readiness:
@@ -515,7 +516,7 @@ def not_proved(result: Result) -> list[str]:
 
 
 def _has_no_strength(result: Result) -> bool:
-    """Tell whether no mutation can be planted here."""
+    """Whether no mutation can be planted here."""
     return any(area.name == "sensitivity" and area.status == "not-applicable" for area in result.evidence.areas)
 
 
@@ -534,7 +535,7 @@ def limits_of_checks(result: Result) -> list[tuple[Check, str]]:
     """Return each check that applies with each limit of what it detects."""
     return [
         (check, limit)
-        for check in applicable(result)
+        for check in result.evidence.checks
         if check.outcome.status != "not-applicable"
         for limit in check.limits
     ]

@@ -186,6 +186,11 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the check is not applicable if there is no source."""
         return self.source or AREAS[self.area].needs_source
 
+    @property
+    def needs_scheduler(self) -> bool:
+        """Whether the check is not applicable to the tables of a library, which have no scheduler of the tool's."""
+        return self.of_scheduler or AREAS[self.area].of == "scheduler"
+
 
 def outcome_of(*, wrong: bool, unsure: Iterable[str] = ()) -> Outcome:
     """Return failed if something is wrong, else unverified if there are reasons for it, else passed."""

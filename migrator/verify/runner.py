@@ -152,7 +152,7 @@ def _requirements(specs: Sequence[CheckSpec], context: CheckContext) -> tuple[Re
     """Return the requirements; of a native target those that a check of it shows: the others are of the scheduler."""
     if not context.settings.target.is_native:
         return requirements(specs)
-    own = [spec for spec in specs if not spec.of_scheduler and AREAS[spec.area].of != "scheduler"]
+    own = [spec for spec in specs if not spec.needs_scheduler]
     return tuple(one for one in requirements(own) if one.checks)
 
 
@@ -194,7 +194,7 @@ def _run_check(spec: CheckSpec, context: CheckContext) -> tuple[CheckResult, boo
     errored = False
     try:
         if reason := _inapplicable(
-            context, AREAS[spec.area], needs_source=spec.needs_source, of_scheduler=spec.of_scheduler
+            context, AREAS[spec.area], needs_source=spec.needs_source, needs_scheduler=spec.needs_scheduler
         ):
             result = CheckResult(outcome=not_applicable(reason))
         else:
@@ -233,11 +233,11 @@ def _check(spec: CheckSpec, result: CheckResult, settings: Settings, *, errored:
     )
 
 
-def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool, of_scheduler: bool = False) -> str:
+def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool, needs_scheduler: bool) -> str:
     """Return why checks are not applicable; empty: they are."""
     if context.request.fresh is not None and needs_source:
         return fresh_start.reason(context.request.fresh)
-    if context.settings.target.is_native and (of_scheduler or area.of == "scheduler"):
+    if context.settings.target.is_native and needs_scheduler:
         return f"the target {context.settings.target.name} is tables of a library, and has no scheduler of the tool's"
     if not context.settings.target.is_native and area.of == "library":
         return "the target is the schema scheduler, which no library reads"
@@ -251,7 +251,9 @@ def _areas(specs: Sequence[CheckSpec], context: CheckContext) -> tuple[Area, ...
     for name, area in AREAS.items():
         if name not in existing:
             status, reason = "absent", NOT_IN_THIS_VERSION
-        elif why := _inapplicable(context, area, needs_source=area.needs_source):
+        elif why := _inapplicable(
+            context, area, needs_source=area.needs_source, needs_scheduler=area.of == "scheduler"
+        ):
             status, reason = "not-applicable", why
         elif request.wants(name):
             status, reason = "checked", ""

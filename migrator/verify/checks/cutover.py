@@ -11,6 +11,7 @@ from migrator.cutover.journal import latest
 from migrator.pipeline.sessions import close_cached, open_sessions
 from migrator.pipeline.tail.metrics import LagSample, lag_history, thinned
 from migrator.report.charts import LISTED_ROWS
+from migrator.report.wording import BEGUN
 from migrator.result import Measurement, Panel, not_applicable, not_asked_for, table_panel, unverified
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import profile_of
@@ -27,7 +28,6 @@ NO_REVERSE_SYNC: Final = (
 )
 NOT_ASKED_FOR: Final = "made only with --scratch-on-source: it needs a scratch database on the source's server"
 _Rows = tuple[tuple[str | int | None, ...], ...]
-CUTOVER_BEGUN: Final = ("running", "cut-over", "finished")
 GATES_PASSED: Final = "the cutover has begun: its own report has the gates as they were before the fence"
 GATE_STATES: Final = {True: "met", False: "not met", None: "cannot be told"}
 
@@ -75,7 +75,7 @@ def gates_listed(context: CheckContext) -> CheckResult:
     """List the gates of the cutover with their present state. A gate that is not met is no fault of the data."""
     with context.target() as target:
         cutover = latest(target)
-    if cutover is not None and cutover.state in CUTOVER_BEGUN:
+    if cutover is not None and cutover.state in BEGUN:
         return CheckResult(outcome=not_applicable(GATES_PASSED))
     config = Path("config.toml") if context.request.config is None else context.request.config
     try:
