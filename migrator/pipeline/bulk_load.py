@@ -80,18 +80,15 @@ class BulkLoad:
         """Return the way of rows straight into the library's table; None if the stage must be used."""
         if record not in self._direct:
             way = None if native.module() is None else self._tables.direct_copy(self._connection, record)
-            self._direct[record] = None if way is None else _DirectLoad(self._connection, way, record)
+            self._direct[record] = None if way is None else _DirectLoad(self._connection, way)
         return self._direct[record]
 
 
 class _DirectLoad:
     """Copies rows of one record into the library's table and into that of origins."""
 
-    def __init__(self, connection: Connection, way: DirectCopy, record: type[Record]) -> None:
+    def __init__(self, connection: Connection, way: DirectCopy) -> None:
         self._connection, self._way = connection, way
-        table = native_table(record.table)
-        assert table is not None  # noqa: S101 - its rows are copied straight
-        self._target = load_target(table.target)
         parts = way.library.fields, way.origins.fields
         self._split: Any = import_module("migrator_speedups.row_split").RowSplit(way.fields, *parts, way.remainder)
         row = connection.execute(_SETTINGS, (way.schema, native_target.WRITES)).fetchone()
@@ -106,7 +103,7 @@ class _DirectLoad:
             return False
         if shared := self._split.take_shared():
             named = [(UUID(bytes=made), value[JSONB_VERSION_SIZE:].decode()) for made, value in shared]
-            native_target.share(self._connection, self._target, named)
+            native_target.share(self._connection, self._way.remainders, named)
         self._copy(self._way.origins, origins)  # first: a trigger of the library's table may look there
         # as the function of the target has them: triggers of the library name its other tables without their schema
         self._set(self._search_path, "on")

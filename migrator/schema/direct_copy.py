@@ -16,7 +16,7 @@ from psycopg import sql
 
 from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection, fetch_value
-from migrator.schema.native_target import OWN_COLUMNS, SHARED, key_columns, library_name, origins
+from migrator.schema.native_target import OWN_COLUMNS, SHARED, key_columns, library_name, origins, remainders
 from migrator.targets.model import Column, Table, Target
 from migrator.values.copy_format import codec
 
@@ -74,6 +74,8 @@ class DirectCopy(msgspec.Struct, frozen=True):
     library: DirectColumns
     origins: DirectColumns
     """Its last column takes the id of a shared remainder."""
+    remainders: sql.Identifier
+    """The table of shared remainders."""
     remainder: int
     """The place of the remainder in a serialized row."""
     fields: int
@@ -103,7 +105,14 @@ def direct_copy(connection: Connection, table: Table, target: Target, settings: 
     if parts[0] is None or parts[1] is None:
         return None
     columns = codec(table.record).columns
-    return DirectCopy(settings.schema or target.schema, parts[0], parts[1], columns.index("extra"), len(columns))
+    return DirectCopy(
+        schema=settings.schema or target.schema,
+        library=parts[0],
+        origins=parts[1],
+        remainders=remainders(target),
+        remainder=columns.index("extra"),
+        fields=len(columns),
+    )
 
 
 _Given = tuple[str, Column | None]

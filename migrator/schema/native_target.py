@@ -254,14 +254,14 @@ def remainders(target: Target) -> sql.Identifier:
     return sql.Identifier(target.tool_schema, REMAINDERS)
 
 
-def share(connection: Connection, target: Target, shared: Sequence[tuple[UUID, str]]) -> None:
-    """Store remainders, as ids and JSON, for the origins that this transaction writes."""
+def share(connection: Connection, table: sql.Identifier, shared: Sequence[tuple[UUID, str]]) -> None:
+    """Store remainders, as ids and JSON, in ``remainders`` of a target, for origins that this transaction writes."""
     connection.execute(
         sql.SQL(
             "INSERT INTO {remainders} (id, extra)"
             " SELECT given.id, given.extra::jsonb FROM unnest(%s::uuid[], %s::text[]) AS given (id, extra)"
             " WHERE NOT EXISTS (SELECT FROM {remainders} AS stored WHERE stored.id = given.id)"
-        ).format(remainders=remainders(target)),
+        ).format(remainders=table),
         ([one for one, _ in shared], [extra for _, extra in shared]),
     )
 
