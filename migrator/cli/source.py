@@ -33,6 +33,7 @@ def list_command(config: str | None, *, as_json: bool) -> None:
     """
     load(config)
     sources = list(installed_sources())
+    native_cutovers = {name: _native_cutovers(name) for name, _ in sources}
     fields = [
         {
             "name": name,
@@ -41,13 +42,13 @@ def list_command(config: str | None, *, as_json: bool) -> None:
             "tail": MONGODB in profile.servers,
             "cutover": not write_back(profile).faults,
             "rollback": not write_back(profile).faults,
-            "native_cutover": _native_cutovers(name),
+            "native_cutover": native_cutovers[name],
             "parallel_run": bool(profile.slots),
             "collections": [one.name for one in profile.collections],
         }
         for name, profile in sources
     ]
-    show(fields, _list_lines(sources), as_json=as_json)
+    show(fields, _list_lines(sources, native_cutovers), as_json=as_json)
 
 
 def _native_faults(source: str) -> dict[str, list[str]]:
@@ -61,13 +62,16 @@ def _native_cutovers(source: str) -> list[str]:
     return [target for target, faults in _native_faults(source).items() if not faults]
 
 
-def _list_lines(found: Sequence[tuple[str, Profile]]) -> Iterator[str]:
-    """Yield a line for each source: what it can do, and in what its documents were seen."""
+def _list_lines(found: Sequence[tuple[str, Profile]], native_cutovers: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line for each source: what it can do, and in what its documents were seen.
+
+    ``native_cutovers``: source to the native targets to which a cutover of it can be made.
+    """
     width = max(len(name) for name, _ in found)
     yield f"{'source':<{width}}  tail  cutover  rollback  documents"
     for name, profile in found:
         tail = ("no", "yes")[MONGODB in profile.servers]
-        back = "native" if _native_cutovers(name) else "no"
+        back = "native" if native_cutovers[name] else "no"
         back = back if write_back(profile).faults else "yes"
         yield f"{name:<{width}}  {tail:<4}  {back:<7}  {back:<8}  {profile.documents or '-'}"
 

@@ -291,7 +291,7 @@ class Target(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     folder: str = ""
     """The path of the folder with its mappings, ``<source>.toml``; empty: it stands in a mapping file."""
 
-    @property
+    @cached_property
     def mappings(self) -> Mapping[str, Path]:
         """Return the sources that can be moved to it, by name, each with the path of its mapping."""
         paths = sorted(Path(self.folder).glob("*.toml")) if self.folder else []
