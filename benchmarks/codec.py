@@ -11,15 +11,11 @@ the same documents, to the text of jsonb and back to BSON, by ``json_text.pyx`` 
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -39,7 +35,10 @@ def _main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     chosen = parser.parse_args()
-    before = round(os.getloadavg()[0], 1)
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - as above
+
+    before = record.load()
     ways = {name: ways_of(name, chosen.documents // (1 if name == "runs" else 50)) for name in COLLECTIONS}
     rounds: dict[str, dict[str, list[float]]] = {name: {way: [] for way in made[1]} for name, made in ways.items()}
     for number in range(chosen.rounds + 1):
@@ -49,26 +48,13 @@ def _main() -> int:
                 function()
                 if number:  # the first round warms up
                     rounds[name][way].append(round((time.process_time() - began) * 1e6 / count, 2))
-    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
-
     found = {
         "commit": commit(),
-        "machine": {
-            "cores": os.cpu_count(),
-            "load before": before,
-            "load after": round(os.getloadavg()[0], 1),
-            "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("pymongo", "msgspec", "scheduler-migrator-speedups")},
-        },
+        "machine": record.machine(before, "pymongo", "msgspec", "scheduler-migrator-speedups"),
         "documents": {name: count for name, (count, _) in ways.items()},
         "microseconds": rounds,
     }
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "codec.json").write_text(json.dumps(found, indent=2) + "\n")
-    text = markdown(found)
-    (chosen.results / "codec.md").write_text(text)
-    print(text)
+    record.write(chosen.results, "codec", found, markdown)
     return 0
 
 

@@ -30,11 +30,9 @@ def _main() -> int:
     chosen = parser.parse_args()
     lines = [measure(int(size), chosen.changed) for size in chosen.documents.split(",")]
     found = {"machine": machine(), "lines": lines}
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "cutover.json").write_text(json.dumps(found, indent=2) + "\n")
-    text = markdown(found)
-    (chosen.results / "cutover.md").write_text(text)
-    print(text)
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+
+    record.write(chosen.results, "cutover", found, markdown)
     return 0
 
 

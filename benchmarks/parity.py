@@ -9,15 +9,12 @@ wall time is counted: it is much the same on a machine that does other work mean
 """
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -43,30 +40,20 @@ def _main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     chosen = parser.parse_args()
-    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - as above
 
-    before = round(os.getloadavg()[0], 1)
+    before = record.load()
     whole, stages = measured(chosen.documents, chosen.rounds)
     found = {
         "commit": commit(),
         "command": f"python benchmarks/parity.py --documents {chosen.documents} --rounds {chosen.rounds}",
-        "machine": {
-            "cores": os.cpu_count(),
-            "load before": before,
-            "load after": round(os.getloadavg()[0], 1),
-            "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("pymongo", "psycopg", "scheduler-migrator-speedups")},
-        },
+        "machine": record.machine(before, "pymongo", "psycopg", "scheduler-migrator-speedups"),
         "documents": chosen.documents,
         "processes": whole,
         "stages": stages,
     }
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "parity.json").write_text(json.dumps(found, indent=2) + "\n")
-    text = markdown(found)
-    (chosen.results / "parity.md").write_text(text)
-    print(text)
+    record.write(chosen.results, "parity", found, markdown)
     return 0
 
 

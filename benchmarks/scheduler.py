@@ -14,7 +14,6 @@ The exit status is 1 where PostgreSQL misses a ceiling.
 """
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -88,11 +87,9 @@ def _main() -> int:
         drain=0 if chosen.claims_only else chosen.drain,
         workers=chosen.workers,
     )
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "scheduler.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = markdown(result)
-    (chosen.results / "scheduler.md").write_text(text)
-    print(text)
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+
+    record.write(chosen.results, "scheduler", result, markdown)
     missed = [line for lines in judged(result).values() for line in lines]
     for said, met in claims_judged(result):
         print(f"{'met' if met else 'missed'}: {said}")

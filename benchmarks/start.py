@@ -9,10 +9,8 @@ time is counted: it is much the same on a machine that does other work meanwhile
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -34,29 +32,19 @@ def _main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     chosen = parser.parse_args()
-    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - as above
 
-    before = round(os.getloadavg()[0], 1)
+    before = record.load()
     costs = measured(chosen.documents, chosen.rounds)
     result = {
         "commit": commit(),
         "command": f"python benchmarks/start.py --documents {chosen.documents} --rounds {chosen.rounds}",
-        "machine": {
-            "cores": os.cpu_count(),
-            "load before": before,
-            "load after": round(os.getloadavg()[0], 1),
-            "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("pymongo", "psycopg", "scheduler-migrator-speedups")},
-        },
+        "machine": record.machine(before, "pymongo", "psycopg", "scheduler-migrator-speedups"),
         "documents": chosen.documents,
         "milliseconds": costs,
     }
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "start.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = markdown(result)
-    (chosen.results / "start.md").write_text(text)
-    print(text)
+    record.write(chosen.results, "start", result, markdown)
     return 0
 
 

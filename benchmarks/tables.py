@@ -54,7 +54,8 @@ def _main() -> int:
     chosen = parser.parse_args()
     before = round(os.getloadavg()[0], 1)
     rounds = measure(chosen.jobs, chosen.rounds)
-    from benchmarks.harness.commits import commit  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness import record  # noqa: PLC0415 - needs the path above
+    from benchmarks.harness.commits import commit  # noqa: PLC0415 - as above
 
     found = {
         "commit": commit(),
@@ -69,11 +70,7 @@ def _main() -> int:
         "rounds": rounds,
         "median": {name: statistics.median(one[name] for one in rounds) for name in ("backfill_s", "parity_s")},
     }
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "tables.json").write_text(json.dumps(found, indent=2) + "\n")
-    text = markdown(found)
-    (chosen.results / "tables.md").write_text(text)
-    print(text)
+    record.write(chosen.results, "tables", found, markdown)
     for missed in judged(found):
         print(missed)
     return 1 if judged(found) else 0
