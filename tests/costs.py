@@ -7,16 +7,14 @@ work by whoever causes it, since the processes that live are counted too.
 
 import os
 import time
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from benchmarks.harness.measure import tree_cpu
+
 COLLECTION: Final = "(start and collection)"
 LEADER: Final = "(process that leads the others)"
-TICKS: Final = os.sysconf("SC_CLK_TCK")
-PARENT: Final = 1  # fields of /proc/PID/stat after the name, which may hold blanks
-TIMES: Final = slice(11, 15)  # utime, stime, and those of the children that were waited for
 
 
 class Moment(NamedTuple):
@@ -44,28 +42,9 @@ class Cost(NamedTuple):
 
 def reading() -> Moment:
     """Return the clocks as they are."""
-    own = os.times()
-    return Moment(time.monotonic(), own.user + own.system, own.children_user + own.children_system + _of_the_living())
-
-
-def _of_the_living() -> float:
-    """Return the CPU seconds of the processes below this one, with those of the children that each has waited for."""
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        try:
-            fields = Path(entry.path, "stat").read_bytes().rpartition(b") ")[2].split()
-        except (FileNotFoundError, ProcessLookupError):  # it has just ended
-            continue
-        pid = int(entry.name)
-        children.setdefault(int(fields[PARENT]), []).append(pid)
-        ticks[pid] = sum(map(int, fields[TIMES]))
-    below = [*children.get(os.getpid(), ())]
-    for pid in below:
-        below += children.get(pid, ())
-    return sum(ticks[pid] for pid in below) / TICKS
+    times = os.times()
+    own = times.user + times.system
+    return Moment(time.monotonic(), own, tree_cpu(os.getpid()) - own)
 
 
 class Costs:
