@@ -32,9 +32,9 @@ LINKED = {
 _SMALL = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def between_marks(page: str) -> str:
-    """Return the part of a page that is made, its marks included."""
-    return page[page.index(BEGIN) : page.index(END) + len(END)]
+def between_marks(page: str, begin: str = BEGIN) -> str:
+    """Return the part of a page that is made, its marks included; ``begin``: the first one."""
+    return page[page.index(begin) : page.index(END) + len(END)]
 
 
 def fails_if(specs: Iterable[CheckSpec]) -> str:
