@@ -48,7 +48,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def real(**files: str) -> Callable[[], Documents]:
-    """Return what reads the documents of each collection from its file."""
+    """Return a function that reads the documents of each collection from its file."""
     return lambda: {collection: real_documents(name) for collection, name in files.items()}
 
 
@@ -82,7 +82,7 @@ def quartz() -> Documents:
 
 
 def made(shape: str) -> Callable[[str], object]:
-    """Return what lets the library make its tables."""
+    """Return a function that lets the library make its tables."""
     return partial(prepare, BY_NAME[shape])
 
 

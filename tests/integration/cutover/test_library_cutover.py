@@ -159,7 +159,7 @@ def test_a_report_after_the_cutover_says_since_when_and_not_whether_it_is_ready(
 
 
 def since_when(scene: LibraryScene, told: str) -> str:
-    """Return what a report says in the place of the readiness, which also says a text; no gate is named in it."""
+    """Return the words of a report in the place of the readiness, which also says a text; no gate is named in it."""
     result = verify(scene.settings, Request(only=("cutover",)))
     ready = wording.readiness(result)
     assert any(told in one for one in ready.why), ready.why

@@ -133,7 +133,7 @@ class CeleryScene(LibraryScene):
         }
 
     def read(self, store: PostgresStore | MongoStore) -> dict[str, Line]:
-        """Return what Celery reads of each result and of each group, by id, with the milliseconds of times."""
+        """Return the reading by Celery of each result and of each group, by id, with the milliseconds of times."""
         lines = [
             msgspec.json.decode(_MICROSECONDS.sub(r"\1", json.dumps(line))) for line in ask(MADE, store, "entries")
         ]
