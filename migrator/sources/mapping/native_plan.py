@@ -560,7 +560,8 @@ class _Planner:
             or field.columns[0] in tables.INDEXED
         ):
             raise Unplannable("an _id that is read in another way")
-        _check_heeded(field, _OF_THE_ID)
+        # of exact: the native codec takes no _id with NUL
+        _check_heeded(field, _OF_THE_ID | operation.options)
         if is_timed:
             self._id_columns["id-time"] = self._positions[field.columns[1]]
         self._id_columns[operation.name] = self._positions[field.columns[0]]

@@ -52,11 +52,31 @@ def test_every_job_of_the_library_is_plain(version: str) -> None:
         ({"_id": "\u00e9" * 95}, True),
         ({"_id": "\u00e9" * 191}, False),  # it fits, and is left to the Python codec, because it has more bytes
         ({"_id": ObjectId("0" * 24)}, False),
+        ({"_id": "a\0"}, False),
         ({"other": 1}, True),
     ],
 )
 def test_what_the_native_codec_takes(changes: dict[str, Any], is_plain: bool) -> None:  # noqa: FBT001 - a parameter
     assert (compare(JOBS, CONTEXT, [documents.encode(JOB | changes)]).plain == [0]) is is_plain
+
+
+IDENTIFIED: Final = (
+    ("apscheduler", "apscheduler", "jobs"),
+    ("apscheduler4", "apscheduler4", "tasks"),
+    ("apscheduler4", "apscheduler4", "schedules"),
+    ("celery-results", "celery-results", "celery_groupmeta"),
+    ("celery-results", "celery-results-5-6", "celery_taskmeta"),
+    ("celery-results", "celery-results-5-6", "celery_groupmeta"),
+    ("shedlock", "shedlock", "shedLock"),
+)
+"""Source, target and collection of documents whose ``_id`` is the key by which the library finds the row."""
+
+
+@pytest.mark.parametrize(("source", "target", "name"), IDENTIFIED)
+def test_an_id_that_may_not_be_changed_keeps_no_collection_from_the_native_codec(
+    source: str, target: str, name: str
+) -> None:
+    assert native_reader(native_profile(source, target).by_name()[name], CONTEXT) is not None
 
 
 AGENDA: Final = native_profile("agenda", "agenda").by_name()["agendaJobs"]
