@@ -664,8 +664,8 @@ def _unambiguous(name: str, uri: str) -> str:
     wrong = _not_text(uri)
     if wrong is not None:
         raise ConfigurationError(f"{name}: {wrong}")
-    scheme, there, rest = uri.partition("://")
-    if not there or re.fullmatch(r"[a-z][a-z0-9+]*", scheme) is None:
+    scheme, separator, rest = uri.partition("://")
+    if not separator or re.fullmatch(r"[a-z][a-z0-9+]*", scheme) is None:
         return uri  # libpq's key=value form, or what the driver refuses by itself
     if any(not one.isprintable() for one in rest.strip()):
         raise ConfigurationError(f"{name} holds a line end or a control character: it is one line of printable text")

@@ -23,7 +23,7 @@ Severity: TypeAlias = Literal["difference", "warning", "explained"]
 """``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``explained``: by a policy or the source."""
 AreaStatus: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
 """``absent``: this version of the tool has no checks of that area. The report shows it, and it sets no bit."""
-Standing: TypeAlias = Literal["passed", "failed", "unverified", "shown-by-tests", "not-exercised"]
+RequirementState: TypeAlias = Literal["passed", "failed", "unverified", "shown-by-tests", "not-exercised"]
 """What is known of a requirement."""
 Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
 """``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
@@ -520,7 +520,7 @@ class Result(Part, frozen=True, kw_only=True):
         return "equal-but-quarantine" if self.evidence.quarantined else "equal"
 
     def requirement_status(self, requirement: Requirement) -> Status:
-        """Return the standing of a requirement in this run: passed only where a check that can fail has passed.
+        """Return the status of a requirement in this run: passed only where a check that can fail has passed.
 
         A check that was not asked for, or does not apply, does not count if another one was made. A check that this run
         left out leaves the requirement not verified.
@@ -538,11 +538,11 @@ class Result(Part, frozen=True, kw_only=True):
             return "passed"
         return "not-applicable" if "not-applicable" in statuses else "not-asked-for"
 
-    def requirement_standing(self, requirement: Requirement) -> Standing:
-        """Return the standing of a requirement: in this run, else whether the product's tests show it."""
+    def requirement_state(self, requirement: Requirement) -> RequirementState:
+        """Return the state of a requirement: in this run, else whether the product's tests show it."""
         status = self.requirement_status(requirement)
         if requirement.checks and status in ("passed", "failed", "unverified"):
-            return cast("Standing", status)
+            return cast("RequirementState", status)
         return "shown-by-tests" if requirement.tests else "not-exercised"
 
     def counts_as_failed(self, check: Check) -> bool:

@@ -130,7 +130,7 @@ def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
             created_at=now,
             updated_at=now,
         )
-        late = number - amount.due if number <= amount.due else 3_600_000 + number
+        distance = number - amount.due if number <= amount.due else 3_600_000 + number
         yield Trigger(
             id=name("trigger", number),
             tenant_id=tenant,
@@ -138,7 +138,7 @@ def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
             kind="interval",
             interval_ms=3_600_000,
             anchor="fixed_rate",
-            next_fire_at=now + late * milli,
+            next_fire_at=now + distance * milli,
         )
     for number in range(1, amount.waiting + 1):
         yield Run(

@@ -184,7 +184,7 @@ def parallel_command(
     by = named_approval(who, reason, "a parallel run")
     settings = load_scheduler(config)
     profile = profile_of(settings.source, settings.target)
-    standing: tuple[Waiver, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
     verb = "would be recorded" if dry_run else "recorded"
     lines = [f"{verb}: the parallel run is over"]
     with target_connection(settings) as target:
@@ -192,7 +192,7 @@ def parallel_command(
             parallel.require_begun(target)
         elif waived or withdrawn:
             decide = parallel.waive if waived else parallel.withdraw_waivers
-            standing = decide(target, waived or withdrawn, by, dry_run=dry_run)
+            waivers = decide(target, waived or withdrawn, by, dry_run=dry_run)
         elif dry_run:
             parallel.require_possible(target, profile)
         elif ended:
@@ -203,7 +203,7 @@ def parallel_command(
             )
         else:
             parallel.begin(target, profile, by.who, by.reason)
-            standing = parallel.waivers(target)
+            waivers = parallel.waivers(target)
         lines.append(
             "PostgreSQL is a copy: no process claims anything there until the cutover"
             if epoch.is_closed_copy(target)
@@ -212,8 +212,8 @@ def parallel_command(
     stability = format_duration(settings.cutover.stability)
     if waived or withdrawn:
         lines = [
-            f"{verb}: {len(standing):,} schedules need no completed run",
-            *(f"  {one.words}" for one in standing),
+            f"{verb}: {len(waivers):,} schedules need no completed run",
+            *(f"  {one.words}" for one in waivers),
         ]
     elif not ended:
         lines = [
@@ -222,7 +222,7 @@ def parallel_command(
         ]
     lines += ["nothing was written"] * dry_run
     recorded = {"who": by.who, "reason": by.reason, "stability": "0s" if ended else stability}
-    show(recorded | {"waived": standing}, lines, as_json=as_json)
+    show(recorded | {"waived": waivers}, lines, as_json=as_json)
 
 
 @cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")

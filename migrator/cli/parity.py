@@ -151,7 +151,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
     yield from _collection_lines(outcome, "clean", "quarantined")
     yield from _finding_lines(outcome)
     yield from _loss_lines(outcome)
-    yield from _silent_lines(outcome)
+    yield from _never_firing_lines(outcome)
     for result in outcome.both_aggregates:
         if result.differing_total:
             yield f"{result.collection}: aggregate {result.measure} differs in {result.differing_total:,} values"
@@ -240,11 +240,11 @@ def _active_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield from [f"created on PostgreSQL, and not compared: {made}"] * bool(made)
 
 
-def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
-    if outcome.silent_total:
-        cause = CAUSES["silent-schedule"]
-        yield f"{outcome.silent_total:,} x silent-schedule: {cause.title}; {cause.fix}"
-    for one in outcome.silent[:5]:
+def _never_firing_lines(outcome: ParityOutcome) -> Iterator[str]:
+    if outcome.never_firing_total:
+        cause = CAUSES["never-firing-schedule"]
+        yield f"{outcome.never_firing_total:,} x never-firing-schedule: {cause.title}; {cause.fix}"
+    for one in outcome.never_firing[:5]:
         yield f"  {one.collection} {one.source_id}"
 
 
@@ -273,7 +273,7 @@ def parity_total(outcome: ParityOutcome) -> str:
         ("missing", sum(one.missing for one in done)),
         ("extra rows", sum(one.extra for one in done)),
         ("ledger entries that differ", sum(one.ledger for one in done)),
-        ("enabled schedules that never fire", outcome.silent_total),
+        ("enabled schedules that never fire", outcome.never_firing_total),
         ("aggregates that differ", sum(one.differing_total for one in outcome.both_aggregates)),
         ("changed on PostgreSQL since the cutover", sum(one.changed for one in documents)),
         ("quarantined", sum(one.quarantined for one in documents)),

@@ -161,12 +161,11 @@ def verify_command(
         raise UsageError("--who, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
     settings = load(config, workers=workers)
     file = Path(config or DEFAULT_PATH)
-    fresh = None if start is None else start.undecided()
-    request = Request(**asked, config=file if file.is_file() else None, fresh=fresh)
+    request = Request(**asked, config=file if file.is_file() else None, fresh_start=start)
     if start is None:
         _require_source(settings, request)
     if dry_run:
-        _show_plan(request, start, Path(report_dir or settings.report.directory), as_json=as_json)
+        _show_plan(request, Path(report_dir or settings.report.directory), as_json=as_json)
         finish(0)
     result, folder = verify_into(
         settings,
@@ -174,7 +173,6 @@ def verify_command(
         directory=report_dir,
         say=print_progress,
         sign_key=sign_key,
-        start=start,
     )
     if as_json:
         click.echo(results.encode(result).decode(), nl=False)
@@ -196,22 +194,22 @@ def _require_source(settings: Settings, request: Request) -> None:
         )
 
 
-def _show_plan(request: Request, start: FreshStart | None, directory: Path, *, as_json: bool) -> None:
+def _show_plan(request: Request, directory: Path, *, as_json: bool) -> None:
     """Print which checks would be made, and what would be written; no server is asked."""
-    planned = (one for one in planned_checks(request) if start is None or not one.needs_source)
+    planned = (one for one in planned_checks(request) if request.fresh_start is None or not one.needs_source)
     checks = [one for one in planned if request.load or one.id != LOAD]
-    writes = [*_written(request, start, {one.area for one in checks}, directory)]
+    writes = [*_written(request, {one.area for one in checks}, directory)]
     grouped = itertools.groupby(checks, key=lambda one: one.area)
     lines = [f"would check {area}: {', '.join(one.id for one in group)}" for area, group in grouped]
     lines += [*(f"would write {one}" for one in writes), "nothing was written"]
     show({"would_check": [one.id for one in checks], "would_write": writes}, lines, as_json=as_json)
 
 
-def _written(request: Request, start: FreshStart | None, areas: set[str], directory: Path) -> Iterator[str]:
+def _written(request: Request, areas: set[str], directory: Path) -> Iterator[str]:
     yield f"files: a folder in {directory}, with report, result and log{', and values' * request.show_values}"
     yield "target: migration.tool_runs" + ", migration.parity_checks" * ("parity" in areas)
-    if start is not None:
-        yield "target: the decision in migration.decisions" + ", schemas and tables" * start.upgrade
+    if request.fresh_start is not None:
+        yield "target: the decision in migration.decisions" + ", schemas and tables" * request.fresh_start.upgrade
     if any(AREAS[name].writes or AREAS[name].on_request for name in areas):
         yield "target's server: scratch tenants and scratch databases, which are removed"
     if request.scratch_on_source:

@@ -91,9 +91,9 @@ def export_source(sessions: SourceSessions, folder: Path) -> Manifest:
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     make_folder(beside)
-    there = {one["name"]: one for one in sessions.source.list_collections()}
+    collections = {one["name"]: one for one in sessions.source.list_collections()}
     names = [sessions.name_of(one.name) for one in sessions.profile.collections]
-    parts = [_export_collection(sessions, there[name], beside) for name in names if name in there]
+    parts = [_export_collection(sessions, collections[name], beside) for name in names if name in collections]
     manifest = Manifest(database=sessions.source.name, profile=sessions.profile.name, parts=parts)
     with open_flushed(beside / MANIFEST) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest)))

@@ -223,10 +223,10 @@ def _gates_met(facts: Facts) -> Judgement:
     preflight, fence = facts.done("preflight"), facts.done("fence")
     if preflight is None:
         return Judgement(outcome=FAILED if fence else unverified("the step preflight is not done"))
-    late = fence is not None and preflight.ended_at is not None and fence.began_at < preflight.ended_at
-    words = ("the fence began before the gates were evaluated",) if late else ()
+    is_late = fence is not None and preflight.ended_at is not None and fence.began_at < preflight.ended_at
+    words = ("the fence began before the gates were evaluated",) if is_late else ()
     counts = {"gates": len(preflight.detail.get("gates", {}))}
-    return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
+    return Judgement(outcome=FAILED if is_late else PASSED, counts=counts, words=words)
 
 
 @criterion(
@@ -411,13 +411,13 @@ def _slots_once(facts: Facts) -> Judgement:
     limits=("It holds for the moment of this report.",),
 )
 def _nothing_late(facts: Facts) -> Judgement:
-    late = overdue.count_late(facts.target)
-    counts = {"overdue triggers": late}
+    count = overdue.count_late(facts.target)
+    counts = {"overdue triggers": count}
     arrived = processes.arrivals(facts.settings)
     if arrived is None or not arrived.here:
         return Judgement(outcome=unverified("no scheduler process works on PostgreSQL yet"), counts=counts)
-    words = (f"{late:,} triggers are overdue beyond their grace",) if late else ()
-    return Judgement(outcome=FAILED if late else PASSED, counts=counts, words=words)
+    words = (f"{count:,} triggers are overdue beyond their grace",) if count else ()
+    return Judgement(outcome=FAILED if count else PASSED, counts=counts, words=words)
 
 
 def _pause_limit(facts: Facts) -> float:

@@ -30,7 +30,7 @@ from migrator.values import document as documents
 from migrator.values import identity
 
 _FIRES: Final = 24
-_SILENT: Final[tuple[BecomesOf, ...]] = ("disabled", "without a rule", "absent")
+_NOT_FIRING: Final[tuple[BecomesOf, ...]] = ("disabled", "without a rule", "absent")
 """What becomes of documents that do not fire after a rollback."""
 _MS: Final = timedelta(milliseconds=1)
 
@@ -157,7 +157,7 @@ def _differences(
 ) -> Iterator[str]:
     """Yield how a document fires otherwise than its schedule, and than was said before."""
     if named is not None:
-        if named in _SILENT and trigger is not None:
+        if named in _NOT_FIRING and trigger is not None:
             yield "were named as not firing any more, and fire by their documents"
         return
     if trigger is None:

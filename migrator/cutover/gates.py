@@ -30,7 +30,7 @@ from migrator.cutover.write_pause import ExpectedPause, expected_pause
 from migrator.durations import format_duration
 from migrator.exit_status import Allowance, beyond
 from migrator.parity import recorded_check
-from migrator.parity.silent_schedules import find_silent_schedules
+from migrator.parity.never_firing_schedules import find_never_firing_schedules
 from migrator.pipeline import control, deferred_ddl, history, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.sessions import Sessions
@@ -98,18 +98,18 @@ def _copy(sessions: Sessions, _: GateOptions) -> Answer:
     return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def lag_s(sessions: Sessions, standing: positions.TailState) -> int:
+def lag_s(sessions: Sessions, state: positions.TailState) -> int:
     """Return how many seconds the tail is behind the source, by the clock of the source."""
-    return max(0, committed_time(sessions.source).time - standing.position.time.time)
+    return max(0, committed_time(sessions.source).time - state.position.time.time)
 
 
 def _tail(sessions: Sessions, _: GateOptions) -> Answer:
-    standing = positions.tail_state(sessions.target, sessions.profile.name)
-    if standing is None:
+    state = positions.tail_state(sessions.target, sessions.profile.name)
+    if state is None:
         return False, "no tail has run for this source: call migrator tail"
-    if standing.alarm is not None:
-        return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
-    behind = lag_s(sessions, standing)
+    if state.alarm is not None:
+        return False, f"alarm: {state.alarm}; call migrator parity --repair apply"
+    behind = lag_s(sessions, state)
     owed = backlog.count(sessions.target)
     limit = sessions.settings.cutover.max_lag
     if timedelta(seconds=behind) > limit or owed:
@@ -172,11 +172,11 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         return False, "nothing was copied yet: call migrator backfill"
-    silent = find_silent_schedules(sessions, plans.plan_context(plan))
-    if silent:
-        named = ", ".join(one.source_id for one in silent[:5])
+    schedules = find_never_firing_schedules(sessions, plans.plan_context(plan))
+    if schedules:
+        named = ", ".join(one.source_id for one in schedules[:5])
         return False, (
-            f"{len(silent):,} enabled schedules have a rule and no enabled trigger, and would never fire"
+            f"{len(schedules):,} enabled schedules have a rule and no enabled trigger, and would never fire"
             f" ({named}): call"
             " migrator parity --repair apply, then migrator parity"
         )
@@ -218,8 +218,8 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
     passed, detail = server_gates.oplog(history)
     if history is None:
         return passed, detail
-    standing = positions.tail_state(sessions.target, sessions.profile.name)
-    if standing is not None and history.oldest > standing.position.time:
+    state = positions.tail_state(sessions.target, sessions.profile.name)
+    if state is not None and history.oldest > state.position.time:
         return (
             False,
             f"{detail}, and the position of the tail is before that: call migrator parity --repair apply, then tail",

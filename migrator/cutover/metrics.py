@@ -87,11 +87,11 @@ def recorded(settings: Settings) -> CutoverMetrics:
         return CutoverMetrics()
 
 
-def collect(settings: Settings, *, fresh: bool = False) -> CutoverMetrics:
-    """Return the metrics of the last cutover, if there was one, and of now; ``fresh``: there is no MongoDB."""
+def collect(settings: Settings, *, fresh_start: bool = False) -> CutoverMetrics:
+    """Return the metrics of the last cutover, if there was one, and of now; ``fresh_start``: there is no MongoDB."""
     with target_connection(settings) as target:
         found = _from_journal(journal.latest(target))
-    cut_over = fresh or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)
+    cut_over = fresh_start or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)
     return msgspec.structs.replace(found, now=take_snapshot(settings, cut_over=cut_over))
 
 

@@ -32,7 +32,7 @@ _OF_LATE: Final = sql.SQL(
 )
 
 
-_LATE: Final = sql.SQL("SELECT count(*)") + _OF_LATE
+_OVERDUE: Final = sql.SQL("SELECT count(*)") + _OF_LATE
 _LATE_TRIGGERS: Final = (
     sql.SQL("SELECT clock_timestamp(), ") + table(Trigger).qualified("triggers") + _OF_LATE + sql.SQL(" ORDER BY 2, 3")
 )
@@ -40,7 +40,7 @@ _LATE_TRIGGERS: Final = (
 
 def count_late(target: Connection) -> int:
     """Return the number of triggers that are late beyond their grace, by the target's clock."""
-    return int(fetch_value(target, _LATE))
+    return int(fetch_value(target, _OVERDUE))
 
 
 def unplannable(target: Connection, policy: str) -> list[str]:

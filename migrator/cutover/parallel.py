@@ -253,12 +253,12 @@ class Waiver(msgspec.Struct, frozen=True, kw_only=True):
 
 def standing_waivers(recorded: Iterable[RecordedDecision]) -> tuple[Waiver, ...]:
     """Return the waivers that stand after these decisions, which are in their order. Pure."""
-    standing: dict[tuple[str, str], Waiver] = {}
+    left: dict[tuple[str, str], Waiver] = {}
     for waiver in recorded:
         if waiver.kind in (decisions.PARALLEL_ENDED, decisions.CUTOVER):
-            standing.clear()
+            left.clear()
         elif waiver.kind == decisions.WAIVED:
-            standing[waiver.detail["schedule"], waiver.detail["tenant"]] = Waiver(
+            left[waiver.detail["schedule"], waiver.detail["tenant"]] = Waiver(
                 schedule_id=UUID(waiver.detail["schedule"]),
                 tenant_id=waiver.detail["tenant"],
                 name=waiver.detail["name"],
@@ -267,8 +267,8 @@ def standing_waivers(recorded: Iterable[RecordedDecision]) -> tuple[Waiver, ...]
                 at=waiver.at,
             )
         elif waiver.kind == decisions.WAIVER_WITHDRAWN:
-            standing.pop((waiver.detail["schedule"], waiver.detail["tenant"]), None)
-    return tuple(standing.values())
+            left.pop((waiver.detail["schedule"], waiver.detail["tenant"]), None)
+    return tuple(left.values())
 
 
 def waivers(target: Connection) -> tuple[Waiver, ...]:

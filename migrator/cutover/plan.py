@@ -49,7 +49,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
         pause = expected_pause(sessions)
         conditions = GateOptions(config=config, quarantined=quarantined, pause=pause)
         evaluated = tuple(gates.evaluate(sessions, conditions))
-        late = overdue.count_late(sessions.target)
+        overdue_triggers = overdue.count_late(sessions.target)
         held = server_gates.held_collections(settings, sessions.profile)
         return CutoverPlan(
             environment=environment_name(settings),
@@ -60,8 +60,8 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: Allowance) ->
             pause_s=pause.seconds,
             pause_limit_s=settings.cutover.max_pause.total_seconds(),
             changed=pause.changed,
-            overdue=late,
-            overdue_words=overdue.describe(late, settings.cutover.overdue),
+            overdue=overdue_triggers,
+            overdue_words=overdue.describe(overdue_triggers, settings.cutover.overdue),
             ready=not unmet(evaluated),
             first_fires=first_fires(sessions.target),
             rehearsals=counted(sessions.target, settings, sessions.profile),

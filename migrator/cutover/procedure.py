@@ -285,11 +285,11 @@ def _run_steps_before(target: CutoverTarget[Any], journal: Journal, conditions: 
         detail["gates"] = {one.name: one.words for one in met}
         detail["unknown"] = [one.name for one in met if one.passed is None]
         planned = expected_pause(sessions).seconds
-        standing = positions.tail_state(sessions.target, sessions.profile.name)
+        state = positions.tail_state(sessions.target, sessions.profile.name)
         journal.note(
             pause_planned_s=planned,
             pause_limit_s=limit.total_seconds(),
-            lag_s=None if standing is None else gates.lag_s(sessions, standing),
+            lag_s=None if state is None else gates.lag_s(sessions, state),
             **target.noted_before(),
         )
     patient = msgspec.structs.replace(settings.copy, patience=limit)

@@ -135,11 +135,11 @@ def answer(connection: Connection, settings: Settings, profile: Profile) -> Answ
     """Return whether enough rehearsals count, and in words what was measured, or what is lacking."""
     if settings.target.is_native:
         return False, LIBRARY
-    standing = counted(connection, settings, profile)
-    number = f"{len(standing.equal)} of {standing.required} rehearsals with equal result"
-    if len(standing.equal) >= standing.required:
-        return True, f"{number}; {standing.words}"
-    others = "; ".join(f"{count} not counted: {reason}" for reason, count in sorted(standing.left_out.items()))
+    rehearsals = counted(connection, settings, profile)
+    number = f"{len(rehearsals.equal)} of {rehearsals.required} rehearsals with equal result"
+    if len(rehearsals.equal) >= rehearsals.required:
+        return True, f"{number}; {rehearsals.words}"
+    others = "; ".join(f"{count} not counted: {reason}" for reason, count in sorted(rehearsals.left_out.items()))
     return False, f"{number}{f' ({others})' if others else ''}: {REMEDY}"
 
 

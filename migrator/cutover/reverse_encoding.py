@@ -317,8 +317,10 @@ def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> lis
         return []
     own = names.source(names.SCHEDULES)
     texts = [f"{names.TRIGGER_PREFIX}{UUID(one.row_id).hex}" for one in gone]
-    there = sessions.source[sessions.name_of(names.SCHEDULES)].find({f"{TOOL_TRIGGER}.id": {"$in": texts}}, {"_id": 1})
-    keys = [identity.source_id(one["_id"]) for one in there]
+    stating = sessions.source[sessions.name_of(names.SCHEDULES)].find(
+        {f"{TOOL_TRIGGER}.id": {"$in": texts}}, {"_id": 1}
+    )
+    keys = [identity.source_id(one["_id"]) for one in stating]
     keys += [one.source_id for one in gone if one.source == own and one.source_id is not None]
     rows = sessions.target.execute(
         "SELECT id::text, tenant_id, source, source_id FROM scheduler.schedules WHERE tenant_id = ANY(%s) AND ("

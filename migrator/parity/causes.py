@@ -39,7 +39,7 @@ CauseCode: TypeAlias = Literal[
     "quarantine-loadable",
     "reference",
     "reference-unrecorded",
-    "silent-schedule",
+    "never-firing-schedule",
     "stale",
     "text",
     "text-form",
@@ -106,7 +106,7 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
         "a dangling reference that is not recorded: the tail would not resolve it",
         "call parity --repair apply: it reads the document again, and records the reference",
     ),
-    "silent-schedule": Cause(
+    "never-firing-schedule": Cause(
         "an enabled schedule with a rule and without an enabled trigger: it never fires",
         "call parity --repair apply: it creates the trigger again from the schedule's document",
     ),
@@ -292,8 +292,8 @@ def _sentences(expected: object, actual: object, sides: tuple[str, str], *, valu
                 before=_type_of(level.t1),
                 after=_type_of(level.t2),
             )
-            there = " and ".join(shown(one) for one in (level.t1, level.t2) if not isinstance(one, NotPresent))
-            yield f"{sentence}: {there}" if values else sentence
+            values_shown = " and ".join(shown(one) for one in (level.t1, level.t2) if not isinstance(one, NotPresent))
+            yield f"{sentence}: {values_shown}" if values else sentence
 
 
 def _type_of(value: object) -> str:

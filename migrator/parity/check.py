@@ -32,8 +32,8 @@ from migrator.parity.model import (
     in_order,
     tally_of,
 )
+from migrator.parity.never_firing_schedules import find_never_firing_schedules
 from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
-from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import history, ledger, locks
 from migrator.pipeline import plan as plans
@@ -86,7 +86,7 @@ def check_parity(
         compared = check.with_history(compared)
         aggregates, columns = split_columns(check.aggregates(compared, computed))
         derived = tuple(check.derived())
-        silent = [] if scope.tenants else find_silent_schedules(sessions, check.context, check.names)
+        never_firing = [] if scope.tenants else find_never_firing_schedules(sessions, check.context, check.names)
         since = sessions.target_tables.active_since(sessions.target)
         return ParityOutcome(
             profile=f"{sessions.profile.name}/{sessions.profile.version}",
@@ -95,8 +95,8 @@ def check_parity(
             columns=tuple(columns),
             unknown_collections=check.unknown,
             left_out=dict(sessions.profile.left_out),
-            silent=tuple(silent[: check.listed]),
-            silent_total=len(silent),
+            never_firing=tuple(never_firing[: check.listed]),
+            never_firing_total=len(never_firing),
             active_since=since,
             created={} if since is None or settings.target.is_native else created_rows(sessions.target),
             unverified_because=unverified_because,

@@ -348,7 +348,7 @@ def _is_changed(document: SourceDocument, difference: DocumentDifference, change
     """Whether a document differs because PostgreSQL is active, and changed its rows."""
     if changes.since is None:
         return False
-    different = {id(row): there for row, there in difference.rows}
+    different = {id(row): stored for row, stored in difference.rows}
     return changes.explain(document.collection, source_id_of(document.raw), _compared_rows(document, different))
 
 
@@ -387,9 +387,9 @@ def _compared_rows(document: SourceDocument, different: Mapping[int, bytes | Non
     """Yield the rows of a document; ``different``: what is stored for those that are not equal, by identity."""
     for row in document.serialized:
         kind, expected = codec(type(row.record)), row.head + row.tail
-        there = different.get(id(row), expected)
-        columns = () if there is None else kind.differing((row.head, row.tail), there)
-        yield ComparedRow(type(row.record), None if there is None else kind.read(there), frozenset(columns))
+        stored = different.get(id(row), expected)
+        columns = () if stored is None else kind.differing((row.head, row.tail), stored)
+        yield ComparedRow(type(row.record), None if stored is None else kind.read(stored), frozenset(columns))
 
 
 def count_notes(document: SourceDocument, totals: ChunkTotals, *, equal: bool) -> None:

@@ -167,7 +167,7 @@ class AggregateDifference(msgspec.Struct, frozen=True, order=True, kw_only=True)
     target: str
 
 
-class SilentSchedule(msgspec.Struct, frozen=True, order=True, kw_only=True):
+class NeverFiringSchedule(msgspec.Struct, frozen=True, order=True, kw_only=True):
     """A schedule that is enabled, has a rule in its document, and has no enabled trigger: it never fires."""
 
     collection: str
@@ -189,9 +189,9 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """In the source database, in no profile: not copied, so not compared."""
     left_out: dict[str, str] = {}
     """As ``Profile.left_out``."""
-    silent: tuple[SilentSchedule, ...] = ()
-    """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
-    silent_total: int = 0
+    never_firing: tuple[NeverFiringSchedule, ...] = ()
+    """The first few schedules that never fire though their documents have a rule; ``never_firing_total`` counts all."""
+    never_firing_total: int = 0
     unverified_because: str = ""
     """Why a source in PostgreSQL may have changed since; empty if its writers were shown to be stopped, and for a
     source that a tail follows."""
@@ -211,7 +211,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return (
             any(one.differing or one.missing or one.extra or one.ledger for one in self.collections)
             or any(one.differing_total for one in self.both_aggregates)
-            or self.silent_total > 0
+            or self.never_firing_total > 0
         )
 
     @property

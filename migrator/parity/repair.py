@@ -60,8 +60,8 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
     with open_sessions(settings) as sessions:
         plan = complete_plan(sessions)
         profile = sessions.profile.name
-        standing = positions.tail_state(sessions.target, profile)
-        alarm = standing.alarm if standing is not None and whole else None
+        state = positions.tail_state(sessions.target, profile)
+        alarm = state.alarm if state is not None and whole else None
         if alarm is not None:
             # before anything is compared: what changes from here on, the tail will see
             start = positions.position_at_time(committed_time(sessions.source))
@@ -115,6 +115,6 @@ def _named(applier: Applier, sessions: Sessions, outcome: ParityOutcome) -> dict
                 key = applier.lookups.by_row(collection, record, key)
             if key:
                 named.setdefault(compared.collection, set()).add(key)
-    for schedule in outcome.silent:
+    for schedule in outcome.never_firing:
         named.setdefault(schedule.collection, set()).add(schedule.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}

@@ -63,8 +63,8 @@ def _differing(
     stored = stored_rows(sessions.target, documents)
     for document in documents:
         difference = document.difference(stored)
-        for row, there in difference.rows if difference is not None else ():
-            yield from _of_row(collection.name, source_id_of(document.raw), row, there)
+        for row, stored_row in difference.rows if difference is not None else ():
+            yield from _of_row(collection.name, source_id_of(document.raw), row, stored_row)
 
 
 def _of_row(collection: str, source_id: str, row: SerializedRow, stored: bytes | None) -> Iterator[ShownValue]:

@@ -215,9 +215,9 @@ class SourceDocument(msgspec.Struct, eq=False):
         """
         rows: list[tuple[SerializedRow, bytes | None]] = []
         for row in self.serialized:
-            there = _stored_row(row, stored[type(row.record)])
-            if there is None or not codec(type(row.record)).equal((row.head, row.tail), there):
-                rows.append((row, there))
+            stored_row = _stored_row(row, stored[type(row.record)])
+            if stored_row is None or not codec(type(row.record)).equal((row.head, row.tail), stored_row):
+                rows.append((row, stored_row))
         # A document without a remainder was shown to encode to its own bytes.
         encodes_back = self.remainder == EMPTY or self._encodes_back()
         return None if encodes_back and not rows else DocumentDifference(tuple(rows), encodes_back)
@@ -328,9 +328,9 @@ def _without_nul(row: Record) -> Record:
 def _stored_row(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
     """Return the stored row of a document's row: the one with its key, else the document's own under another tenant."""
     kind = codec(type(row.record))
-    there = stored.get(kind.key(row.head))
-    if there is not None:
-        return there
+    same_key = stored.get(kind.key(row.head))
+    if same_key is not None:
+        return same_key
     end_of_id = 6 + int.from_bytes(row.head[2:6], "big")
     origin = kind.origin(row.head + row.tail)
     same_id = (other for other in stored.values() if other[:end_of_id] == row.head[:end_of_id])

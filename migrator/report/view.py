@@ -13,7 +13,7 @@ from migrator.exit_status import QUARANTINE
 from migrator.report import wording
 from migrator.report.areas import AREAS, SECTIONS, Section
 from migrator.report.charts import Bar, Chart, Gauge, Grid, chart, gauge, grid
-from migrator.result import Area, Cell, Check, Finding, Result, Severity, Standing, Status, Tally
+from migrator.result import Area, Cell, Check, Finding, RequirementState, Result, Severity, Status, Tally
 
 AreaChecks: TypeAlias = tuple[str, Area | None, list[Check]]
 """Name of an area, the area (None if the result does not have it), and its checks."""
@@ -402,7 +402,7 @@ def _decide(result: Result) -> list[QuarantineLine]:
 
 KEYS_SHOWN: Final = 2
 
-_STANDINGS: Final[dict[Standing, tuple[str, str]]] = {
+_STATES: Final[dict[RequirementState, tuple[str, str]]] = {
     "passed": ("passed", "passed"),
     "failed": ("failed", "failed"),
     "unverified": ("not verified", "unverified"),
@@ -419,12 +419,12 @@ def _requirements(result: Result) -> list[RequirementLine]:
     made = {check.id for check in result.evidence.checks}
     lines = []
     for requirement in result.evidence.requirements:
-        standing, sign = _STANDINGS[result.requirement_standing(requirement)]
+        state, sign = _STATES[result.requirement_state(requirement)]
         note = ""
         if sign == "passed" and requirement.id in wording.AFTER_CUTOVER:
-            standing = _REHEARSED
+            state = _REHEARSED
         elif sign == "passed" and (left := wording.documents_left(result, requirement.id)):
-            standing, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"
+            state, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"
             note = (
                 f"; {wording.counted(left, 'document')} {'is' if left == 1 else 'are'} in quarantine or dropped from it"
             )
@@ -434,7 +434,7 @@ def _requirements(result: Result) -> list[RequirementLine]:
             RequirementLine(
                 id=requirement.id,
                 text=requirement.text,
-                words=standing,
+                words=state,
                 sign=sign,
                 checks=checks,
                 tests=tests,
@@ -450,7 +450,7 @@ def _requirements(result: Result) -> list[RequirementLine]:
 
 def _requirement_counts(lines: list[RequirementLine]) -> str:
     """Return how many requirements ended in which way, as a sentence."""
-    names = [*(words for words, _ in _STANDINGS.values()), _REHEARSED, _OUT_OF_SCOPE]
+    names = [*(words for words, _ in _STATES.values()), _REHEARSED, _OUT_OF_SCOPE]
     ends = {name: sum(one.words == name for one in lines) for name in names}
     ends["met for all documents but those in quarantine"] = sum(one.words.startswith(_INCOMPLETE) for one in lines)
     said = ", ".join(f"{wording.number(count)} {name}" for name, count in ends.items() if count)

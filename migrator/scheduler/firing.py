@@ -173,17 +173,17 @@ def _newest_slots(trigger: Trigger, oldest: Sequence[datetime], now: datetime) -
 
     The instant from which they are listed is moved until as many follow it as are wanted, and at most twice as many.
     """
-    early, late = _just_before(oldest[0]), now if trigger.end_at is None else min(now, trigger.end_at)
-    start = late - min(late - early, 3 * (oldest[-1] - oldest[0]) / 2)
+    earliest, latest = _just_before(oldest[0]), now if trigger.end_at is None else min(now, trigger.end_at)
+    start = latest - min(latest - earliest, 3 * (oldest[-1] - oldest[0]) / 2)
     while True:
         slots = _slots(trigger, next_fire(trigger, start), now, 2 * MAX_SLOTS + 1)
         if len(slots) > 2 * MAX_SLOTS:
-            early = start
+            earliest = start
         elif len(slots) < MAX_SLOTS:
-            late = start
+            latest = start
         else:
             return slots[-MAX_SLOTS:]
-        start = early + (late - early) / 2
+        start = earliest + (latest - earliest) / 2
 
 
 def _not_before(start: datetime | None, after: datetime) -> datetime:
@@ -265,15 +265,15 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
 def _chosen(trigger: Trigger, due_slots: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
     grace = GRACE if trigger.misfire_grace_ms is None else trigger.misfire_grace
-    late = [slot for slot in due_slots.slots if grace is not None and now - slot > grace]
-    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in due_slots.slots[len(late) :]]
+    overdue = [slot for slot in due_slots.slots if grace is not None and now - slot > grace]
+    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in due_slots.slots[len(overdue) :]]
     broken = {} if due_slots.broken is None else {"triggerDisabled": due_slots.broken}
     if broken and on_time:
         on_time[-1] = msgspec.structs.replace(on_time[-1], reason=broken)
-    if not late and due_slots.passed is None:
+    if not overdue and due_slots.passed is None:
         return on_time, []
     policy = "skip" if trigger.skip_if_overdue else trigger.misfire_policy or "fire_once"
-    missed = late if due_slots.passed is None else [due_slots.passed, *late]
+    missed = overdue if due_slots.passed is None else [due_slots.passed, *overdue]
     span = {"from": format_iso(missed[0]), "to": format_iso(missed[-1])} | broken
     if policy == "skip":
         return on_time, [_Slot(at=missed[-1], reason={"skipped": "misfire"} | span)]
@@ -281,7 +281,7 @@ def _chosen(trigger: Trigger, due_slots: Due, now: datetime) -> tuple[list[_Slot
         one = _Slot(at=missed[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
         return on_time or [one], []
     passed = [] if due_slots.passed is None else [_Slot(at=due_slots.passed, reason={"skipped": "misfire"} | span)]
-    return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
+    return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in overdue] + on_time, passed
 
 
 def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following: datetime | None) -> Fire:

@@ -76,10 +76,10 @@ OPTIONAL_SAMPLES: Final = frozenset({"success_rate_percent", "failure_rate_perce
 
 def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
     """Return the tenants that were asked for; raise ``UsageError`` for one that has neither schedules nor runs."""
-    there = store.queue.tenants() if tenants else ()
-    for one in tenants:
-        if one not in there:
-            raise UsageError(f"unknown tenant {one}: no schedule and no run is of it")
+    known = store.queue.tenants() if tenants else ()
+    for tenant in tenants:
+        if tenant not in known:
+            raise UsageError(f"unknown tenant {tenant}: no schedule and no run is of it")
     return tenants
 
 

@@ -242,8 +242,8 @@ def _other(side: str) -> str:
 
 
 def _moved_words(side: str) -> str:
-    there = DATABASES[_other(side)]
-    return f"{DATABASES[side]} is not the active backend: {there} holds the data since the last cutover or rollback"
+    active = DATABASES[_other(side)]
+    return f"{DATABASES[side]} is not the active backend: {active} holds the data since the last cutover or rollback"
 
 
 class Jobs:

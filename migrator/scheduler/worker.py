@@ -116,8 +116,8 @@ class CounterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were cancelled or taken away while they were worked on."""
     delivered: int = 0
     """Runs that another system ended by itself (``Scheduler.complete``)."""
-    late: int = 0
-    """Outcomes that came too late, or twice, and were ignored."""
+    ignored: int = 0
+    """Outcomes that came too ignored, or twice, and were ignored."""
     given_back: int = 0
     reclaimed: int = 0
     """Runs of others that the sweep ended."""
@@ -307,7 +307,7 @@ class WorkerCore:
                 break
             held = self._active.get(claim.run.id)
             if held is None or held.claim.fence != claim.fence or claim.run.id in arrived:
-                self.counters.add(late=1)
+                self.counters.add(ignored=1)
             else:
                 arrived[claim.run.id] = (claim, outcome)
         if not arrived:

@@ -36,7 +36,7 @@ class Epoch(msgspec.Struct, frozen=True):
     backend: str
 
 
-class Standing(msgspec.Struct, frozen=True):
+class EpochState(msgspec.Struct, frozen=True):
     """What the row of a store's database says; all None: there is no row."""
 
     backend: str | None = None
@@ -55,11 +55,11 @@ def copy_words(source: str) -> str:
     )
 
 
-def require(standing: Standing, own: str) -> None:
+def require(state: EpochState, own: str) -> None:
     """Raise ``BackendMovedError`` if the other side holds the data, ``CopyError`` for a copy that nobody may change."""
-    backend = standing.backend
-    if standing.copy is not None:
-        raise CopyError(copy_words(standing.copy))
+    backend = state.backend
+    if state.copy is not None:
+        raise CopyError(copy_words(state.copy))
     if backend is not None and backend != own:
         raise BackendMovedError(
             f"the scheduler's data is in {backend} since the last cutover or rollback (lock {KEY}), and this"

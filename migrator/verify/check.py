@@ -71,7 +71,7 @@ class CheckContext:
         self.seed = secrets.randbelow(1_000_000) if self.request.seed is None else self.request.seed
         """Of the random calls."""
         self.source_failure: MigratorError | None = None
-        if self.request.fresh is not None:
+        if self.request.fresh_start is not None:
             self.source_failure = RefusedError("there is no source")
         """Why the source cannot be opened, after the first attempt."""
         self.steps: dict[str, int] = {}

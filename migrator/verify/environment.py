@@ -106,7 +106,7 @@ def sides(context: CheckContext) -> tuple[Side, Side]:
 
 
 def _source(context: CheckContext) -> Side:
-    if context.request.fresh is not None:
+    if context.request.fresh_start is not None:
         return Side(name="source", server=NOT_ASKED)
     if context.settings.source.in_postgres:
         return _tables(context)

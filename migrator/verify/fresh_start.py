@@ -4,7 +4,7 @@ What needs a source is *not applicable* then, and names the decision; everything
 where it is configured.
 """
 
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -34,18 +34,24 @@ class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     upgrade: bool = False
     """Upgrade the schema to its head first."""
     allow_nonempty: bool = False
+    """Begin although the target holds rows."""
+    at: str = ""
+    """When it was first recorded; empty: not yet."""
+    version: str = __version__
+    """Of the tool that recorded it first."""
 
-    def undecided(self) -> Decision:
-        """Return the decision as it is before it is recorded, without a time: for a dry run."""
-        return Decision(kind=KIND, who=self.by.who, at="", why=self.by.reason, tool=f"migrator {__version__}")
+    @property
+    def decision(self) -> Decision:
+        """The decision, for a result."""
+        return Decision(kind=KIND, who=self.by.who, at=self.at, why=self.by.reason, tool=f"migrator {self.version}")
+
+    @property
+    def reason(self) -> str:
+        """Why a check that needs a source is not applicable."""
+        return f"there is no source: {KIND}, decided by {self.by.who}, because {self.by.reason}"
 
 
-def reason(decision: Decision) -> str:
-    """Return why such a check is not applicable."""
-    return f"there is no source: {KIND}, decided by {decision.who}, because {decision.why}"
-
-
-def decide(settings: Settings, start: FreshStart) -> Decision:
+def record(settings: Settings, start: FreshStart) -> FreshStart:
     """Record the decision, and return it with the time at which it was first made.
 
     Raises ``RefusedError`` for a target that holds rows, unless that is allowed, or
@@ -59,9 +65,9 @@ def decide(settings: Settings, start: FreshStart) -> Decision:
         )
     _require_latest_schema(settings, upgrade=start.upgrade)
     with open_target(settings) as target, translate_errors("the target"):
-        decision = _first_decision(target, start.by, allowed=start.allow_nonempty)
+        at, version = _first_decision(target, start.by, allowed=start.allow_nonempty)
         target.commit()
-    return decision
+    return msgspec.structs.replace(start, at=at.astimezone(UTC).isoformat(timespec="seconds"), version=version)
 
 
 def _tables_with_rows(settings: Settings) -> list[str]:
@@ -103,8 +109,8 @@ def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
         revisions.upgrade(dsn, names=Roles.of(settings.postgres))
 
 
-def _first_decision(target: Connection, by: Approval, *, allowed: bool) -> Decision:
-    """Return the first decision with the same words; it is written where there is none."""
+def _first_decision(target: Connection, by: Approval, *, allowed: bool) -> tuple[datetime, str]:
+    """Return the time and the version of the first decision with the same words; it is written where there is none."""
     target.execute("LOCK TABLE migration.decisions IN SHARE ROW EXCLUSIVE MODE")  # of two callers, one writes
     first = (
         "SELECT at, tool_version FROM migration.decisions WHERE kind = %s AND who = %s AND reason = %s"
@@ -112,6 +118,5 @@ def _first_decision(target: Connection, by: Approval, *, allowed: bool) -> Decis
     )
     row = target.execute(first, (KIND, by.who, by.reason)).fetchone()
     if row is None:
-        row = decisions.record(target, KIND, by, allow_nonempty=allowed), __version__
-    at = row[0].astimezone(UTC).isoformat(timespec="seconds")
-    return Decision(kind=KIND, who=by.who, at=at, why=by.reason, tool=f"migrator {row[1]}")
+        return decisions.record(target, KIND, by, allow_nonempty=allowed), __version__
+    return row[0], row[1]

@@ -163,7 +163,7 @@ def _work(task: LoadTask, store: Store, pipe: Connection) -> None:
             polls=timed.queue.polls,
             claims=timed.queue.claims,
             executed=executed,
-            refused=counted.lost + counted.late,
+            refused=counted.lost + counted.ignored,
         )
     )
 

@@ -131,7 +131,7 @@ def rehearse_reverse_sync(
         closing.callback(sessions.close)
         place = closing.enter_context(scratch_databases(settings))
         closing.callback(close_cached)
-        sample = prepare(place, lambda there: copy_sample(sessions, there.source))
+        sample = prepare(place, lambda scratch: copy_sample(sessions, scratch.source))
         sessions.close()
         with target_connection(place.settings) as target:
             outbox.open_outbox(target)
@@ -144,9 +144,9 @@ def rehearse_reverse_sync(
         after = _documents(place.source)
     changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
     created = {one for one in after.keys() - before.keys() if one[0] in schedules and _holds_written_text(after[one])}
-    silent = [one for one in written if one not in after or not _holds_written_text(after[one])]
+    unwritten = [one for one in written if one not in after or not _holds_written_text(after[one])]
     wrong = [f"{left} outbox entries were not written"] * bool(left)
-    wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(silent)]
+    wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(unwritten)]
     wrong += [f"{collection} {key} was changed by nobody" for collection, key in sorted(changed - written - created)]
     if len(created) != 1:
         wrong.append(f"{len(created)} documents for the row that was created")

@@ -9,7 +9,8 @@ import msgspec
 from migrator.errors import UsageError
 from migrator.exit_status import Allowance
 from migrator.report.areas import AREAS, area_of, require_known, split_fail_on
-from migrator.result import Decision, Policy
+from migrator.result import Policy
+from migrator.verify.fresh_start import FreshStart
 
 LOAD: Final = "performance.load"
 """The check of ``--load``."""
@@ -100,8 +101,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Hold SHARE locks on the tables of a source in PostgreSQL during the parity check."""
     config: Path | None = None
     """The file that the settings come from: the cutover is rehearsed on a copy of it."""
-    fresh: Decision | None = None
-    """The decision that there is no source (``fresh_start.decide``): checks that need a source are not applicable."""
+    fresh_start: FreshStart | None = None
+    """The decision that there is no source: checks that need a source are not applicable."""
     on_record: bool = False
     """Record the parity check, as ``parity`` does, so that the cutover may use it."""
     allow_quarantined: Allowance = 0
@@ -116,7 +117,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         split_fail_on(self.fail_on)
         if self.behaviour and self.no_behaviour:
             raise UsageError("--behaviour and --no-behaviour contradict each other")
-        if self.fresh is not None and self.with_sensitivity:
+        if self.fresh_start is not None and self.with_sensitivity:
             raise UsageError("--fresh-start has no source to take a sample from: leave --sensitivity out")
         options = {
             "--sensitivity": self.with_sensitivity,
@@ -124,7 +125,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             "--behaviour N": self.behaviour,
         }
         for option, given in options.items():
-            if given and not self.scratch_on_source and self.fresh is None:
+            if given and not self.scratch_on_source and self.fresh_start is None:
                 raise UsageError(f"{option} writes to the source's server; allow that with --scratch-on-source")
         asked = (self.load_jobs, self.load_processes, self.load_ceiling)
         if not self.load and asked != (LoadSize().jobs, LoadSize().processes, ()):
@@ -154,14 +155,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def backends(self) -> tuple[str, ...]:
         """Where the scheduler is driven; a fresh start has PostgreSQL only."""
-        if self.fresh is not None:
+        if self.fresh_start is not None:
             return ("postgres",)
         return ("postgres", "mongo") if self.backend == "both" else (self.backend,)
 
     @property
     def operations(self) -> int:
         """How many random calls are made on both backends."""
-        return self.behaviour if self.fresh is None else 0
+        return self.behaviour if self.fresh_start is None else 0
 
     @property
     def load_size(self) -> LoadSize | None:

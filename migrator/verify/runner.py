@@ -158,7 +158,8 @@ def _requirements(specs: Sequence[CheckSpec], context: CheckContext) -> tuple[Re
 
 def _decisions(context: CheckContext) -> tuple[Decision, ...]:
     """Return the decisions of people that are recorded in the target: that of a fresh start, and all others."""
-    fresh = () if context.request.fresh is None else (context.request.fresh,)
+    start = context.request.fresh_start
+    decided = () if start is None else (start.decision,)
     with suppress(MigratorError), context.target() as target:
         listed = [
             Decision(
@@ -170,8 +171,8 @@ def _decisions(context: CheckContext) -> tuple[Decision, ...]:
             )
             for one in decisions.recorded(target)
         ]
-        return (*fresh, *(one for one in listed if one not in fresh))
-    return fresh
+        return (*decided, *(one for one in listed if one not in decided))
+    return decided
 
 
 def _progress(found: CheckResult, took: int, began: datetime) -> str:
@@ -235,8 +236,8 @@ def _check(spec: CheckSpec, result: CheckResult, settings: Settings, *, errored:
 
 def _inapplicable(context: CheckContext, area: AreaSpec, *, needs_source: bool, needs_scheduler: bool) -> str:
     """Return why checks are not applicable; empty: they are."""
-    if context.request.fresh is not None and needs_source:
-        return fresh_start.reason(context.request.fresh)
+    if context.request.fresh_start is not None and needs_source:
+        return context.request.fresh_start.reason
     if context.settings.target.is_native and needs_scheduler:
         return f"the target {context.settings.target.name} is tables of a library, and has no scheduler of the tool's"
     if not context.settings.target.is_native and area.of == "library":
@@ -297,18 +298,17 @@ def verify_into(
     directory: str | None = None,
     say: Callable[[str], None] = lambda _line: None,
     sign_key: Path | None = None,
-    start: fresh_start.FreshStart | None = None,
 ) -> tuple[Result, Path]:
     """Verify, and write the result and its renderings; return the result and the folder.
 
     The folder is ``<directory>/<run>``; ``directory`` is that of the settings if omitted. It is made first, so that
-    a folder that cannot be written, or a key that cannot be read, stops the verification before it begins. ``start``: a
-    fresh start, which is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
-    ``fresh_start.decide`` does.
+    a folder that cannot be written, or a key that cannot be read, stops the verification before it begins. A
+    fresh start is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
+    ``fresh_start.record`` does.
     """
     key = None if sign_key is None else integrity.read_private_key(sign_key)
-    if start is not None:
-        request = msgspec.structs.replace(request, fresh=fresh_start.decide(settings, start))
+    if request.fresh_start is not None:
+        request = msgspec.structs.replace(request, fresh_start=fresh_start.record(settings, request.fresh_start))
     _require_schema(CheckContext(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = run_folder.make(Path(directory or settings.report.directory), name)

@@ -47,8 +47,8 @@ class ScratchDatabases:
         self._control = control
         self._given = settings
         self._numbers = itertools.count(1)
-        self._standing: set[str] = set()
-        self._beside = ThreadPoolExecutor(1)
+        self._clones: set[str] = set()
+        self._background = ThreadPoolExecutor(1)
         self._ahead: Future[str] | None = None
         self.name = name
         self.source = source
@@ -68,28 +68,28 @@ class ScratchDatabases:
     @contextmanager
     def clone(self) -> Iterator[Settings]:
         """Lend a clone of the base, dropped afterwards; nobody may be connected to the base."""
-        name = (self._ahead or self._beside.submit(self._make)).result()
-        self._ahead = self._beside.submit(self._make)
+        name = (self._ahead or self._background.submit(self._make)).result()
+        self._ahead = self._background.submit(self._make)
         try:
             yield self._with(name)
         finally:
             close_cached()
-            self._beside.submit(self._remove, name)
+            self._background.submit(self._remove, name)
 
     def _make(self) -> str:
         name = f"{self.name}_{next(self._numbers)}"
-        self._standing.add(name)
+        self._clones.add(name)
         create_database(self._control, name, template=self.name)
         return name
 
     def _remove(self, name: str) -> None:
         drop_database(self._control, name)
-        self._standing.discard(name)
+        self._clones.discard(name)
 
     def close(self) -> None:
         """Drop every clone that still exists."""
-        self._beside.shutdown()
-        for name in sorted(self._standing):
+        self._background.shutdown()
+        for name in sorted(self._clones):
             drop_database(self._control, name)
 
 

@@ -15,7 +15,7 @@ from migrator.cutover import server_gates
 from migrator.cutover.doctor import examine
 from migrator.errors import DeniedError, RefusedError, UsageError
 from migrator.parity.check import check_parity
-from migrator.parity.model import SilentSchedule
+from migrator.parity.model import NeverFiringSchedule
 from migrator.pipeline import backfill as copying
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
@@ -475,14 +475,14 @@ def test_the_locks_keep_writers_out_during_the_check(
     backfill(settings, Scope())
     refused: list[str] = []
 
-    def at_the_end(*_: object) -> list[SilentSchedule]:
+    def at_the_end(*_: object) -> list[NeverFiringSchedule]:
         source.execute("SET lock_timeout = '1ms'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             source.execute("DELETE FROM jobs")
         refused.append("DELETE")
         return []
 
-    monkeypatch.setattr("migrator.parity.check.find_silent_schedules", at_the_end)
+    monkeypatch.setattr("migrator.parity.check.find_never_firing_schedules", at_the_end)
     assert not check_parity(settings, Scope(), lock_source=True).differs
     assert refused == ["DELETE"]
     source.execute("DELETE FROM jobs")

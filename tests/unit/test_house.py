@@ -150,8 +150,10 @@ def test_tests_neither_sleep_nor_skip() -> None:
     assert found == []
 
 
-VAGUE = {"found", "it", "one", "said", "there", "words"}
+VAGUE = {"found", "it", "one", "said", "words"}
 """Names of variables that say nothing: they stay where a comprehension or three lines are their whole life."""
+NO_NOUNS = {"born", "late", "mute", "silent", "standing", "stands", "strange", "there"}
+"""Words that no variable, parameter, function or class is named by."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -195,6 +197,23 @@ def test_a_variable_that_lives_longer_than_three_lines_has_the_name_of_the_thing
     assert list(vague_names(planted.replace("return one, b", "return b"))) == []
     modules = [(named(path), path.read_text()) for path in python_files("migrator")]
     assert [(name, *vague) for name, source in modules for vague in vague_names(source)] == []
+
+
+def test_no_variable_function_or_class_is_named_by_a_word_that_is_no_noun() -> None:
+    named_by: list[tuple[str, int, str]] = []
+    for path in python_files("migrator", "alembic", "benchmarks"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names = [node.id]
+            elif isinstance(node, (*FUNCTIONS, ast.Lambda)):
+                names = [*names_of(node.args), getattr(node, "name", "")]
+            elif isinstance(node, ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                names = [node.attr]
+            named_by += [(named(path), node.lineno, name) for name in names if name.strip("_").lower() in NO_NOUNS]  # type: ignore[attr-defined]  # each has a line
+    assert named_by == []
 
 
 def test_a_class_name_stands_at_most_twice() -> None:

@@ -171,5 +171,5 @@ def test_all_workers_that_have_a_job_start_at_once(jobs: int, started: int) -> N
 
 def test_a_worker_of_a_parity_check_imports_what_it_compares_with() -> None:
     """Each of its processes would spend a tenth of a second on the rest of the check."""
-    rest = ("migrator.parity.check", "migrator.parity.firing_rules", "migrator.parity.silent_schedules")
+    rest = ("migrator.parity.check", "migrator.parity.firing_rules", "migrator.parity.never_firing_schedules")
     assert loaded("import migrator.parity.compare", rest) == []

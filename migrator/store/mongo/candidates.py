@@ -235,7 +235,7 @@ class CandidateReader:
                 backend = raw["backend"]
             elif isinstance(key := raw["_id"], str) and (schedule := self._schedules.stored(bytes(raw.raw))):
                 self._read_schedules[key] = schedule
-        epoch.require(epoch.Standing(backend), "mongo")
+        epoch.require(epoch.EpochState(backend), "mongo")
         candidates: list[Candidate] = []
         bounds: list[tuple[int, datetime, UUID] | None] = []
         for number, read in rows.items():

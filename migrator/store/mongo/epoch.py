@@ -7,7 +7,7 @@ from pymongo.write_concern import WriteConcern
 
 from migrator.connections.mongo import MongoDatabase
 from migrator.sources.store_documents import names
-from migrator.store.epoch import BACKEND, KEY, RESOURCE, Epoch, Standing, require
+from migrator.store.epoch import BACKEND, KEY, RESOURCE, Epoch, EpochState, require
 from migrator.store.validation import GLOBAL
 
 
@@ -21,7 +21,7 @@ def read(source: MongoDatabase, session: ClientSession | None = None) -> Epoch |
 def require_here(source: MongoDatabase, session: ClientSession | None = None) -> None:
     """Raise ``BackendMovedError`` if the data is on the other side."""
     found = read(source, session)
-    require(Standing(None if found is None else found.backend), "mongo")
+    require(EpochState(None if found is None else found.backend), "mongo")
 
 
 def write(source: MongoDatabase, epoch: Epoch) -> None:

@@ -30,17 +30,17 @@ _ASKED: Final = 1_000
 _RULE: Final = ("cronExpression", "timezone", "cronDialect")
 """Fields of a trigger that its schedule's rule decides."""
 
-_THERE = {"$exists": True}
+_IS_SET = {"$exists": True}
 
 UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
     names.SCHEDULES: {"uq_schedules_name": (("tenantId", "name"), {"deletedAt": None})},
     names.RUNS: {
-        "uq_runs_number": (("scheduleId", "runNumber"), {"runNumber": _THERE}),
-        "uq_runs_slot": (("triggerId", "scheduledAt", "attempt"), {"triggerId": _THERE, "scheduledAt": _THERE}),
-        "uq_runs_dedupe": (("triggerId", "dedupeKey"), {"triggerId": _THERE, "dedupeKey": _THERE}),
+        "uq_runs_number": (("scheduleId", "runNumber"), {"runNumber": _IS_SET}),
+        "uq_runs_slot": (("triggerId", "scheduledAt", "attempt"), {"triggerId": _IS_SET, "scheduledAt": _IS_SET}),
+        "uq_runs_dedupe": (("triggerId", "dedupeKey"), {"triggerId": _IS_SET, "dedupeKey": _IS_SET}),
     },
-    names.POLICY_JOBS: {"uq_policy_jobs_run": (("tenantId", "runId"), {"runId": _THERE})},
-    names.HANDLERS: {"uq_handlers_name": (("tenantId", "name"), {"name": _THERE})},
+    names.POLICY_JOBS: {"uq_policy_jobs_run": (("tenantId", "runId"), {"runId": _IS_SET})},
+    names.HANDLERS: {"uq_handlers_name": (("tenantId", "name"), {"name": _IS_SET})},
 }
 """Collection to its unique indexes: name to keys and to the condition on documents that are in it."""
 
@@ -56,11 +56,11 @@ OF_STATE: Mapping[str, str] = {"queued": "idx_runs_queued", "running": RUNNING}
 """State to the index that counts a schedule's runs in it; without a hint the server may read all of its runs."""
 
 WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
-    names.TRIGGERS: {DUE: ((f"-{FIELD}", "nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
+    names.TRIGGERS: {DUE: ((f"-{FIELD}", "nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _IS_SET})},
     names.RUNS: {
         AVAILABLE: (
             (f"-{FIELD}", "availableAt", "_id", "scheduleId", "tenantId"),
-            {"state": "queued", "availableAt": _THERE},
+            {"state": "queued", "availableAt": _IS_SET},
         ),
         CREATED: (
             (f"-{FIELD}", "createdAt", "_id", "scheduleId", "tenantId"),
@@ -128,10 +128,10 @@ def ensure_indexes(database: MongoDatabase) -> Mapping[str, Sequence[str]]:
 
 
 def _unique(
-    database: MongoDatabase, name: str, index: str, keys: _Keys, condition: Mapping[str, Any], there: Container[str]
+    database: MongoDatabase, name: str, index: str, keys: _Keys, condition: Mapping[str, Any], existing: Container[str]
 ) -> None:
     plain = f"{index}_repeated"
-    if index in there or plain in there:
+    if index in existing or plain in existing:
         return
     shared = index in SHARED and database[name].find_one({}, {"_id": 1}) is not None
     try:

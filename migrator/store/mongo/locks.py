@@ -200,8 +200,8 @@ class MongoLocks:
         key = key_of(tenant, resource)
 
         def act(transaction: Transaction) -> Document | None:
-            there = transaction.project(names.LOCKS, of_key(tenant, resource), [], sort=[("_id", 1)], limit=1)
-            known = next(there, None)
+            locks = transaction.project(names.LOCKS, of_key(tenant, resource), [], sort=[("_id", 1)], limit=1)
+            known = next(locks, None)
             if known is None:
                 first = first_fence(self._database)
                 made = first_of(tenant, resource, holder, ttl, moment, first)

@@ -78,8 +78,8 @@ class MongoWorkers:
             dead: dict[UUID, Change] = {}
             for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*states.WORKER_LIVE]}}):
                 row = stored.row
-                silent = (row.last_heartbeat_at or _NEVER) < moment - silent_for
-                if silent and (among is None or row.id in among):
+                without_heartbeat = (row.last_heartbeat_at or _NEVER) < moment - silent_for
+                if without_heartbeat and (among is None or row.id in among):
                     dead[row.id] = workers.update(stored, msgspec.structs.replace(row, status="dead"))
             if dead:
                 transaction.write(names.WORKERS, [*dead.values()])

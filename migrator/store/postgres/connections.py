@@ -53,7 +53,7 @@ from migrator.connections.table_locks import holders_named
 from migrator.errors import DeniedError, OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
 from migrator.store.conflicts import repeat
-from migrator.store.epoch import Standing, require
+from migrator.store.epoch import EpochState, require
 from migrator.store.postgres import epoch
 from migrator.store.postgres.epoch import OWN_BACKEND
 from migrator.store.postgres.repository import refusal
@@ -141,10 +141,10 @@ class _Pool(Generic[Lent]):
                 connection.rollback()
         self._pool.putconn(connection)
 
-    def _require_here(self, standing: Standing) -> None:
+    def _require_here(self, state: EpochState) -> None:
         """Raise ``BackendMovedError`` if the data is elsewhere, ``CopyError`` on a copy; not for the tool."""
         if self._chosen:
-            require(standing, OWN_BACKEND)
+            require(state, OWN_BACKEND)
 
 
 @contextmanager
@@ -199,12 +199,12 @@ class SessionPool(_Pool[SessionConnection]):
         """Connect to the target once, so that a wrong setting is reported at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         with open_target(settings, role=self.service) as first, translate_errors(WHAT), holders_named(first):
-            standing = _standing(first)
+            state = _epoch_state(first)
         first.close()
-        if _is_chosen(settings) and standing.copy is not None and settings.persistence.copy == "may be changed":
-            _declare_rehearsal(settings, standing.copy)
+        if _is_chosen(settings) and state.copy is not None and settings.persistence.copy == "may be changed":
+            _declare_rehearsal(settings, state.copy)
         elif _is_chosen(settings):
-            require(standing, OWN_BACKEND)
+            require(state, OWN_BACKEND)
         super().__init__(settings, SessionConnection, _prepare, "this process")
 
     @contextmanager
@@ -260,7 +260,7 @@ class SessionPool(_Pool[SessionConnection]):
         role = self.dispatcher if tenant is None else self.service
         try:
             with holders_named(connection):
-                row, standing = _begun(connection, role, tenant or "")
+                row, state = _begun(connection, role, tenant or "")
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             raise not_migrated(f"it has no role {role}") from None
         except errors.InsufficientPrivilege as error:  # to the role, or to what is asked in it
@@ -273,7 +273,7 @@ class SessionPool(_Pool[SessionConnection]):
         if tenant is not None and connection.bound_to != role:
             _require_bound(connection, role)
             connection.bound_to = role
-        self._require_here(standing)
+        self._require_here(state)
         clock: datetime = row[2]
         return clock
 
@@ -299,25 +299,25 @@ def _prepare(connection: SessionConnection) -> None:
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
-def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], Standing]:
+def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], EpochState]:
     """Set a role and a tenant; return the first statement's row, and what the database is."""
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(_BEGIN, (role, tenant)).fetchone()
         cursor.nextset()
         stated = cursor.fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    return row, Standing(*stated or ())
+    return row, EpochState(*stated or ())
 
 
-def _standing(connection: Connection) -> Standing:
+def _epoch_state(connection: Connection) -> EpochState:
     """Return the state of the database; raises ``RefusedError`` for one without the schema."""
     connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
     try:
-        return Standing(*connection.execute(epoch.ASKED).fetchone() or ())
+        return EpochState(*connection.execute(epoch.ASKED).fetchone() or ())
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         raise RefusedError(f"{WHAT} has no schema {SCHEMA}: call migrator schema upgrade first") from None
     except errors.InsufficientPrivilege:
-        return Standing()  # the first session says which right is missing
+        return EpochState()  # the first session says which right is missing
 
 
 def _declare_rehearsal(settings: Settings, source: str) -> None:
@@ -444,7 +444,7 @@ class DispatcherPool(_Pool[DispatcherConnection]):
         """Raise ``BackendMovedError`` if the data is elsewhere, ``CopyError`` on a copy; not for the tool."""
         with self._borrowed() as connection:
             row = connection.execute(epoch.ASKED).fetchone()
-        self._require_here(Standing(*row or ()))
+        self._require_here(EpochState(*row or ()))
 
     @contextmanager
     def _borrowed(self) -> Iterator[DispatcherConnection]:

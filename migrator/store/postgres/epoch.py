@@ -27,7 +27,7 @@ ASKED: Final = f"""
 SELECT metadata ->> '{BACKEND}', CASE WHEN {_CLOSED} AND NOT EXISTS ({_PARALLEL}) THEN metadata ->> '{COPY}' END
 FROM scheduler.locks WHERE key = '{KEY}'
 """
-"""The members of ``Standing``, sent together with what begins a session; all tenants see rows of the global tenant."""
+"""The members of ``EpochState``, sent together with what begins a session. All tenants see rows of the global one."""
 
 COPIED: Final = f"""
 SELECT metadata ->> '{COPY}' FROM scheduler.locks

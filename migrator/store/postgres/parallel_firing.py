@@ -99,8 +99,8 @@ WHERE p.next_fire_at <= {queue_statements.NOW} ORDER BY t.priority DESC, p.next_
         for row in fetch_rows(self._connection, statement, given):
             of_source = triggers.read(row[1:width])
             planned, last, count = row[-3:]
-            late = (self._now - planned) / _MILLISECOND > max(of_source.misfire_grace_ms or 0, LEAST_GRACE_MS)
-            if late and of_source.next_fire_at is not None and of_source.next_fire_at > planned:
+            is_late = (self._now - planned) / _MILLISECOND > max(of_source.misfire_grace_ms or 0, LEAST_GRACE_MS)
+            if is_late and of_source.next_fire_at is not None and of_source.next_fire_at > planned:
                 planned = of_source.next_fire_at
             own = msgspec.structs.replace(of_source, next_fire_at=planned, last_fire_at=last, fire_count=count)
             unlimited = msgspec.structs.replace(schedules.read(row[width:-3]), max_concurrency=None)

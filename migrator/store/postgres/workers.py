@@ -45,7 +45,7 @@ _STOP = f"UPDATE scheduler.workers SET status = 'stopped' WHERE id = $1 AND {_AL
 _LIST = f"SELECT {_COLUMNS} FROM scheduler.workers WHERE {_OWN} ORDER BY registered_at NULLS FIRST, id"  # noqa: S608 - as above
 
 # A process whose heartbeat is being written is waited for, and read again: it stays alive.
-_SILENT = f"""
+_DECLARE_DEAD = f"""
 WITH silent AS MATERIALIZED (
     SELECT id AS silent_id FROM scheduler.workers WHERE {_ALIVE}
         AND (last_heartbeat_at IS NULL OR last_heartbeat_at < $1::timestamptz - $2::interval)
@@ -100,7 +100,7 @@ class PostgresWorkers:
 
         def declare(connection: Connection) -> list[UUID]:
             at = named or self._pool.clock(connection)
-            dead = [identity for (identity,) in fetch_rows(connection, _SILENT, (at, silent_for, chosen))]
+            dead = [identity for (identity,) in fetch_rows(connection, _DECLARE_DEAD, (at, silent_for, chosen))]
             if dead:
                 fetch_rows(connection, _END_LEASES, (at, [str(identity) for identity in dead]))
             return dead

@@ -98,14 +98,14 @@ def _wishes(task: Any, zone: Any) -> dict[str, Any]:
 
 def _first_at(local: datetime, zone: Any) -> datetime:
     """Return the first instant at which the clock of a zone shows a time, or a later one if it leaves that out."""
-    late = local.replace(tzinfo=zone).astimezone(stores.UTC)
-    if _shown(late, zone) == local:
-        return late
-    early = late - timedelta(days=1)
-    while late - early > timedelta(microseconds=1):
-        middle = early + (late - early) / 2
-        early, late = (early, middle) if _shown(middle, zone) >= local else (middle, late)
-    return late
+    upper = local.replace(tzinfo=zone).astimezone(stores.UTC)
+    if _shown(upper, zone) == local:
+        return upper
+    lower = upper - timedelta(days=1)
+    while upper - lower > timedelta(microseconds=1):
+        middle = lower + (upper - lower) / 2
+        lower, upper = (lower, middle) if _shown(middle, zone) >= local else (middle, upper)
+    return upper
 
 
 def _shown(time: datetime, zone: Any) -> datetime:

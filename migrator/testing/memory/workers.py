@@ -71,8 +71,8 @@ class MemoryWorkers:
         with self._transaction(now) as (tables, moment):
             dead = []
             for worker in list(tables[WorkerRecord].values()):
-                silent = (worker.last_heartbeat_at or NEVER) < moment - silent_for
-                if silent and worker.status in ALIVE and (among is None or worker.id in among):
+                without_heartbeat = (worker.last_heartbeat_at or NEVER) < moment - silent_for
+                if without_heartbeat and worker.status in ALIVE and (among is None or worker.id in among):
                     tables[WorkerRecord][worker.id] = replace(worker, status="dead")
                     dead.append(worker.id)
             names = {str(worker_id) for worker_id in dead}

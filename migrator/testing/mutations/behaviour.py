@@ -95,8 +95,8 @@ class _AnHourLate(_Planning):
         following = fire.trigger.next_fire_at
         if trigger.kind != "cron" or following is None:
             return fire
-        late = msgspec.structs.replace(fire.trigger, next_fire_at=following + timedelta(hours=1))
-        return msgspec.structs.replace(fire, trigger=late)
+        delayed = msgspec.structs.replace(fire.trigger, next_fire_at=following + timedelta(hours=1))
+        return msgspec.structs.replace(fire, trigger=delayed)
 
 
 class _AnotherName(_Planning):

@@ -112,12 +112,12 @@ def _passing_counts(wall: datetime, zone: ZoneInfo, fold: Fold) -> bool:
 
 def _out_of_gap(matches: Matches, end: datetime, wall: datetime, skipped: timedelta, gap: Gap) -> list[datetime]:
     """Return where the times of a gap fire; ``end`` is the first instant after it, ``wall`` the first time skipped."""
-    late = [at for at in range(int(skipped / _MINUTE)) if matches(wall + at * _MINUTE)]
-    if gap == "skip" or not late:
+    skipped_minutes = [at for at in range(int(skipped / _MINUTE)) if matches(wall + at * _MINUTE)]
+    if gap == "skip" or not skipped_minutes:
         return []
     if gap == "end":
         return [end]
-    moved = [end + at * _MINUTE for at in late]
+    moved = [end + at * _MINUTE for at in skipped_minutes]
     return moved[:1] if gap == "first" else moved
 
 

@@ -224,12 +224,12 @@ def leadership(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: None
     harness.advance(MINUTE)
     harness.run_once()
-    late = 2 * MINUTE
-    taken = harness.store.locks.acquire(harness.tenant, "leader", ttl=TTL, now=harness.now + late)
+    delay = 2 * MINUTE
+    taken = harness.store.locks.acquire(harness.tenant, "leader", ttl=TTL, now=harness.now + delay)
     observed.expect_true("a term that is over is another's", taken is not None)
     if taken is None:
         return
-    harness.advance(late)
+    harness.advance(delay)
 
     def write(candidate: Leadership) -> None:
         with harness.session() as session:

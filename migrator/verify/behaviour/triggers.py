@@ -273,8 +273,8 @@ def events(harness: Harness, observed: Observations) -> None:
         [claim.run.schedule_id for claim in harness.executor.taken],
     )
     harness.advance(MINUTE)
-    late = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)
-    observed.expect("nor does one that comes when they have ended", (0, 3), (len(late.runs), late.repeated))
+    repeated = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)
+    observed.expect("nor does one that comes when they have ended", (0, 3), (len(repeated.runs), repeated.repeated))
     observed.expect("one run of each", [1] * 3, [len(harness.runs(job)) for job in jobs.values()])
     for event_id in ("e-2", None, None):
         other = harness.facade.trigger_event("push", {"n": 1}, event_id=event_id, now=harness.now)

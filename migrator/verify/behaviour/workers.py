@@ -8,13 +8,13 @@ from migrator.verify.behaviour.scenarios import Observations
 def heartbeats(harness: Harness, observed: Observations) -> None:
     """Register, beat, fall silent, be declared dead, come back too late."""
     workers = harness.store.workers
-    alive, silent, stopped = harness.new_id(), harness.new_id(), harness.new_id()
-    for identity in (alive, silent, stopped):
+    alive, dead, stopped = harness.new_id(), harness.new_id(), harness.new_id()
+    for identity in (alive, dead, stopped):
         workers.register(
             WorkerRecord(id=identity, tenant_id="*", kind="worker", status="active", capacity=3), harness.now
         )
-    observed.expect_true("registered", {alive, silent, stopped} == {one.id for one in workers.list()})
-    processes = {identity: harness.worker_for(harness.executor, worker_id=identity) for identity in (alive, silent)}
+    observed.expect_true("registered", {alive, dead, stopped} == {one.id for one in workers.list()})
+    processes = {identity: harness.worker_for(harness.executor, worker_id=identity) for identity in (alive, dead)}
     harness.executor.outcome = lambda _claim: None
     kept = harness.every(MINUTE, name="kept", max_retries=2)
     processes[alive].fire()
@@ -24,14 +24,14 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
     lost = harness.every(MINUTE, name="lost", max_retries=2, retry_delay=0 * SECOND)
     harness.advance(30 * SECOND)
     harness.facade.trigger_now(lost.id, now=harness.now)
-    processes[silent].claim()
+    processes[dead].claim()
     observed.expect_true("stopped", workers.stop(stopped, harness.now))
     for _ in range(3):
         harness.advance(30 * SECOND)
         observed.expect_true("a live one's heartbeat is heard", workers.heartbeat(alive, harness.now))
-    observed.expect("the silent one is dead", [silent], [*workers.declare_dead(MINUTE, harness.now)])
+    observed.expect("the silent one is dead", [dead], [*workers.declare_dead(MINUTE, harness.now)])
     observed.expect("it is declared dead once", [], [*workers.declare_dead(MINUTE, harness.now)])
-    observed.expect_false("it is told at its next heartbeat", workers.heartbeat(silent, harness.now))
+    observed.expect_false("it is told at its next heartbeat", workers.heartbeat(dead, harness.now))
     observed.expect_false("so is the stopped one", workers.heartbeat(stopped, harness.now))
     sweeper = harness.sweeper()
     observed.expect("its run is reclaimed, and runs again", (1, 1), sweeper.reclaim())
@@ -40,8 +40,8 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
     observed.expect("a live worker's run is not touched", ["running"], states)
     observed.expect("the lost run failed, its repetition waits", ["error", "queued"], harness.run_states(lost))
     claims = {claim.run.schedule_id: claim for claim in harness.executor.taken}
-    processes[silent].ended(claims[lost.id], DONE)
-    processes[silent].collect()
+    processes[dead].ended(claims[lost.id], DONE)
+    processes[dead].collect()
     observed.expect("what the dead one says changes nothing", ["error", "queued"], harness.run_states(lost))
     harness.executor.outcome = lambda _claim: DONE
     processes[alive].claim()
@@ -51,7 +51,7 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
     processes[alive].collect()
     observed.expect("the live one ends its own", "completed", harness.runs(kept)[0].state)
     observed.expect(
-        "the dead are forgotten", [True, True, False], [workers.remove(one) for one in (silent, stopped, alive)]
+        "the dead are forgotten", [True, True, False], [workers.remove(one) for one in (dead, stopped, alive)]
     )
 
 

@@ -96,8 +96,8 @@ def gates_listed(context: CheckContext) -> CheckResult:
 
 def statistics_listed(context: CheckContext) -> CheckResult:
     """List the key metrics before the cutover, at the cutover and now. A person judges how they changed."""
-    statistics = metrics.collect(context.settings, fresh=context.request.fresh is not None)
-    samples = [] if context.request.fresh is not None else _last_hour(context)
+    statistics = metrics.collect(context.settings, fresh_start=context.request.fresh_start is not None)
+    samples = [] if context.request.fresh_start is not None else _last_hour(context)
     doubts = () if statistics.now else ("the scheduler's store cannot be read now",)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),

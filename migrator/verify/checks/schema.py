@@ -137,11 +137,11 @@ def comments_present(context: CheckContext) -> CheckResult:
             " ORDER BY 1, 2",
             {"tables": list(TABLES)},
         ).fetchall()
-    there = {table for table, _, _ in rows}
-    silent = [(table, column) for table, column, said in rows if not said]
-    silent += [(table, "") for table in TABLES if table not in there]
+    described = {table for table, _, _ in rows}
+    without_comment = [(table, column) for table, column, commented in rows if not commented]
+    without_comment += [(table, "") for table in TABLES if table not in described]
     return _result(
-        silent,
+        without_comment,
         cause="no-comment",
         title="a table or column without a comment",
         fix="migrator schema check shows the declared one",

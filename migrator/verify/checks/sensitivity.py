@@ -44,7 +44,7 @@ def measure(
             sessions = Sessions(settings)
             closing.callback(sessions.close)
             databases = closing.enter_context(scratch_databases(settings))
-            sample = prepare(databases, lambda there: copy_sample(sessions, there.source))
+            sample = prepare(databases, lambda scratch: copy_sample(sessions, scratch.source))
             sessions.close()
             trials = run_trials(databases, classes, specs)
         bare = {one.name for one in trials if one.ending == "no-material"}

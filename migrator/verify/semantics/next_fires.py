@@ -21,7 +21,7 @@ from migrator.parity.firing_rules import (
     stored_rule,
     usable,
 )
-from migrator.parity.silent_schedules import LIVE, WITHOUT_TRIGGER, with_rule
+from migrator.parity.never_firing_schedules import LIVE, WITHOUT_TRIGGER, with_rule
 from migrator.pipeline import ledger
 from migrator.pipeline.extract import batch_documents
 from migrator.pipeline.transform import decode_document
@@ -131,7 +131,7 @@ def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str,
     return rules
 
 
-_SILENT: LiteralString = (
+_NEVER_FIRING: LiteralString = (
     f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT_TRIGGER} ORDER BY s.id"  # noqa: S608 - words of the package
 )
 _ARMED: LiteralString = (
@@ -144,7 +144,7 @@ _ARMED: LiteralString = (
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """From here on a line is looked at that may never fire; not the clock, so that two runs say the same."""
 
-SILENT = "an enabled schedule that nothing makes fire"
+NEVER_FIRING = "an enabled schedule that nothing makes fire"
 UNARMED = "an enabled trigger without a next fire"
 OFF_SLOT = "a next fire that the trigger's own rule does not give"
 NEVER = "an enabled trigger whose line never fires"
@@ -156,7 +156,7 @@ _SCHEDULES, _TRIGGERS, _TO_BE_ARMED = "enabled schedules", "enabled triggers", "
 def check_schedules(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> dict[str, int]:
     """Find what will never fire, or at another time than its rule says; return what was counted."""
     done = dict.fromkeys((_SCHEDULES, _TRIGGERS, _TO_BE_ARMED), 0)
-    _check_silent(target, source, anomalies)
+    _check_never_firing(target, source, anomalies)
     row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
     done[_SCHEDULES] = int(row[0]) if row else 0
     for batch in batches(target, _ARMED):
@@ -164,8 +164,8 @@ def check_schedules(target: Connection, source: SourceRows | None, anomalies: An
     return done
 
 
-def _check_silent(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
-    for batch in batches(target, _SILENT):
+def _check_never_firing(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
+    for batch in batches(target, _NEVER_FIRING):
         keys = [RowKey("schedules", row[0], row[1], row[2]) for row in batch]
         asked = _source_triggers(source, keys)
         for key in keys:
@@ -175,8 +175,8 @@ def _check_silent(target: Connection, source: SourceRows | None, anomalies: Anom
             explained = key.source is not None and key.source_id not in asked
             anomalies.add(
                 "explained" if explained else "difference",
-                "silent",
-                SILENT,
+                "never-firing",
+                NEVER_FIRING,
                 "the source names no rule that can be evaluated: it is run by hand or by others"
                 if explained
                 else "make its trigger again: run backfill, or look for who removed or disabled it",

@@ -129,7 +129,7 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
     executor.end(Outcome(state="completed", result=b'"late"'))
     process.after(SECOND)
     assert run_of(at_work, tenant, row.id) == found
-    assert process.worker.counters.snapshot().late == 1
+    assert process.worker.counters.snapshot().ignored == 1
     assert process.names() == ["dispatch", "execution.failed"]
 
 
@@ -171,7 +171,7 @@ def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
     first, second = process.all_runs()
     assert (first.state, second.state, second.result) == ("timeout", "completed", b"2")
     assert process.names().count("execution.success") == 1
-    assert process.worker.counters.snapshot().late == 3
+    assert process.worker.counters.snapshot().ignored == 3
 
 
 @pytest.mark.proves("2-X8", "3-B12")

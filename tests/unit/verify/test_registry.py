@@ -5,11 +5,13 @@ import pytest
 from migrator.config import MongoSettings, Settings
 from migrator.report import renderer
 from migrator.report.areas import AREAS
-from migrator.result import PASSED, Decision
+from migrator.result import PASSED
+from migrator.schema.decisions import Approval
 from migrator.testing.mutations import MUTATIONS
 from migrator.testing.mutations.mutation import data
 from migrator.verify.check import CheckResult, CheckSpec
 from migrator.verify.checks import semantics
+from migrator.verify.fresh_start import FreshStart
 from migrator.verify.registry import EVERY_CHECK, every_check
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
@@ -43,8 +45,8 @@ def test_a_check_that_is_added_to_its_module_is_everywhere(monkeypatch: pytest.M
     page = renderer.html(result).decode()
     assert f'<a href="#check-{ADDED.id}">{ADDED.title}</a>' in page[page.index('<h2 id="semantics">') :]
     assert ADDED.title.encode() in renderer.markdown(result)
-    alone = Decision(kind="fresh start", who="me", at="", why="it is new", tool="migrator")
-    result = verify(nowhere, Request(run_name="r", fresh=alone), checks=[ADDED])
+    alone = FreshStart(by=Approval("me", "it is new"))
+    result = verify(nowhere, Request(run_name="r", fresh_start=alone), checks=[ADDED])
     assert [one.outcome.status for one in result.evidence.checks] == ["not-applicable"]
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.exit_status import DIFFERENT
 from migrator.parity.check import check_parity
-from migrator.parity.silent_schedules import find_silent_schedules
+from migrator.parity.never_firing_schedules import find_never_firing_schedules
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.profile import Context
@@ -60,8 +60,8 @@ def test_an_enabled_schedule_without_an_enabled_trigger_is_a_difference_and_a_ga
     assert gate(ready.settings, ready.conditions, "schedules fire")[0] is True
     change(ready, statement)
     found = check_parity(ready.settings, Scope())
-    assert [(one.collection, one.source_id) for one in found.silent] == [("schedules", "s1")]
-    assert (found.silent_total, found.differs) == (1, True)
+    assert [(one.collection, one.source_id) for one in found.never_firing] == [("schedules", "s1")]
+    assert (found.never_firing_total, found.differs) == (1, True)
     passed, words = gate(ready.settings, ready.conditions, "schedules fire")
     assert passed is False
     assert words == (
@@ -70,7 +70,10 @@ def test_an_enabled_schedule_without_an_enabled_trigger_is_a_difference_and_a_ga
     )
     status, said = called(ready, "parity")
     assert status == DIFFERENT
-    assert "1 x silent-schedule: an enabled schedule with a rule and without an enabled trigger: it never fires" in said
+    assert (
+        "1 x never-firing-schedule: an enabled schedule with a rule and without an enabled trigger: it never fires"
+        in said
+    )
     status, said = called(ready, "parity", "--repair", "apply")
     assert status == 0, said
     assert called(ready, "parity")[0] == 0
@@ -87,9 +90,9 @@ def test_the_documents_are_asked_and_not_what_the_profile_makes_of_them(
         connection.execute("DELETE FROM scheduler.triggers WHERE source = 'stellaops/schedules'")
     sessions = Sessions(ready.settings)
     try:
-        found = find_silent_schedules(sessions, Context(as_of=datetime.now(UTC)))
+        found = find_never_firing_schedules(sessions, Context(as_of=datetime.now(UTC)))
         assert [one.source_id for one in found] == ["s0", "s1", "s2"]
-        assert len(find_silent_schedules(sessions, Context(as_of=datetime.now(UTC)), ["runs"])) == 0
+        assert len(find_never_firing_schedules(sessions, Context(as_of=datetime.now(UTC)), ["runs"])) == 0
     finally:
         sessions.close()
 

@@ -1,4 +1,4 @@
-"""Silent schedules never fire though they look as if they did: enabled, with a rule, and without an enabled trigger.
+"""Schedules that never fire though they look as if they did: enabled, with a rule, and without an enabled trigger.
 
 They are found in the stored rows and in the documents alone, whatever the parity check of either found: rows that agree
 with what the tool expects do not fire by that.
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from migrator.connections.mongo import committed_time, translate_errors
 from migrator.parity.firing_rules import READERS, FiringRule, decoded_rule, stellaops_trigger, usable
-from migrator.parity.model import SilentSchedule
+from migrator.parity.model import NeverFiringSchedule
 from migrator.parity.recheck import MAX_LOOKS, documents_touched_since, wait_until_comparable
 from migrator.pipeline import locks
 from migrator.pipeline.sessions import Sessions, SourceSessions
@@ -36,38 +36,40 @@ WITHOUT_TRIGGER: Final[LiteralString] = (
 """Conditions on ``scheduler.schedules AS s``: it may run; it may run, and nothing makes it."""
 
 
-def find_silent_schedules(
+def find_never_firing_schedules(
     sessions: Sessions, context: Context, names: Iterable[str] | None = None
-) -> list[SilentSchedule]:
-    """Return the silent schedules of these collections (of all, if None), by collection and source id.
+) -> list[NeverFiringSchedule]:
+    """Return the schedules that never fire of these collections (of all, if None), by collection and source id.
 
     While a tail runs, those that its next steps correct are left out.
     """
-    silent = _find_silent_schedules(sessions, context, names)
+    schedules = _find_never_firing_schedules(sessions, context, names)
     for _ in range(MAX_LOOKS):
-        if not silent or not locks.is_tail_running(sessions.target):
+        if not schedules or not locks.is_tail_running(sessions.target):
             break
         since = committed_time(sessions.source)
         if not wait_until_comparable(sessions):
             break
-        now = set(_find_silent_schedules(sessions, context, names)) & set(silent)
+        now = set(_find_never_firing_schedules(sessions, context, names)) & set(schedules)
         moved = documents_touched_since(sessions, since, _named(now))
-        silent = sorted(now)
-        if all(one.source_id not in moved.get(one.collection, ()) for one in silent):
+        schedules = sorted(now)
+        if all(one.source_id not in moved.get(one.collection, ()) for one in schedules):
             break
-    return silent
+    return schedules
 
 
-def _named(found: Iterable[SilentSchedule]) -> dict[str, list[str]]:
+def _named(schedules: Iterable[NeverFiringSchedule]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
-    for one in found:
+    for one in schedules:
         named.setdefault(one.collection, []).append(one.source_id)
     return named
 
 
-def _find_silent_schedules(sessions: Sessions, context: Context, names: Iterable[str] | None) -> list[SilentSchedule]:
+def _find_never_firing_schedules(
+    sessions: Sessions, context: Context, names: Iterable[str] | None
+) -> list[NeverFiringSchedule]:
     wanted = None if names is None else set(names)
-    silent: list[SilentSchedule] = []
+    schedules: list[NeverFiringSchedule] = []
     for collection in sessions.profile.collections:
         if Schedule not in collection.tables or (wanted is not None and collection.name not in wanted):
             continue
@@ -78,12 +80,12 @@ def _find_silent_schedules(sessions: Sessions, context: Context, names: Iterable
             (sessions.profile.source_of(collection.name),),
         ).fetchall()
         asked = with_rule(sessions, context, collection, [source_id for source_id, _ in rows])
-        silent += [
-            SilentSchedule(collection=collection.name, source_id=source_id, tenant=tenant)
+        schedules += [
+            NeverFiringSchedule(collection=collection.name, source_id=source_id, tenant=tenant)
             for source_id, tenant in rows
             if source_id in asked
         ]
-    return sorted(silent)
+    return sorted(schedules)
 
 
 def with_rule(
