@@ -1,8 +1,10 @@
 """Schedules, their triggers, and handlers in PostgreSQL."""
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, LiteralString, TypeAlias
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import Any, Final, LiteralString, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -20,7 +22,9 @@ from migrator.store.postgres.wakeups import Written
 from migrator.store.protocols import ScheduleQuery
 from migrator.store.wakeups import is_due, is_let_go
 
-_Keys: TypeAlias = list[tuple[UUID, str]]
+_Key: TypeAlias = tuple[UUID, str]
+"""The id and the tenant of a schedule."""
+_Keys: TypeAlias = list[_Key]
 
 _SORTS: dict[str, LiteralString] = {
     "created_at": "s.created_at",
@@ -54,17 +58,42 @@ _FILTERS: dict[str, LiteralString] = {
     "created_by": "s.created_by = %(created_by)s",
 }
 
-# The functions use the index on tags, which this query cannot use because of row-level security. Each row is looked up
-# by its id (OFFSET 0 keeps the planner from joining otherwise). A row of the tenant and one of * may have the same id,
-# so the tags are compared again.
-_TAGGED: LiteralString = """FROM (SELECT DISTINCT id FROM {} AS id) AS tagged
-CROSS JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE id = tagged.id OFFSET 0) AS s
+# Ids of schedules from an index that a query on schedules cannot use. Each row is looked up by its id (OFFSET 0 keeps
+# the planner from joining otherwise). A row of the tenant and one of * may have the same id, so the filter is applied
+# again.
+_LOOKED_UP: LiteralString = """FROM (SELECT DISTINCT id FROM {}) AS found
+CROSS JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE id = found.id OFFSET 0) AS s
 """
 _BY_TAGS: dict[str, LiteralString] = {
-    # the narrower one first
-    "tags_all": "scheduler.schedules_with_every_tag(%(tags_all)s::text[])",
-    "tags_any": "scheduler.schedules_with_any_tag(%(tags_any)s::text[])",
+    # The functions use the index on tags, which row-level security bars. The narrower one first.
+    "tags_all": "scheduler.schedules_with_every_tag(%(tags_all)s::text[]) AS id",
+    "tags_any": "scheduler.schedules_with_any_tag(%(tags_any)s::text[]) AS id",
 }
+_OF_TRIGGERS: LiteralString = "(SELECT t.schedule_id FROM scheduler.triggers AS t WHERE {}) AS of_triggers (id)"
+_BY_KIND: LiteralString = "t.kind = ANY(%(kinds)s)"  # ix_triggers_kind
+_BY_FIRE: dict[str, LiteralString] = {  # ix_triggers_next
+    "next_fire_after": "t.enabled AND t.next_fire_at > %(next_fire_after)s",
+    "next_fire_before": "t.enabled AND t.next_fire_at < %(next_fire_before)s",
+}
+_INDEXED: Final = frozenset({"tags_any", "tags_all", "handlers", "created_by", "created_after", "created_before"})
+"""Filters that have an index on schedules: what passes them is read, and no more."""
+
+# A page of triggers that fire, in the order of ix_triggers_next, one after the other: the planner takes the store's
+# condition on the tenant and that of row-level security for independent, expects few rows, and would sort them all.
+_FIRES: LiteralString = """
+WITH RECURSIVE walk AS (
+    (SELECT {columns} FROM scheduler.triggers AS t WHERE {firing}{bounds}{beyond} ORDER BY {order} LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM walk CROSS JOIN LATERAL (
+        SELECT {columns} FROM scheduler.triggers AS t WHERE {firing}{bounds}
+            AND (t.next_fire_at, t.id) {compared} (walk.next_fire_at, walk.id)
+        ORDER BY {order} LIMIT 1
+    ) AS next
+)
+SELECT * FROM walk LIMIT %(page)s
+"""
+_LARGEST_PAGE: Final = 5_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # A page of due triggers, in their order from ix_triggers_next. Not one query with the schedules: the planner takes the
 # store's condition on the tenant and that of row-level security for independent, expects few rows, and reads them all.
@@ -116,8 +145,10 @@ class PostgresSchedules(Repository[Schedule]):
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
-        source, parameters = self._source(query)
         order = _order(query)
+        if query.sort_by == "next_fire_at" and query.name_contains is None and not _is_narrow(query):
+            return self._by_fire(query)
+        source, parameters = self._source(query)
         if query.name_contains is not None:
             named = self._named(query, order)
             return self._of_keys(named[query.offset : query.offset + query.limit])
@@ -207,22 +238,98 @@ class PostgresSchedules(Repository[Schedule]):
 
     def _source(self, query: ScheduleQuery) -> tuple[Query, dict[str, Any]]:
         """Return FROM and WHERE of a query, except the condition on the name, and the parameters."""
+        where, parameters = self._where(query)
+        for name, tagged in _BY_TAGS.items():
+            if name in parameters:
+                return sql.SQL(_LOOKED_UP).format(sql.SQL(tagged)) + sql.SQL(where), parameters
+        firing = [condition for name, condition in _BY_FIRE.items() if name in parameters]
+        if _INDEXED.isdisjoint(parameters) and (firing or query.kinds):
+            parts = [f"t.{_tenant(query)}", *(firing or [_BY_KIND])]
+            triggers = sql.SQL(_OF_TRIGGERS).format(sql.SQL(" AND ").join(map(sql.SQL, parts)))
+            return sql.SQL(_LOOKED_UP).format(triggers) + sql.SQL(where), parameters
+        return sql.SQL("FROM scheduler.schedules AS s " + where), parameters
+
+    def _where(self, query: ScheduleQuery) -> tuple[LiteralString, dict[str, Any]]:
+        """Return the joins and the WHERE of a query on schedules ``s``, and the parameters."""
         validation.check_known("schedule status", states.SCHEDULE, query.statuses)
         validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
         given = {name: value for name in _FILTERS if (value := getattr(query, name)) not in (None, ())}
-        # The rows of one tenant come in their order from ix_schedules_page; those of two would have to be sorted.
-        tenant: LiteralString = (
-            "s.tenant_id IN (%(tenant)s, '*')" if query.include_global else "s.tenant_id = %(tenant)s"
-        )
-        parts = [tenant, "s.deleted_at IS NULL", *(_FILTERS[name] for name in given)]
+        parts = [f"s.{_tenant(query)}", "s.deleted_at IS NULL", *(_FILTERS[name] for name in given)]
         fire = _FIRE if query.sort_by == "next_fire_at" or any("fire." in part for part in parts) else ""
         parameters = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-        where: LiteralString = fire + " WHERE " + " AND ".join(parts)
         bounds = {"tenant": self._tenant, "limit": query.limit, "offset": query.offset}
-        for name, found in _BY_TAGS.items():
-            if name in given:
-                return sql.SQL(_TAGGED).format(sql.SQL(found)) + sql.SQL(where), parameters | bounds
-        return sql.SQL("FROM scheduler.schedules AS s " + where), parameters | bounds
+        return fire + " WHERE " + " AND ".join(parts), parameters | bounds
+
+    def _by_fire(self, query: ScheduleQuery) -> Sequence[Schedule]:
+        """Return a page by next fire: from the triggers as far as they reach, then what never fires, by id."""
+        most = query.offset + query.limit
+        tenants = (self._tenant, validation.GLOBAL) if query.include_global else (self._tenant,)
+        walks = [self._fires(query, tenant, most) for tenant in tenants]
+        keys: _Keys = [(identity, tenant) for _, identity, tenant in islice(merge(*walks), most)]
+        if len(keys) < most and query.next_fire_after is None and query.next_fire_before is None:
+            where, parameters = self._where(query)
+            never = sql.SQL(
+                "SELECT s.id, s.tenant_id FROM scheduler.schedules AS s {} AND fire.next_fire_at IS NULL"
+                " ORDER BY s.id LIMIT %(limit)s"
+            ).format(sql.SQL(where))
+            keys += self._connection.execute(never, parameters | {"limit": most - len(keys)}).fetchall()
+        return self._of_keys(keys[query.offset :])
+
+    def _fires(self, query: ScheduleQuery, tenant: str, most: int) -> Iterator[tuple[timedelta, UUID, str]]:
+        """Yield the next fire (its time since 1970; negative for descending), id and tenant of schedules that pass.
+
+        In order. A time at which many triggers fire is read whole; only the schedules that are asked for are looked up.
+        """
+        sign = -1 if query.descending else 1
+        where, parameters = self._where(msgspec.structs.replace(query, include_global=False))
+        parameters["tenant"] = tenant
+        source = sql.SQL(_LOOKED_UP).format(sql.SQL("unnest(%(ids)s::uuid[]) AS id")) + sql.SQL(where)
+        passing = sql.SQL("SELECT s.id, fire.next_fire_at {}").format(source)
+        read: list[tuple[timedelta, UUID]] = []
+        for page, is_last in self._pages_by_fire(query, parameters | {"page": min(most, _LARGEST_PAGE)}):
+            read += ((sign * (at - _EPOCH), identity) for identity, at, _ in page)
+            going_on = () if is_last else (read[-1][0],)  # the last time of a page may go on in the next one
+            whole = sorted({entry for entry in read if entry[0] not in going_on})
+            read = [entry for entry in read if entry[0] in going_on]
+            for first in range(0, len(whole), most):
+                some = whole[first : first + most]
+                ids = [identity for _, identity in some]
+                fires: dict[UUID, datetime] = dict(
+                    self._connection.execute(passing, parameters | {"ids": ids}).fetchall()
+                )
+                yield from (
+                    (since, identity, tenant)
+                    for since, identity in some
+                    if identity in fires and sign * (fires[identity] - _EPOCH) == since
+                )
+
+    def _pages_by_fire(
+        self, query: ScheduleQuery, parameters: dict[str, Any]
+    ) -> Iterator[tuple[Sequence[tuple[UUID, datetime, UUID]], bool]]:
+        """Yield pages of schedule, next fire and id of a tenant's triggers, by next fire; whether it is the last page.
+
+        Each page is twice as large as the one before.
+        """
+        firing = "t.tenant_id = %(tenant)s AND t.enabled AND t.next_fire_at IS NOT NULL"
+        bounds = "".join(f" AND {condition}" for name, condition in _BY_FIRE.items() if name in parameters)
+        compared, direction = ("<", "DESC") if query.descending else (">", "ASC")
+        beyond = ""
+        while True:
+            statement = _FIRES.format(
+                columns="t.schedule_id, t.next_fire_at, t.id",
+                firing=firing,
+                bounds=bounds,
+                beyond=beyond,
+                order=f"t.next_fire_at {direction}, t.id {direction}",
+                compared=compared,
+            )
+            page = self._connection.execute(sql.SQL(statement), parameters).fetchall()
+            yield page, len(page) < parameters["page"]
+            if len(page) < parameters["page"]:
+                return
+            beyond = f" AND (t.next_fire_at, t.id) {compared} (%(at)s, %(trigger)s)"
+            size = min(2 * parameters["page"], _LARGEST_PAGE)
+            parameters = parameters | {"at": page[-1][1], "trigger": page[-1][2], "page": size}
 
     def _named(self, query: ScheduleQuery, order: Query) -> _Keys:
         """Return the keys of schedules whose name contains a text, by Python's rules for case, not a collation's."""
@@ -238,6 +345,17 @@ class PostgresSchedules(Repository[Schedule]):
         rows = self._select(where, (ids, [self._tenant, validation.GLOBAL]))
         found = {(row.id, row.tenant_id): row for row in rows}
         return [found[key] for key in keys]
+
+
+def _tenant(query: ScheduleQuery) -> LiteralString:
+    """Return the condition on the tenant; the rows of one come in the order of an index, those of two do not."""
+    return "tenant_id IN (%(tenant)s, '*')" if query.include_global else "tenant_id = %(tenant)s"
+
+
+def _is_narrow(query: ScheduleQuery) -> bool:
+    """Return whether an index on schedules, or the one on kinds, holds what passes."""
+    of_status = bool(query.statuses) and "scheduled" not in query.statuses
+    return of_status or bool(query.kinds) or any(getattr(query, name) not in (None, ()) for name in _INDEXED)
 
 
 def _order(query: ScheduleQuery) -> Query:
