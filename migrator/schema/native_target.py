@@ -313,22 +313,19 @@ def written_rows(target: Target) -> sql.Composed:
 
 
 def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator[sql.Composed]:
-    beside = origins(table, target)
+    """Yield the table of origins; the index by document is made by who looks for one (``tail.lookups``)."""
     keys = () if table.made == "row" else table.key
     yield sql.SQL(
         "CREATE TABLE IF NOT EXISTS {origins} (id uuid NOT NULL, tenant_id text NOT NULL, source text, source_id text,"
         " extra jsonb, {shared} uuid, {keys} PRIMARY KEY (id) {unique})"
     ).format(
         shared=sql.Identifier(SHARED),
-        origins=beside,
+        origins=origins(table, target),
         keys=sql.SQL("").join(
             sql.SQL("{} {} NOT NULL, ").format(sql.Identifier(_KEY + name), sql.SQL(library.types[name]))
             for name in keys
         ),
         unique=sql.SQL(", UNIQUE ({})").format(_names(_KEY + name for name in keys)) if keys else sql.SQL(""),
-    )
-    yield sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (source, source_id)").format(
-        sql.Identifier(f"{table.name}{ORIGINS}_source"), beside
     )
 
 

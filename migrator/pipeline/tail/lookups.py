@@ -1,12 +1,13 @@
 """Lookups from a document to its rows, and from a row to the documents that refer to it.
 
-The target keeps no index for either, because the application does not need one. So the tail creates them when it
-begins, under names of its own (``tail_<table>_<column>``). They are dropped when the cutover is finished. A table that
-does not name the document of a row is read once, and a temporary table keeps the documents.
+The target keeps no index for either, because neither the application nor the copy needs one. So the tail creates them
+when it begins, under names of its own (``tail_<table>_<column>``): on the tables of the scheduler, and on the origins
+of a native target; the tables of a library are left as they are. Those of the scheduler are dropped when the cutover is
+finished. A table that does not name the document of a row is read once, and a temporary table keeps the documents.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -18,9 +19,11 @@ from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
 from migrator.records import Record
-from migrator.schema import LOOKUP_PREFIX
+from migrator.schema import LOOKUP_PREFIX, native_target
+from migrator.schema.native_target import ORIGINS
 from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.rows import table_name
+from migrator.targets import load_target
 from migrator.targets.model import SCHEDULER
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id
@@ -31,22 +34,29 @@ _FETCHED: Final = 2_000
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
     """Create the indexes that are missing."""
+    sourced = {record.table for one in profile.collections for record in one.tables if has_source_column(record)}
     if profile.target != SCHEDULER:
-        return  # the tables of origins have theirs, and those of the library are left as they are
-    sourced = {record for one in profile.collections for record in one.tables if has_source_column(record)}
-    wanted = [(record.table, "source_id", "hash") for record in sourced]
+        library = load_target(profile.target)
+        for table in library.tables:
+            if table.full_name in sourced:
+                _create_index(target, table.name + ORIGINS, native_target.origins(table, library), "source_id", "hash")
+        return
+    wanted: list[tuple[str, str, Literal["hash", "btree"]]] = [(table, "source_id", "hash") for table in sourced]
     wanted += [(one.record.table, one.column, "btree") for one in references_of_profile(profile)]
-    for table, column, method in sorted(set(wanted)):
-        if method == "btree" and _has_index(target, table, column):
-            continue
-        target.execute(
-            sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING {} ({})").format(
-                sql.Identifier(f"{LOOKUP_PREFIX}{table}_{column}"),
-                table_name(table),
-                sql.SQL(method),
-                sql.Identifier(column),
-            )
+    for name, column, method in sorted(set(wanted)):
+        if method == "hash" or not _has_index(target, name, column):
+            _create_index(target, name, table_name(name), column, method)
+
+
+def _create_index(
+    target: Connection, name: str, table: sql.Identifier, column: str, method: Literal["hash", "btree"]
+) -> None:
+    """Create the lookup index of a column, unless it exists; ``name``: of the table, without its schema."""
+    target.execute(
+        sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING {} ({})").format(
+            sql.Identifier(f"{LOOKUP_PREFIX}{name}_{column}"), table, sql.SQL(method), sql.Identifier(column)
         )
+    )
 
 
 def tail_indexes(target: Connection) -> list[str]:

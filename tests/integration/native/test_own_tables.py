@@ -203,6 +203,21 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
     assert [row[0] for row in rows(settings)] == ["a", "c", "d"]
 
 
+def test_the_tail_makes_the_index_by_document_which_the_copy_does_without(
+    settings: Settings, mongo_database: Database[Any]
+) -> None:
+    mongo_database["jobs"].insert_one(job("a"))
+    backfill(settings, Scope())
+    indexed = "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = 'migration_acme' AND indexdef LIKE %s"
+    with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
+        assert connection.execute(indexed, ("%(source%",)).fetchall() == []
+        for _ in range(2):
+            caught_up(settings)
+            made = connection.execute(indexed, ("%(source%",)).fetchall()
+            assert sorted(table for table, _ in made) == ["entries_origins", "rules_origins"]
+            assert all(definition.endswith("USING hash (source_id)") for _, definition in made)
+
+
 def test_rows_of_others_are_refused_and_stay(settings: Settings, mongo_database: Database[Any]) -> None:
     mongo_database["jobs"].insert_one(job("one"))
     with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
