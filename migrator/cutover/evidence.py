@@ -7,13 +7,14 @@ says what has happened since.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, target_connection
-from migrator.cutover import backup, config_file, losses, metrics, outbox, overdue, processes
+from migrator.cutover import backup, config_file, late_writes, losses, metrics, outbox, overdue, processes
 from migrator.cutover.gates import GATE_NAMES
 from migrator.cutover.journal import (
     EXPORT_KEY,
@@ -35,6 +36,7 @@ from migrator.cutover.rollback_gaps import gap_lines
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.sessions import open_sessions
 from migrator.pipeline.tail.metrics import lag_history, thinned
+from migrator.records import Run
 from migrator.result import (
     FAILED,
     PASSED,
@@ -49,13 +51,14 @@ from migrator.result import (
     Measurement,
     Outcome,
     Panel,
+    Requirement,
     Result,
-    Run,
     build,
     not_applicable,
     table_panel,
     unverified,
 )
+from migrator.result import Run as ReportRun
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.schema.decisions import recorded
 from migrator.store.postgres import epoch
@@ -73,6 +76,12 @@ _OPEN: Final = "open-target"
 _RUNS_SINCE: Final = (
     "SELECT count(*), count(*) FILTER (WHERE source IS NOT NULL) FROM scheduler.runs WHERE created_at >= %s"
 )
+_TASKS: Final = (
+    "SELECT (SELECT count(*) FROM scheduler.schedules WHERE handler_type = 'celery_task'), count(*),"
+    " count(*) FILTER (WHERE r.external_task_id IS NULL) FROM scheduler.runs AS r JOIN scheduler.schedules AS s"
+    " ON s.id = r.schedule_id WHERE s.handler_type = 'celery_task' AND r.state = 'completed' AND r.created_at >= %s"
+)
+"""The schedules of Celery tasks, their completed runs, and those of them that Celery gave no id."""
 _SLOTS: Final = (
     "SELECT count(*), count(*) FILTER (WHERE runs > 1) FROM (SELECT count(*) AS runs FROM scheduler.runs"
     " WHERE created_at >= %s AND trigger_id IS NOT NULL AND scheduled_at IS NOT NULL"
@@ -155,10 +164,13 @@ def criterion(
     return register
 
 
-def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Result:
+def cutover_result(
+    settings: Settings, run: ReportRun, basis: Mapping[str, str], words: Mapping[str, str] = MappingProxyType({})
+) -> Result:
     """Return the evidence of the last cutover; raises ``RefusedError`` if there was none.
 
     ``run`` is completed by the measurements, ``basis`` is what the evidence rests on (tool, profile, revision).
+    ``words``: the requirements, by id. Those that the criteria name are listed.
     """
     with target_connection(settings) as target:
         current = latest(target)
@@ -174,6 +186,7 @@ def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Re
         basis=dict(basis) | {"report": "cutover"},
         decisions=decisions,
         areas=(Area(name=AREA, title="Success criteria", status="checked"),),
+        requirements=_requirements(checks, words),
         checks=(*checks, _METRICS_CHECK, _LAG_CHECK),
         cutover=record,
     )
@@ -184,6 +197,17 @@ def cutover_result(settings: Settings, run: Run, basis: Mapping[str, str]) -> Re
             measurements=(*_measurements(measured), *lag),
             panels={METRICS: (table_panel("Key metrics", metrics.COLUMNS, metrics.rows(measured)), *_timeline(facts))},
         ),
+    )
+
+
+def _requirements(checks: Iterable[Check], words: Mapping[str, str]) -> tuple[Requirement, ...]:
+    named: dict[str, list[str]] = {}
+    for check in checks:
+        for identity in check.requirements:
+            named.setdefault(identity, []).append(check.id)
+    return tuple(
+        Requirement(id=identity, text=words[identity], checks=tuple(named[identity]))
+        for identity in sorted(named.keys() & words.keys())
     )
 
 
@@ -376,17 +400,62 @@ def _processes_came(facts: Facts) -> Judgement:
 
 @criterion(
     "runs",
-    "Every run since then was made on PostgreSQL",
-    requirements=("4-Z2", "4-V7"),
+    "Every run since then was made on PostgreSQL, and none in MongoDB",
+    requirements=("4-V7",),
+    limits=(
+        "MongoDB is looked at until cutover finish, which is refused for what others wrote there.",
+        "The collections whose documents are runs are looked at. A run that leaves no document there is not seen.",
+    ),
 )
 def _runs_are_new(facts: Facts) -> Judgement:
     row = facts.target.execute(_RUNS_SINCE, (facts.opened_at,)).fetchone()
     made, copied = (0, 0) if row is None else (int(row[0]), int(row[1]))
+    written, doubt = _old_runs(facts)
     counts = {"runs since": made, "of the old side": copied}
-    if copied:
-        words = (f"{copied:,} runs that were made after PostgreSQL was opened come from the old side",)
+    words = (f"{copied:,} runs that were made after PostgreSQL was opened come from the old side",) * bool(copied)
+    if written is not None:
+        counts["documents of runs written in MongoDB by others"] = written
+        words += (f"{written:,} documents of runs were written in MongoDB by others than the reverse sync",) * bool(
+            written
+        )
+    if words:
         return Judgement(outcome=FAILED, counts=counts, words=words)
-    outcome = PASSED if made else unverified("no run was made since PostgreSQL was opened")
+    doubt = doubt or ("" if made else "no run was made since PostgreSQL was opened")
+    return Judgement(outcome=unverified(doubt) if doubt else PASSED, counts=counts)
+
+
+def _old_runs(facts: Facts) -> tuple[int | None, str]:
+    """Return how many documents of runs others wrote in MongoDB since the fence, and why that is not known.
+
+    None: nobody looked.
+    """
+    if facts.cutover.state == "finished":
+        return None, ""
+    try:
+        with open_sessions(facts.settings) as sessions:
+            looked = late_writes.find(sessions, facts.cutover)
+            names = [sessions.name_of(one.name) for one in sessions.profile.collections if Run in one.tables]
+    except MigratorError as error:
+        return None, f"MongoDB cannot be asked: {error}"
+    return sum(len(looked.touched.get(name, ())) for name in names), looked.unknown
+
+
+@criterion(
+    "tasks",
+    "Every run of a Celery task that completed since then has the id that Celery knows it by",
+    requirements=("4-Z2",),
+    limits=("It holds for schedules whose handler is a Celery task. Others are executed by workers of the tool.",),
+)
+def _tasks_through_celery(facts: Facts) -> Judgement:
+    row = facts.target.execute(_TASKS, (facts.opened_at,)).fetchone()
+    schedules, completed, without = (0, 0, 0) if row is None else map(int, row)
+    if not schedules:
+        return Judgement(outcome=not_applicable("no handler is a Celery task"))
+    counts = {"completed runs": completed, "without an id": without}
+    if without:
+        words = (f"{without:,} runs of Celery tasks completed without an id of Celery",)
+        return Judgement(outcome=FAILED, counts=counts, words=words)
+    outcome = PASSED if completed else unverified("no run of a Celery task has completed since PostgreSQL was opened")
     return Judgement(outcome=outcome, counts=counts)
 
 

@@ -94,12 +94,12 @@ def _left_out_case(area: Area) -> ET.Element:
 
 def _check_case(result: Result, check: Check) -> ET.Element:
     counts = ", ".join(f"{name} {count}" for name, count in check.counts.items())
-    proves = f"proves {', '.join(check.requirements)}" if check.requirements else ""
+    shown = wording.shown_requirements(result, check)
     return _case(
         f"{check.id}: {check.title}",
         _ending(result, check),
         result.run.durations_ms.get(check.id, 0),
-        "\n".join(part for part in (counts, *_above(result, check), proves) if part),
+        "\n".join(part for part in (counts, *_above(result, check), shown and f"shows a part of {shown}") if part),
     )
 
 

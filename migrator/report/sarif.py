@@ -70,7 +70,7 @@ def _rule(result: Result, check: Check) -> dict[str, Any]:
             "counts": check.counts,
             "reason": wording.visible_text(check.outcome.reason),
             "status": check.outcome.status,
-            "tags": [check.area, *check.requirements],
+            "tags": [check.area, *wording.requirement_texts(result, check)],
         },
     }
     if check.limits:

@@ -421,7 +421,7 @@ def _requirements(result: Result) -> list[RequirementLine]:
     for requirement in result.evidence.requirements:
         state, sign = _STATES[result.requirement_state(requirement)]
         note = ""
-        if sign == "passed" and requirement.id in wording.AFTER_CUTOVER:
+        if sign == "passed" and wording.is_rehearsed(result, requirement.id):
             state = _REHEARSED
         elif sign == "passed" and (left := wording.documents_left(result, requirement.id)):
             state, sign = f"{_INCOMPLETE} {wording.number(left)}", "unverified"

@@ -605,16 +605,26 @@ def documents_left(result: Result, requirement: str) -> int:
     )
 
 
+def is_rehearsed(result: Result, requirement: str) -> bool:
+    """Whether a requirement is of the time after a cutover, and this is a verification, which can only rehearse it."""
+    return result.cutover is None and requirement in AFTER_CUTOVER
+
+
 def _is_passed_whole(result: Result, requirement: Requirement) -> bool:
     """Whether a requirement is passed, is more than rehearsed, and holds for every document."""
     passed = result.requirement_status(requirement) == "passed"
-    return passed and requirement.id not in AFTER_CUTOVER and not documents_left(result, requirement.id)
+    return passed and not is_rehearsed(result, requirement.id) and not documents_left(result, requirement.id)
+
+
+def requirement_texts(result: Result, check: Check) -> list[str]:
+    """Return the requirements that a check shows a part of, each in its words, with its id after them."""
+    words = {requirement.id: requirement.text for requirement in result.evidence.requirements}
+    return [f"{words[name]} ({name})" for name in check.requirements if name in words]
 
 
 def shown_requirements(result: Result, check: Check) -> str:
-    """Return the requirements that a check shows a part of, each in its words, with its id after them."""
-    words = {requirement.id: requirement.text for requirement in result.evidence.requirements}
-    return ", ".join(f"{words[name]} ({name})" if name in words else name for name in check.requirements)
+    """Return ``requirement_texts`` as one text."""
+    return ", ".join(requirement_texts(result, check))
 
 
 def left_behind(result: Result) -> dict[str, int]:

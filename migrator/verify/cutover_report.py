@@ -14,6 +14,7 @@ from migrator.result import Result, Run
 from migrator.telemetry import say
 from migrator.verify import environment
 from migrator.verify.check import CheckContext
+from migrator.verify.requirements import WORDS
 
 
 def report_into(
@@ -37,7 +38,7 @@ def report_into(
         installation=environment.installation(context),
         environment=environment.surroundings(*sides),
     )
-    result = cutover_result(settings, run, environment.basis(context))
+    result = cutover_result(settings, run, environment.basis(context), WORDS)
     if key is not None:
         result = integrity.sign(result, key)
     base = Path(directory or settings.report.directory)

@@ -13,7 +13,7 @@ from migrator.verify.check import CheckSpec
 
 _COLUMNS: Final = ("id", "tenant_id", "type 0/1", "status", "payload", "created_at", "updated_at", "correlation_id")
 _EVENTS: Final = ("id", "job_id, cascade FK", "tenant_id", "status", "payload", "created_at")
-_AFTER: Final = ("in UI", "on schedule", "manual", "history", "leader", "toggle")
+_AFTER: Final = ("in UI", "on schedule", "manual", "history", "leader", "toggle", "no old runs")
 
 WORDS: Final[dict[str, str]] = {
     "0-O6": "backfill from Mongo",
@@ -49,7 +49,9 @@ WORDS: Final[dict[str, str]] = {
     **{f"4-V{number}": f"post check: {name}" for number, name in enumerate(_AFTER, 1)},
     "4-V9": "performance: connections",
     "4-Z1": "success criterion: all jobs in DB",
+    "4-Z2": "success criterion: all via Celery",
     "4-Z3": "success criterion: history in DB",
+    "4-Z6": "success criterion: no duplicate executions",
 }
 """Id to words, those of the list of capabilities."""
 

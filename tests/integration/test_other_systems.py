@@ -338,6 +338,40 @@ def test_the_four_default_jobs_of_the_support_center_keep_arguments_queue_and_st
     assert stored == [(*job, number != 2, 3, 60_000) for number, job in enumerate(DEFAULT_JOBS, 1)]
 
 
+@pytest.mark.proves("4-D2")
+def test_job_types_are_the_kinds_of_triggers_and_their_texts_are_said_to_be_left_out(
+    source: Connection, postgres_dsn: str, scheduler_dsn: str
+) -> None:
+    """Each type has its kind, a type that is none quarantines its job, and the target knows no other kind."""
+    make(source, "support-center")
+    source.execute("DELETE FROM scheduled_jobs")
+    source.execute("INSERT INTO scheduler_job_types VALUES (3, 'webhook', 'Webhook', 'when somebody calls', true)")
+    insert(source, "task_functions", SUPPORT_CENTER_ROWS["task_functions"])
+    job = SUPPORT_CENTER_ROWS["scheduled_jobs"] | {"created_by": None, "updated_by": None}
+    configs: tuple[dict[str, Any], ...] = ({"hours": 1, "minutes": 0, "seconds": 0}, {"hour": "9"}, {"hours": 1})
+    for number, config in enumerate(configs, 1):
+        insert(
+            source,
+            "scheduled_jobs",
+            job | {"id": UUID(int=number), "job_type_id": number, "schedule_config": config},
+        )
+    settings = settings_for(postgres_dsn, scheduler_dsn, "support-center")
+    assert copied(settings)["scheduled_jobs"] == (3, 2, 1)
+    assert reasons(settings) == [("scheduled_jobs", "unknown-value", "job_type_id")]
+    assert rows(scheduler_dsn, "SELECT kind FROM scheduler.triggers ORDER BY schedule_id") == [
+        ("interval",),
+        ("cron",),
+    ]
+    with psycopg.connect(scheduler_dsn) as target, pytest.raises(psycopg.errors.CheckViolation):
+        target.execute("UPDATE scheduler.triggers SET kind = 'webhook'")
+    found = check_parity(settings, Scope())
+    assert "scheduler_job_types" not in found.unknown_collections
+    assert found.left_out == {
+        "scheduler_job_types": "its names are the kinds of triggers; the titles and descriptions of the types have no"
+        " column"
+    }
+
+
 @pytest.mark.proves("4-D1", "4-D5", "4-D7")
 def test_every_column_of_the_support_center(source: Connection, postgres_dsn: str, scheduler_dsn: str) -> None:
     """With the rows that its migrations seed, the short form of an interval, and limits that no table checks."""

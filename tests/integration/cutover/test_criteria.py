@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from migrator.config import PostgresSettings, Settings
@@ -36,11 +37,10 @@ def target(scheduler_dsn: str) -> Iterator[Connection]:
         yield connection
 
 
-def judged(name: str, target: Connection) -> Check:
-    facts = Facts(
-        settings=Settings(postgres=PostgresSettings(dsn=target.info.dsn)), target=target, cutover=CUTOVER, steps=(OPEN,)
-    )
-    return CRITERIA[name](facts)
+def judged(name: str, target: Connection, state: str = "finished") -> Check:
+    cutover = msgspec.structs.replace(CUTOVER, state=state)
+    settings = Settings(postgres=PostgresSettings(dsn=target.info.dsn))
+    return CRITERIA[name](Facts(settings=settings, target=target, cutover=cutover, steps=(OPEN,)))
 
 
 def run(target: Connection, created_at: datetime, **columns: Any) -> UUID:  # noqa: ANN401 - columns have all types
@@ -64,19 +64,38 @@ def fired_twice(target: Connection) -> None:
     fired(target, 1, 1, 2)
 
 
-@pytest.mark.proves("4-Z2", "4-V7")
+@pytest.mark.proves("4-V7")
 def test_runs_of_the_old_side_after_the_opening_fail_the_criterion_runs(target: Connection) -> None:
     run(target, BEFORE, source="stellaops/runs", source_id="old")
     untold = judged("runs", target)
     assert (untold.outcome.status, untold.counts) == ("unverified", {"runs since": 0, "of the old side": 0})
     run(target, AFTER)
     assert judged("runs", target).outcome.status == "passed"
+    unasked = judged("runs", target, "cut-over").outcome
+    assert (unasked.status, unasked.reason.partition(":")[0]) == ("unverified", "MongoDB cannot be asked")
     run(target, AFTER, source="stellaops/runs", source_id="late")
     found = judged("runs", target)
     assert (found.outcome.status, found.counts) == ("failed", {"runs since": 2, "of the old side": 1})
     assert [one.details for one in found.findings] == [
         ("1 runs that were made after PostgreSQL was opened come from the old side",)
     ]
+
+
+@pytest.mark.proves("4-Z2")
+def test_a_completed_run_of_a_celery_task_without_an_id_of_celery_fails_the_criterion_tasks(target: Connection) -> None:
+    assert judged("tasks", target).outcome.status == "not-applicable"
+    task = insert(target, "schedules", handler_type="celery_task")
+    run(target, BEFORE, schedule_id=task, state="completed")
+    run(target, AFTER, schedule_id=task, state="error")
+    run(target, AFTER, schedule_id=insert(target, "schedules", handler_type="function"), state="completed")
+    untold = judged("tasks", target)
+    assert (untold.outcome.status, untold.counts) == ("unverified", {"completed runs": 0, "without an id": 0})
+    run(target, AFTER, schedule_id=task, state="completed", external_task_id="t-1")
+    assert judged("tasks", target).outcome.status == "passed"
+    run(target, AFTER, schedule_id=task, state="completed")
+    found = judged("tasks", target)
+    assert (found.outcome.status, found.counts) == ("failed", {"completed runs": 2, "without an id": 1})
+    assert [one.details for one in found.findings] == [("1 runs of Celery tasks completed without an id of Celery",)]
 
 
 @pytest.mark.proves("4-Z6")

@@ -151,8 +151,15 @@ def _report_while_open(moved: Settings, done: CutoverResult, folder: Path) -> No
     # nobody's scheduler has begun here: nothing can be told of processes, runs and slots
     unsure = {"processes", "runs", "single", "on-time"}
     assert {name for name, status in outcomes(told).items() if status == "unverified"} == unsure
-    assert {name for name, status in outcomes(told).items() if status != "passed"} == {*unsure, "fires"}
+    assert {name for name, status in outcomes(told).items() if status != "passed"} == {*unsure, "fires", "tasks"}
     assert outcomes(told)["fires"] == "not-applicable"  # there was no rollback
+    # an id of a requirement stands with its words, and what is real now is not called rehearsed
+    words = {one.id: one.text for one in told.evidence.requirements}
+    assert words.keys() == {name for one in told.evidence.checks for name in one.requirements}
+    assert all(words.values())
+    page = (where / "report.html").read_text()
+    assert f"{words['4-Z1']} (4-Z1)" in page
+    assert "rehearsed on scratch data" not in page
     assert told.exit_status() == 4
     assert integrity.check_report(where / "result.json").exit_status() == 0
     assert (where.parent / "index.html").exists()

@@ -14,11 +14,13 @@ from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, fence, late_writes
+from migrator.cutover.evidence import cutover_result
 from migrator.cutover.fence import FenceKind
 from migrator.cutover.journal import latest
 from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import DIFFERENT, DONE, USAGE
 from migrator.pipeline.sessions import Sessions
+from migrator.result import Check, Run
 from migrator.schema.decisions import Approval
 from migrator.store import open_scheduler_store
 from migrator.testing.servers.mongo import MongoServer
@@ -31,6 +33,7 @@ from tests.store_postgres import schedule
 BY = Approval("op", "test")
 FINISH = ("cutover", "finish", "--now", "--who", "op", "--reason", "test")
 HISTORY_LOST = 286
+OTHERS = "documents of runs written in MongoDB by others"
 PASSES = "passes"
 """A user whom the fence does not stop."""
 
@@ -77,6 +80,13 @@ def writes(scene: Scene) -> bool:
     return True
 
 
+def old_runs(scene: Scene) -> Check:
+    """Return the criterion of the cutover's report that no run was made in MongoDB."""
+    report = cutover_result(load_settings(str(scene.config)), Run(name="report"), {})
+    (found,) = (one for one in report.evidence.checks if one.id == "success.runs")
+    return found
+
+
 @pytest.mark.proves("6-N3")
 @pytest.mark.parametrize("kind", ["write-block", "roles"])
 def test_a_forgotten_application_is_refused_until_a_person_opens_mongodb(
@@ -121,10 +131,12 @@ def test_a_forgotten_application_is_refused_until_a_person_opens_mongodb(
         assert kinds.fetchall()[0] == ("op", "the server serves others")
 
 
+@pytest.mark.proves("4-V7")
 def test_what_others_wrote_in_the_window_refuses_the_finish_and_is_named(ready: Scene) -> None:
     ready.switch()
     work_on_postgres(ready)
     assert call(ready, "tail", "--until-caught-up")[0] == DONE
+    assert old_runs(ready).counts[OTHERS] == 0, "the reverse sync is no old side"
     with ready.foreign(PASSES) as database:
         database.runs.insert_one(run_of(_id="late 1"))
         database.runs.update_one({"_id": "late 1"}, {"$set": {"error": "twice"}})
@@ -140,6 +152,8 @@ def test_what_others_wrote_in_the_window_refuses_the_finish_and_is_named(ready: 
     assert said.startswith(f"finish is refused: {late_writes.WRITES_GATE}: {named}")
     assert ": runs 2 (late 1, late 3); schedules 1 (late 2);" in said
     assert said.endswith("then call migrator cutover finish --allow-writes 3")
+    criterion = old_runs(ready)
+    assert (criterion.outcome.status, criterion.counts[OTHERS]) == ("failed", 2)
     status, said = call(ready, *FINISH, "--allow-writes", "2")
     assert status == USAGE, said
     status, said = call(ready, *FINISH, "--allow-writes", "3", "--dry-run", "--json")

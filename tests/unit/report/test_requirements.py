@@ -1,5 +1,6 @@
 """What the list of requirements says of those that a verification can show in part, or rehearse only."""
 
+import msgspec
 import pytest
 
 from migrator.report import renderer
@@ -47,3 +48,13 @@ def test_what_follows_a_cutover_is_rehearsed_before_it(identity: str) -> None:
     made = result(identity, "switch back")
     assert f"switch back {identity} rehearsed on scratch data" in page(made).text
     assert "1 rehearsed on scratch data" in page(made).text
+
+
+def test_the_id_of_a_requirement_never_stands_without_its_words() -> None:
+    made = result("4-B1", "rollback level 1: switch back")
+    check = msgspec.structs.replace(made.evidence.checks[0], requirements=("4-B1", "9-Z9"))
+    made = build(msgspec.structs.replace(made.evidence, checks=(check,)), Run(name="r"))
+    for render in renderer.RENDERINGS.values():
+        text = render(made).decode()
+        assert "9-Z9" not in text
+        assert text.count("4-B1") == text.count("rollback level 1: switch back")

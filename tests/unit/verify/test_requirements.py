@@ -28,6 +28,8 @@ from tests.golden.docs.test_capabilities import expand, sections
 NOBODY_ASKED = not_asked_for("made only with --more")
 DECIDED = not_applicable("fresh start")
 UNSURE = unverified("no server")
+OF_CRITERIA = {"4-V7", "4-Z2", "4-Z6"}
+"""Which the criteria of a cutover's report show, and no check of a verification."""
 
 
 def test_every_requirement_of_a_check_stands_with_the_words_of_the_list() -> None:
@@ -38,7 +40,7 @@ def test_every_requirement_of_a_check_stands_with_the_words_of_the_list() -> Non
         whole = len(expand(row.id)) == 1
         assert one.text == WORDS[one.id]
         assert all(word in row.capability for word in _words(one.text)) if whole else one.text, one.id
-    assert {*WORDS} == {one.id for one in named}, "words for what no check names"
+    assert {*WORDS} == {one.id for one in named} | OF_CRITERIA, "words for what no check names"
 
 
 def test_every_row_of_the_list_stands_once_with_its_words_and_tests() -> None:
