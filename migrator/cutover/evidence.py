@@ -165,12 +165,12 @@ def criterion(
 
 
 def cutover_result(
-    settings: Settings, run: ReportRun, basis: Mapping[str, str], words: Mapping[str, str] = MappingProxyType({})
+    settings: Settings, run: ReportRun, basis: Mapping[str, str], texts: Mapping[str, str] = MappingProxyType({})
 ) -> Result:
     """Return the evidence of the last cutover; raises ``RefusedError`` if there was none.
 
     ``run`` is completed by the measurements, ``basis`` is what the evidence rests on (tool, profile, revision).
-    ``words``: the requirements, by id. Those that the criteria name are listed.
+    ``texts``: the requirements, by id. Those that the criteria name are listed.
     """
     with target_connection(settings) as target:
         current = latest(target)
@@ -186,7 +186,7 @@ def cutover_result(
         basis=dict(basis) | {"report": "cutover"},
         decisions=decisions,
         areas=(Area(name=AREA, title="Success criteria", status="checked"),),
-        requirements=_requirements(checks, words),
+        requirements=_requirements(checks, texts),
         checks=(*checks, _METRICS_CHECK, _LAG_CHECK),
         cutover=record,
     )
@@ -200,14 +200,14 @@ def cutover_result(
     )
 
 
-def _requirements(checks: Iterable[Check], words: Mapping[str, str]) -> tuple[Requirement, ...]:
+def _requirements(checks: Iterable[Check], texts: Mapping[str, str]) -> tuple[Requirement, ...]:
     named: dict[str, list[str]] = {}
     for check in checks:
         for identity in check.requirements:
             named.setdefault(identity, []).append(check.id)
     return tuple(
-        Requirement(id=identity, text=words[identity], checks=tuple(named[identity]))
-        for identity in sorted(named.keys() & words.keys())
+        Requirement(id=identity, text=texts[identity], checks=tuple(named[identity]))
+        for identity in sorted(named.keys() & texts.keys())
     )
 
 
@@ -412,14 +412,14 @@ def _runs_are_new(facts: Facts) -> Judgement:
     made, copied = (0, 0) if row is None else (int(row[0]), int(row[1]))
     written, doubt = _old_runs(facts)
     counts = {"runs since": made, "of the old side": copied}
-    words = (f"{copied:,} runs that were made after PostgreSQL was opened come from the old side",) * bool(copied)
+    problems = (f"{copied:,} runs that were made after PostgreSQL was opened come from the old side",) * bool(copied)
     if written is not None:
         counts["documents of runs written in MongoDB by others"] = written
-        words += (f"{written:,} documents of runs were written in MongoDB by others than the reverse sync",) * bool(
+        problems += (f"{written:,} documents of runs were written in MongoDB by others than the reverse sync",) * bool(
             written
         )
-    if words:
-        return Judgement(outcome=FAILED, counts=counts, words=words)
+    if problems:
+        return Judgement(outcome=FAILED, counts=counts, words=problems)
     doubt = doubt or ("" if made else "no run was made since PostgreSQL was opened")
     return Judgement(outcome=unverified(doubt) if doubt else PASSED, counts=counts)
 
