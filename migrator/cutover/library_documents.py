@@ -220,7 +220,7 @@ class _Encoder:
         taken = self._taken(collection, origins)
         for key, row_id in provisional.items():
             if key in origins and origins[key][2] not in taken:
-                self._tables.settle(target, self._table, row_id, origins[key])
+                self._tables.complete_origin(target, self._table, row_id, origins[key])
                 continue
             self._tables.reject(target, self._table, row_id)
             lost = LostRow(self._record.table, key, NO_TENANT, (ALL_COLUMNS,))

@@ -262,7 +262,7 @@ class LibraryTables:
     def adopt(self, connection: Connection, table: Table, keys: Sequence[str]) -> dict[str, UUID]:
         """Give rows without an origin a provisional one, so that they can be read; return key → id of the origin.
 
-        The caller's transaction must end with ``settle`` for each of them.
+        The caller's transaction must end with ``complete_origin`` for each of them.
         """
         columns = native_target.key_columns(table)
         made = table.made == "row"
@@ -287,7 +287,9 @@ class LibraryTables:
         ).fetchall()
         return dict(rows)
 
-    def settle(self, connection: Connection, table: Table, provisional: UUID, origin: tuple[UUID, str, str]) -> UUID:
+    def complete_origin(
+        self, connection: Connection, table: Table, provisional: UUID, origin: tuple[UUID, str, str]
+    ) -> UUID:
         """Say of a provisional origin which row id, source and source id it has; return the id."""
         row_id, source, source_id = origin
         if table.made == "row":

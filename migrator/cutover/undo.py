@@ -14,11 +14,11 @@ from migrator.telemetry import say
 class UndoError(MigratorError):
     """Parts of an undo failed; the message names them, and the command that undoes them."""
 
-    def __init__(self, parts: Mapping[str, str], settle: str, first: BaseException | None = None) -> None:
-        """``parts``: name → why it failed; ``settle``: the command; ``first``: what the undo was for."""
+    def __init__(self, parts: Mapping[str, str], command: str, first: BaseException | None = None) -> None:
+        """``parts``: name → why it failed; ``command``: the command; ``first``: what the undo was for."""
         named = "; ".join(f"{name} ({why})" for name, why in parts.items())
         before = "" if first is None else f"{reason(first)}; "
-        super().__init__(f"{before}the undo is not complete: {named}: call {settle}")
+        super().__init__(f"{before}the undo is not complete: {named}: call {command}")
         self.parts = tuple(parts)
         self.reasons = dict(parts)
 

@@ -37,7 +37,7 @@ def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) ->
     collections = sessions.profile.by_name()
     for name, source_id, why in contested_documents(sessions.target, plan.profile):
         contest = _ContestedKeys(sessions, plan, collections[name], context)
-        for table, row_id in contest.settle(source_id, why):
+        for table, row_id in contest.decide(source_id, why):
             changed.setdefault(table, set()).add(row_id)
         fault_points.reach(fault_points.AFTER_CONTEST_SETTLED)
     fault_points.reach(fault_points.AFTER_DUPLICATES_SETTLED)
@@ -92,7 +92,7 @@ class _ContestedKeys:
         self._collection = collection
         self._context = context
 
-    def settle(self, loser_id: str, reason: Rejected) -> list[tuple[str, UUID]]:
+    def decide(self, loser_id: str, reason: Rejected) -> list[tuple[str, UUID]]:
         """Store the quarantined document in place of those that hold its keys, if it comes before all of them.
 
         Returns table and id of the rows written or deleted. One document may conflict with one holder by its id and

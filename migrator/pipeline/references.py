@@ -97,7 +97,7 @@ class FirstLoadResolver:
         """Return the known rows of the references; a document with one into its own table is for the Python codec."""
         known = self._resolver.known_references(collection)
         own = [one.target is one.record for one in collection.references]
-        return [False if is_own else answer for answer, is_own in zip(known, own, strict=True)]
+        return [False if is_own else rows for rows, is_own in zip(known, own, strict=True)]
 
 
 class TargetResolver:
@@ -138,10 +138,10 @@ class TargetResolver:
         known: list[KnownReferences] = []
         for index, reference in enumerate(collection.references):
             of_table = self._known_references.setdefault(reference.target.table, {})
-            answers = of_table.setdefault((collection.name, index), {})
-            if len(answers) > CACHED_IDS:
-                answers.clear()
-            known.append(answers)
+            of_reference = of_table.setdefault((collection.name, index), {})
+            if len(of_reference) > CACHED_IDS:
+                of_reference.clear()
+            known.append(of_reference)
         return known
 
     def look_up_unknown(
@@ -158,9 +158,9 @@ class TargetResolver:
         for index, key in unknown:
             reference, row_id, tenant = collection.references[index], UUID(bytes=key[:_UUID_BYTES]), key[_UUID_BYTES:]
             spelled = f"{reference.prefix}{row_id.hex}"
-            answers = known[index]
-            assert isinstance(answers, dict)  # noqa: S101 - only what a mapping lacks is unknown
-            answers[key] = any(
+            of_reference = known[index]
+            assert isinstance(of_reference, dict)  # noqa: S101 - only what a mapping lacks is unknown
+            of_reference[key] = any(
                 _is_of(stored, spelled, row_id, reference)
                 for stored in self._stored_rows(reference.target.table, row_id, tenant.decode())
             )

@@ -637,7 +637,7 @@ def _read_pending(
     known = list(resolver.known_references(collection))
     if not known or known[place.among] is True:
         return []
-    answers, known[place.among] = known[place.among], True
+    of_reference, known[place.among] = known[place.among], True
     again = _read_with(reader, collection, resolver, b"".join(read.raws(read.handed)), excluded, known)
     if again is None:
         return []
@@ -646,7 +646,7 @@ def _read_pending(
     for index, position in enumerate(table.positions()):
         row, link = _left_pending(table.row_bytes(index), place)
         if link is not None and (
-            isinstance(answers, bool) or answers.get(link.target_id.bytes + link.tenant.encode()) is False
+            isinstance(of_reference, bool) or of_reference.get(link.target_id.bytes + link.tenant.encode()) is False
         ):
             rows.append(PendingRow(read.handed[position], row, link))
     return rows

@@ -227,7 +227,7 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
         with self._lock:
             return ShadowCounts(**self._counts)
 
-    def settle(self) -> None:
+    def wait_until_compared(self) -> None:
         """Wait until every recorded read is compared."""
         self._waiting.join()
 

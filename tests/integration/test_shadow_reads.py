@@ -83,7 +83,7 @@ def test_answers_that_are_the_same_are_counted_and_not_reported(sides: Sides) ->
         assert session.schedules.get(uuid4()) is None
         assert session.schedules.count(ScheduleQuery()) == 1
         assert len(session.graph_jobs.events(job.id)) == 1
-    store.settle()
+    store.wait_until_compared()
     assert (store.counts(), heard) == (ShadowCounts(same=6), [])
     store.close()
 
@@ -102,7 +102,7 @@ def test_answers_that_differ_are_counted_and_reported_without_their_values(sides
         assert found.description == "secret"
         session.runs.list(RunQuery())
         session.runs.pending(10)
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts(different=3)
     assert heard == [
         Mismatch(tenant="a", read="schedules.get", why="description, priority"),
@@ -119,7 +119,7 @@ def test_reads_after_a_write_of_their_session_are_passed_over(sides: Sides) -> N
         assert session.schedules.count(ScheduleQuery()) == 0
         session.schedules.upsert(schedule())
         assert session.schedules.count(ScheduleQuery()) == 1
-    store.settle()
+    store.wait_until_compared()
     assert (store.counts(), heard) == (ShadowCounts(same=1, passed_over=1), [])
     store.close()
 
@@ -129,7 +129,7 @@ def test_a_session_that_fails_is_not_compared_and_its_error_is_the_caller_s(side
     with pytest.raises(TransitionError), store.session("a") as session:  # noqa: PT012 - the session's end is the point
         session.schedules.list(ScheduleQuery())
         session.schedules.change_status(uuid4(), "cancelled", "scheduled")
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts()
     store.close()
 
@@ -141,7 +141,7 @@ def test_trouble_on_the_other_side_is_counted_and_not_felt(sides: Sides, schedul
     store = ShadowedStore(sides[0], lambda: closed, report=heard.append)
     with store.session("a") as session:
         assert session.schedules.list(ScheduleQuery()) == []
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts(failed=1)
     assert [mismatch.why for mismatch in heard] == ["error: UnreachableError"]
     store.close()
@@ -157,7 +157,7 @@ def test_a_listener_that_fails_ends_nothing(sides: Sides) -> None:
     for _ in range(2):
         with store.session("a") as session:
             assert session.schedules.count(ScheduleQuery()) == 1
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts(different=2)
     store.close()
 
@@ -179,7 +179,7 @@ def test_a_slow_other_side_holds_nobody_up_and_reads_beyond_the_queue_are_droppe
             session.schedules.count(ScheduleQuery())
     assert store.counts() == ShadowCounts(dropped=3)
     go_on.set()
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts(same=3, dropped=3)
     store.close()
 
@@ -231,13 +231,13 @@ def test_mongodb_and_postgresql_answer_alike_under_the_setting(
         session.run_summaries.get(one.id)
         session.graph_jobs.list("build", "pending", 10)
         session.handlers.list()
-    reading.settle()
+    reading.wait_until_compared()
     assert reading.counts() == ShadowCounts(same=9)
     with reading.session("a", now=NOW) as session:
         session.schedules.soft_delete(one.id, "me")
     with reading.session("a", now=NOW) as session:
         assert session.schedules.get(one.id) is None
-    reading.settle()
+    reading.wait_until_compared()
     assert reading.counts() == ShadowCounts(same=9, different=1)
     reading.close()
 
@@ -266,6 +266,6 @@ def test_the_setting_asks_for_shadow_reads_and_their_trouble_stays_theirs(schedu
     assert isinstance(store, ShadowedStore)
     with store.session("a") as session:
         assert session.schedules.list(ScheduleQuery()) == []
-    store.settle()
+    store.wait_until_compared()
     assert store.counts() == ShadowCounts(failed=1)
     store.close()

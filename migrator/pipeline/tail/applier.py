@@ -97,7 +97,7 @@ class Applier:
         self._done.clear()
         self._sessions.forget()  # ids of rows that others have deleted meanwhile would be taken as stored
         before = self.contested()
-        changed = self._settle({name: set(ids) for name, ids in named.items()})
+        changed = self._update_all({name: set(ids) for name, ids in named.items()})
         self._settle_contested(before, changed)
         return TailTotals(**self._done)
 
@@ -109,7 +109,7 @@ class Applier:
             backlog.add_quarantined(self._target, self._plan.profile, name)
             backlog.add(self._target, {name: self.reader.ids(name)})
 
-    def _settle(self, pending: DocumentsByCollection) -> set[str]:
+    def _update_all(self, pending: DocumentsByCollection) -> set[str]:
         """Work until no document must be read again; return the collections of which rows were changed."""
         changed: set[str] = set()
         while pending:
@@ -259,13 +259,13 @@ class Applier:
         new = any(ids - before.get(name, set()) for name, ids in contested.items())
         waiting = {name: ids for name, ids in contested.items() if name in changed}
         while waiting:
-            self._settle({name: set(ids) for name, ids in waiting.items()})
+            self._update_all({name: set(ids) for name, ids in waiting.items()})
             left = {name: ids for name, ids in self.contested().items() if name in changed}
             if left == waiting:
                 break
             waiting = left
         if new:
-            self._settle(self.referring(reassign_contested_keys(self._sessions, self._plan, self._context)))
+            self._update_all(self.referring(reassign_contested_keys(self._sessions, self._plan, self._context)))
 
     def referring(self, changed: Mapping[str, Iterable[UUID]]) -> DocumentsByCollection:
         """Find the documents that refer, or would refer, to rows with these ids, by table."""

@@ -106,7 +106,7 @@ def reader(context: Context) -> NativeReader | None:
 
 def _plan(tenant: str, context: Context) -> NativePlan:
     place = {name: index for index, name in enumerate(_COLUMNS)}
-    asked = _Skeletons(context)
+    skeletons = _Skeletons(context)
     return NativePlan(
         tables=tuple(
             NativeTable(
@@ -142,8 +142,8 @@ def _plan(tenant: str, context: Context) -> NativePlan:
                 place["triggers.next_fire_at"],
                 place[_SPECIFICATION],
             ),
-            learn=asked.learn,
-            offset=asked.offset,
+            learn=skeletons.learn,
+            offset=skeletons.offset,
         ),
     )
 
@@ -164,12 +164,12 @@ class _Skeletons:
         ``due``: the next run of the document, in microseconds since 1970.
         """
         try:
-            answer = self._learned(pickle, [Hole(*one) for one in holes], key.decode(), due)
+            answer = self._answer(pickle, [Hole(*one) for one in holes], key.decode(), due)
         except (Rejected, UnicodeError, OverflowError, copy_format.NulInTextError, bson.errors.BSONError):
             return None
         return None if answer is None else tuple(tuple(part) if isinstance(part, tuple) else part for part in answer)
 
-    def _learned(self, pickle: bytes, holes: Sequence[Hole], key: str, due: int | None) -> Answer | None:
+    def _answer(self, pickle: bytes, holes: Sequence[Hole], key: str, due: int | None) -> Answer | None:
         times = self._times_in(pickle, holes, due) if pickles.is_common(pickle) else None
         if times is None:
             return None

@@ -510,7 +510,7 @@ class Codec:
         keeps_uuid = field.collection != "" and self.keeps_uuids(table, field.collection)
         return converters.reader(field, column, keeps_uuid=keeps_uuid)
 
-    def learner(self, field: Field, context: Context) -> Callable[[bytes], native_plan.Learned]:
+    def memo_function(self, field: Field, context: Context) -> Callable[[bytes], native_plan.MemoEntry]:
         """Return the function that reads and writes a value of a field for the native codec (``native_plan.Step``).
 
         The field must fill one column, and its converter may look at nothing but its value.
@@ -519,7 +519,7 @@ class Codec:
         part = _Part(self, self.mapped.name, (alone,))
         table, column = tables.split(field.columns[0])
 
-        def learn(value: bytes) -> native_plan.Learned:
+        def entry_of(value: bytes) -> native_plan.MemoEntry:
             try:
                 document = {"value": native_plan.value_in(value)}
                 reading = Reading(document, "", context, {name: {} for name in self.mapped.tables}, [], {})
@@ -529,9 +529,9 @@ class Codec:
             held = reading.columns[table].get(column)
             if held is None or reading.notes or reading.unusable:
                 return None
-            return native_plan.learned(field, value, held)
+            return native_plan.memo_entry(field, value, held)
 
-        return learn
+        return entry_of
 
     def computed_id(self, table: str, row: Any) -> UUID:  # noqa: ANN401 - a row that names its document
         """Return the id that a row of a table has unless the document names another one."""

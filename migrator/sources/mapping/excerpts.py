@@ -127,16 +127,16 @@ class ExcerptCodec:
             raise UndeclaredError(f"the field {min(undeclared)} is not declared")
         return fields
 
-    def learner(self, names: Sequence[str], context: Context) -> Callable[[bytes], native_plan.LearnedExcerpt]:
+    def memo_function(self, names: Sequence[str], context: Context) -> Callable[[bytes], native_plan.ExcerptEntry]:
         """Return the function that reads and writes these fields for the native codec (``NativeExcerpt.learn``).
 
         It goes the way of a document that has these fields alone.
         """
-        return partial(self._learn, names, self._codec.shape_of_fields(names), context)
+        return partial(self._entry, names, self._codec.shape_of_fields(names), context)
 
-    def _learn(
+    def _entry(
         self, names: Sequence[str], shape: type[Shape], context: Context, key: bytes
-    ) -> native_plan.LearnedExcerpt:
+    ) -> native_plan.ExcerptEntry:
         values = native_plan.excerpt_values(names, key)
         try:
             held = self._held({name: native_plan.value_in(value) for name, value in values.items()}, shape, context)

@@ -32,13 +32,13 @@ from migrator.values.canonical import same
 if TYPE_CHECKING:
     from migrator.sources.mapping.codec import Codec
 
-Learned: TypeAlias = tuple[bytes, bytes] | None
+MemoEntry: TypeAlias = tuple[bytes, bytes] | None
 """The cell of a value, and the value as it is written (BSON type and bytes); None: it is for the Python codec."""
 
-LearnedExcerpt: TypeAlias = tuple[tuple[bytes | None, ...], int] | None
+ExcerptEntry: TypeAlias = tuple[tuple[bytes | None, ...], int] | None
 """The cell of each declared column, and the tables that have a row, as bits; None: it is for the Python codec."""
 
-LearnedRemainder: TypeAlias = tuple[bytes, bytes] | None
+RemainderEntry: TypeAlias = tuple[bytes, bytes] | None
 """The cell of a remainder, and the remainder; None: it is for the Python codec."""
 
 Chosen: TypeAlias = tuple[int, bytes | None, bytes]
@@ -123,7 +123,7 @@ class NativeStep(msgspec.Struct, frozen=True, kw_only=True):
     literal: bytes | None = None
     """The whole element, which each document has."""
     shape: Description | None = None
-    learn: Callable[[bytes], Learned] | None = None
+    learn: Callable[[bytes], MemoEntry] | None = None
     """Of a field with few distinct values: asked once for each (BSON type and bytes)."""
 
 
@@ -172,7 +172,7 @@ class NativeExcerpt(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[int, ...]
     tables: int
     """The tables with one of its columns, as bits."""
-    learn: Callable[[bytes], LearnedExcerpt]
+    learn: Callable[[bytes], ExcerptEntry]
     """Of a zero byte, then for each step the BSON type (0: absent), the size (int32) and the bytes of the value."""
 
 
@@ -190,7 +190,7 @@ class NativeRemainder(msgspec.Struct, frozen=True, kw_only=True):
     losses: Mapping[bytes, bytes | None]
     """Name of a field whose loss is counted by name, to the value (BSON type and bytes) of which nothing is lost. None:
     there is no such value but null, of which nothing is lost either."""
-    learn: Callable[[bytes], LearnedRemainder]
+    learn: Callable[[bytes], RemainderEntry]
     """Of a zero byte, then for each marked step the mark (1: absent, 2: null) and its position (uint16), a zero byte,
     and the elements that no step has."""
 
@@ -370,7 +370,7 @@ class _Planner:
             column=self._positions[column],
             reserved=frozenset(name.encode() for name in reserved),
             losses=_losses(mapped.lost),
-            learn=partial(_learn_remainder, column, tuple(step.key.decode() for step in steps)),
+            learn=partial(_remainder_entry, column, tuple(step.key.decode() for step in steps)),
         )
 
     def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
@@ -494,7 +494,7 @@ class _Planner:
             steps=tuple(self._places[field.path] for field in fields),
             columns=tuple(self._positions[column] for column in excerpt.columns),
             tables=sum(1 << index for index, name in enumerate(self._mapped.tables) if name in held),
-            learn=self._codec.excerpt.learner([field.path for field in fields], self._context),
+            learn=self._codec.excerpt.memo_function([field.path for field in fields], self._context),
         )
 
     def _literals(self) -> Iterator[NativeStep]:
@@ -640,11 +640,11 @@ class _Planner:
     def _own(self, field: Field, step: NativeStep) -> dict[str, Any]:
         """Return the members of a step that its operation leaves to what is around the field."""
         if step.operation == "tenant":
-            return {"learn": self._learn_tenant}
+            return {"learn": self._tenant_entry}
         if step.operation == "memo":
             if len(field.columns) > 1:
                 raise Unplannable("words in several columns")
-            return {"learn": self._codec.learner(field, self._context)}
+            return {"learn": self._codec.memo_function(field, self._context)}
         if step.operation == "reference":
             target = tables.referred_table(field.columns[0])
             if not self._codec.keeps_uuids(target, field.collection):
@@ -655,7 +655,7 @@ class _Planner:
             return {"shape": _not_negative(step.shape)}
         return {}
 
-    def _learn_tenant(self, value: bytes) -> Learned:
+    def _tenant_entry(self, value: bytes) -> MemoEntry:
         notes: list[Note] = []
         try:
             tenant_text = value_in(value)
@@ -698,7 +698,7 @@ def _losses(lost: Mapping[str, DeclaredLoss]) -> dict[bytes, bytes | None]:
     return losses
 
 
-def _learn_remainder(column: str, names: Sequence[str], key: bytes) -> LearnedRemainder:
+def _remainder_entry(column: str, names: Sequence[str], key: bytes) -> RemainderEntry:
     """Return the remainder of marks and elements, as the Python codec computes it of a document that has them alone.
 
     It is compared member by member, so that the others do not matter. (``NativeRemainder.learn``.)
@@ -736,7 +736,7 @@ def cell_of(column: str, held: object) -> bytes | None:
     return None if text is None else b"\x01" + text
 
 
-def learned(field: Field, value: bytes, held: Any) -> Learned:  # noqa: ANN401 - the value of a column
+def memo_entry(field: Field, value: bytes, held: Any) -> MemoEntry:  # noqa: ANN401 - the value of a column
     """Return the facts about a value of a field, which the column holds as ``held``."""
     write = converters.writer(field)
     try:

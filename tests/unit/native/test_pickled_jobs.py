@@ -239,7 +239,7 @@ def test_a_kind_of_job_is_asked_for_when_it_comes_again_and_at_most_three_times(
     def refusing(_self: object, pickled: bytes, *_: object) -> None:
         asked.append(pickled)
 
-    monkeypatch.setattr(native_jobs._Skeletons, "_learned", refusing)
+    monkeypatch.setattr(native_jobs._Skeletons, "_answer", refusing)
     compared(*(job(number, func=f"acme_jobs:f{number}") for number in range(50)))
     assert asked == []
     compared(*(job(number) for number in range(50)))
