@@ -37,7 +37,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
-from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_job_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources import history
 from migrator.sources.profile import Collection, Measure, Profile
@@ -103,7 +103,7 @@ class AggregatesJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute_aggregates(job: AggregatesJob) -> BothSides:
     """Let both databases compute the aggregates of a collection; reads only."""
-    return run_with_sessions(job.settings, lambda sessions: _of_job(job, sessions))
+    return run_with_job_sessions(job.settings, lambda sessions: _of_job(job, sessions))
 
 
 def compute_aggregates_apart(job: AggregatesJob) -> BothSides:

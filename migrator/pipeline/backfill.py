@@ -21,6 +21,7 @@ from migrator.pipeline.executors import (
     estimates,
     executor,
     is_small,
+    prepare_workers,
     require_executor,
     start_workers,
     workers,
@@ -31,7 +32,7 @@ from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
-from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, thread_executor
+from migrator.pipeline.sessions import Sessions, open_sessions, prepare_job, retry_transient, thread_executor
 from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
@@ -191,10 +192,11 @@ def _start(
     collections, unknown = sessions.survey()
     if not collections:
         raise RefusedError(no_collection_message(sessions.reader.database, profile, unknown))
+    chosen = scope.chosen(collections)
+    prepare_workers(settings, sum(one.documents for one in chosen), prepare_job)
     plans.require_tenants(sessions.reader, collections, scope, settings.source.default_tenant)
     sessions.target_tables.require_forward(target)
     sessions.target_tables.guard_foreign(target, profile)
-    chosen = scope.chosen(collections)
     _require_parents(target, profile, scope, {one.collection.name for one in collections})
     require_executor(settings.copy)
     plan = abandoned = ledger.latest_plan(target, "open")

@@ -23,6 +23,7 @@ from migrator.pipeline.extract import MongoReader, SourceCollection, SourceReade
 from migrator.pipeline.references import TargetResolver
 from migrator.pipeline.tables import NOT_FOLLOWED, TableReader
 from migrator.pipeline.target import target_tables
+from migrator.schema.revisions import require_known
 from migrator.sources import profile_of
 from migrator.sources.profile import Profile
 
@@ -81,12 +82,16 @@ class Sessions(SourceSessions):
         try:
             self.open_target()
             with translate_errors("the target"), holders_named(self.target):
-                self.target_tables.require_ready(self.target)
+                self._require_ready()
         except BaseException:
             self.reader.close()
             if hasattr(self, "target"):
                 self.target.close()
             raise
+
+    def _require_ready(self) -> None:
+        """Raise ``RefusedError`` if rows cannot be written or compared."""
+        self.target_tables.require_ready(self.target)
 
     def open_target(self) -> None:
         """Connect to the target, and forget what was known of its rows."""
@@ -104,6 +109,13 @@ class Sessions(SourceSessions):
         self.target.close()
 
 
+class JobSessions(Sessions):
+    """Those of a job: who sent it has just asked whether the target is ready, but not in this version of the tool."""
+
+    def _require_ready(self) -> None:
+        require_known(self.target)
+
+
 Kind = TypeVar("Kind", bound=SourceSessions)
 
 _cached: dict[int, SourceSessions] = {}
@@ -114,6 +126,18 @@ def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) ->
     """Run ``work`` with this thread's connections to both sides, as ``retry_transient`` does."""
     with translate_errors("the target"), translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
+
+
+def run_with_job_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
+    """Run ``work`` of a job with this thread's connections to both sides, as ``retry_transient`` does."""
+    with translate_errors("the target"), translate_source_errors("the source"):
+        return retry_transient(settings, lambda: _with_sessions(settings, JobSessions, work))
+
+
+def prepare_job(settings: Settings) -> None:
+    """Connect this thread to both sides for its first job; what fails is for the job to tell."""
+    with suppress(MigratorError, psycopg.Error, PyMongoError, OSError):
+        _with_sessions(settings, JobSessions, lambda _: None)
 
 
 def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:

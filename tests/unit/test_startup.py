@@ -1,15 +1,20 @@
 """The command line answers at once: what is slow to import waits until a command needs it."""
 
+import platform
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from migrator.config import CopySettings
-from migrator.pipeline.executors import start_workers
+from migrator.config import CopySettings, Settings
+from migrator.pipeline import executors
+from migrator.pipeline.executors import SMALL_DOCUMENTS, prepare_workers, start_workers
 
 HEAVY = (
     "alembic",
@@ -167,6 +172,48 @@ def test_all_workers_that_have_a_job_start_at_once(jobs: int, started: int) -> N
     pool = _CountingPool()
     start_workers(pool, CopySettings(workers=4), "json", jobs)
     assert pool.submitted == started
+
+
+@pytest.mark.parametrize(("documents", "prepared"), [(SMALL_DOCUMENTS, 0), (SMALL_DOCUMENTS + 1, 3)])
+def test_workers_connect_before_their_first_job_if_a_copy_is_not_small(
+    documents: int, prepared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = SimpleNamespace(pool=_CountingPool(), number=3)
+    monkeypatch.setattr(executors._Forked, "waiting", workers)
+    prepare_workers(Settings(), documents, print)
+    assert workers.pool.submitted == prepared
+
+
+def test_that_workers_are_gone_is_told_to_who_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = SimpleNamespace(submit=lambda *_: _raised(BrokenProcessPool("gone")))
+    monkeypatch.setattr(executors._Forked, "waiting", SimpleNamespace(pool=pool, number=2))
+    prepare_workers(Settings(), SMALL_DOCUMENTS + 1, print)
+
+
+def _raised(error: Exception) -> None:
+    raise error
+
+
+FAULTS = """
+import resource
+from migrator.pipeline.executors import keep_freed_memory
+{keep}
+for _ in range(20):
+    buffers = [b"x" * (3_000_000 + 100_000 * number) for number in range(4)]
+    buffers.clear()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such setting")
+def test_the_buffers_of_a_batch_are_kept_for_the_next_one() -> None:
+    faults = []
+    for keep in ("", "keep_freed_memory()"):
+        command = [sys.executable, "-c", FAULTS.format(keep=keep)]
+        faults.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    buffers = 4 * 3_000_000 // resource.getpagesize()
+    given_back, kept = faults
+    assert given_back - kept > 10 * buffers
 
 
 def test_a_worker_of_a_parity_check_imports_what_it_compares_with() -> None:

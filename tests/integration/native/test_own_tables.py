@@ -203,6 +203,18 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
     assert [row[0] for row in rows(settings)] == ["a", "c", "d"]
 
 
+def test_a_copy_compares_the_librarys_tables_once(
+    settings: Settings, mongo_database: Database[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in each worker: these are small, and their job is a thread of this process."""
+    mongo_database["jobs"].insert_one(job("a"))
+    calls: list[str] = []
+    compare = native_target.require_tables
+    monkeypatch.setattr(native_target, "require_tables", lambda *given: [calls.append("compared"), compare(*given)][1])
+    assert backfill(settings, Scope()).documents == 1
+    assert calls == ["compared"]
+
+
 def test_the_tail_makes_the_index_by_document_which_the_copy_does_without(
     settings: Settings, mongo_database: Database[Any]
 ) -> None:

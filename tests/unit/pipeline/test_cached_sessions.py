@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
 
+from migrator.config import MongoSettings, Settings, SourceSettings
+from migrator.errors import UnreachableError
 from migrator.pipeline import sessions
 
 
@@ -66,3 +69,13 @@ def test_a_thread_that_was_left_behind_closes_no_other_threads_connections() -> 
     sessions.close_cached()
     assert mine.closed
     assert theirs.closed
+
+
+def test_a_connection_that_fails_before_the_first_job_is_told_by_the_job() -> None:
+    nowhere = Settings(
+        mongo=MongoSettings(uri="mongodb://127.0.0.1:1/", database="d", timeout=timedelta(milliseconds=1)),
+        source=SourceSettings(profile="stellaops", default_tenant="t"),
+    )
+    sessions.prepare_job(nowhere)
+    with pytest.raises(UnreachableError):
+        sessions._with_sessions(nowhere, sessions.JobSessions, print)
