@@ -243,7 +243,7 @@ def _restore_deferred(sessions: Sessions, plan: Plan) -> None:
     keep_backfill_lock(sessions)
     refresh_statistics(sessions, plan)  # first: the check of the foreign keys uses them
     fault_points.reach(fault_points.AFTER_STATISTICS_TAKEN)
-    deferred_ddl.restore(sessions.settings, workers(sessions.settings.copy))
+    deferred_ddl.restore(sessions.target, sessions.settings, workers(sessions.settings.copy))
     fault_points.reach(fault_points.AFTER_DEFERRED_RESTORED)
     ledger.set_plan_state(sessions.target, plan.id, "complete")
 

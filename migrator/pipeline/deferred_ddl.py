@@ -67,10 +67,9 @@ def outstanding(target: Connection) -> list[DeferredObject]:
     return [DeferredObject(*row) for row in rows]
 
 
-def restore(settings: Settings, connections: int) -> int:
-    """Create everything that was dropped, over ``connections`` connections at once; return the number."""
-    with open_target(settings, autocommit=True) as target:
-        due = outstanding(target)
+def restore(target: Connection, settings: Settings, connections: int) -> int:
+    """Create everything that was dropped, over ``connections`` further connections at once; return the number."""
+    due = outstanding(target)
     if due:
         say(f"backfill: building {len(due)} indexes and foreign keys that the load removed")
     fault_points.reach(fault_points.BEFORE_DEFERRED_RESTORED)
