@@ -11,6 +11,7 @@ from bson import Binary, Decimal128, Int64, ObjectId
 from pymongo.database import Database
 
 from migrator.config import Settings, SourceSettings, TargetSettings
+from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError
 from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair
@@ -19,6 +20,8 @@ from migrator.pipeline.plan import Scope
 from migrator.schema import native_target, revisions
 from migrator.sources import profile_of
 from migrator.targets import load_target
+from migrator.targets.catalogue import Shape
+from migrator.targets.model import Target
 from tests.copying import mapped_settings, quarantine
 from tests.tailing import caught_up, compared, differences
 
@@ -210,7 +213,12 @@ def test_a_copy_compares_the_librarys_tables_once(
     mongo_database["jobs"].insert_one(job("a"))
     calls: list[str] = []
     compare = native_target.require_tables
-    monkeypatch.setattr(native_target, "require_tables", lambda *given: [calls.append("compared"), compare(*given)][1])
+
+    def noted(connection: Connection, target: Target, chosen: TargetSettings) -> Shape | None:
+        calls.append("compared")
+        return compare(connection, target, chosen)
+
+    monkeypatch.setattr(native_target, "require_tables", noted)
     assert backfill(settings, Scope()).documents == 1
     assert calls == ["compared"]
 
