@@ -70,7 +70,6 @@ class Walk:
     def passes(self, row: Schedule, query: ScheduleQuery) -> bool:
         kinds = {each.kind for each in self.triggers if each.schedule_id == row.id}
         fire, tags, created = self.fire(row), set(row.tags or ()), row.created_at
-        assert created is not None
         verdicts = [
             row.status in query.statuses or not query.statuses,
             bool(kinds & set(query.kinds)) or not query.kinds,
@@ -78,8 +77,8 @@ class Walk:
             query.enabled in {None, row.enabled},
             bool(tags & set(query.tags_any)) or not query.tags_any,
             tags.issuperset(query.tags_all),
-            query.created_after is None or created > query.created_after,
-            query.created_before is None or created < query.created_before,
+            query.created_after is None or (created is not None and created > query.created_after),
+            query.created_before is None or (created is not None and created < query.created_before),
             query.next_fire_after is None or (fire is not None and fire > query.next_fire_after),
             query.next_fire_before is None or (fire is not None and fire < query.next_fire_before),
             query.name_contains is None or query.name_contains.lower() in row.name.lower(),

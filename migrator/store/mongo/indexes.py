@@ -77,8 +77,26 @@ and a read of leases or workers reads all of it.
 """
 
 PLAIN: Mapping[str, Sequence[_Keys]] = {
-    names.SCHEDULES: (("tenantId", "_id"), ("priority",), ("timeoutMs",), ("handlerName",), ("handlerType",)),
-    names.TRIGGERS: (("tenantId", "nextFireAt"), ("scheduleId",), ("eventName",)),
+    names.SCHEDULES: (
+        ("tenantId", "_id"),
+        ("tenantId", "-createdAt", "_id"),
+        ("tenantId", "-priority", "_id"),
+        ("tenantId", "status", "enabled"),
+        ("tenantId", "createdBy"),
+        ("tenantId", "deletedAt"),
+        ("selection.tenantId", "tenantId"),
+        ("tags", "tenantId"),
+        ("priority",),
+        ("timeoutMs",),
+        ("handlerName", "tenantId"),
+        ("handlerType",),
+    ),
+    names.TRIGGERS: (
+        ("tenantId", "nextFireAt", "scheduleId"),
+        ("tenantId", "kind"),
+        ("scheduleId",),
+        ("eventName",),
+    ),
     names.RUNS: (
         ("tenantId", "-createdAt", "_id"),
         ("tenantId", "state", "createdAt", "_id"),

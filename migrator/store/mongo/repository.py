@@ -4,7 +4,7 @@ MongoDB ends a transaction at the first write that it refuses. So what may be re
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic
@@ -82,6 +82,12 @@ class _KnownIds(msgspec.Struct, frozen=True, kw_only=True):
     """When others may have been added, by ``time.monotonic``."""
 
 
+def _next_look(begun: float) -> float:
+    """Return when to read again what was read since ``begun``."""
+    ended = monotonic()
+    return ended + max(_LEAST_PAUSE_S, _PAUSES * (ended - begun))
+
+
 class ForeignIds:
     """Documents whose ``_id`` was made by another application, by the id of their row.
 
@@ -93,6 +99,8 @@ class ForeignIds:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _KnownIds] = {}
+        self._empty: dict[tuple[str, str], tuple[bool, float]] = {}
+        """Whether a tenant has no such documents, and when to look again, by ``time.monotonic``."""
 
     def keys(
         self, transaction: Transaction, place: StoreCollection, tenant: str, identities: Collection[UUID]
@@ -104,6 +112,17 @@ class ForeignIds:
         if missing and (known is None or not known.is_complete or monotonic() >= known.again_at):
             keys |= self._read(transaction, place, tenant, missing)
         return [*keys.values()]
+
+    def is_empty(self, transaction: Transaction, place: StoreCollection, tenant: str) -> bool:
+        """Return whether a tenant has no such documents, or had none a pause ago."""
+        known = self._empty.get((place.name, tenant))
+        if known is not None and monotonic() < known[1]:
+            return known[0]
+        begun = monotonic()
+        where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
+        is_empty = next(transaction.project(place.name, where, ["_id"], limit=1), None) is None
+        self._empty[place.name, tenant] = is_empty, _next_look(begun)
+        return is_empty
 
     def _read(
         self, transaction: Transaction, place: StoreCollection, tenant: str, wanted: Collection[UUID]
@@ -122,7 +141,7 @@ class ForeignIds:
                 kept[identity] = raw["_id"]
             else:
                 is_complete = False
-        ended = monotonic()
+        again_at = _next_look(begun)
         self._known.pop((place.name, tenant), None)
         others = sum(len(one.keys) for one in [*self._known.values()])
         for key in [*self._known]:  # the one that was read longest ago first
@@ -130,7 +149,6 @@ class ForeignIds:
                 break
             dropped = self._known.pop(key, None)
             others -= 0 if dropped is None else len(dropped.keys)
-        again_at = ended + max(_LEAST_PAUSE_S, _PAUSES * (ended - begun))
         self._known[place.name, tenant] = _KnownIds(keys=kept, is_complete=is_complete, again_at=again_at)
         return keys
 
@@ -164,13 +182,17 @@ class Repository(Generic[R]):
         sort: Sort = (),
         shared: bool = False,
         place: StoreCollection | None = None,
-    ) -> Iterator[StoredDocument[R]]:
-        """Yield the tenant's documents that match; with ``shared`` those of ``*`` too, all in one place."""
+        batch: int | None = None,
+    ) -> Generator[StoredDocument[R], None, None]:
+        """Yield the tenant's documents that match; with ``shared`` those of ``*`` too, all in one place.
+
+        ``batch``: how many the server sends at once.
+        """
         place = place or self._places[0]
         tenants = (self._tenant, GLOBAL) if shared else (self._tenant,)
         own = place.of_tenants(*tenants)
         condition = {**own, **where} if not own.keys() & where.keys() else {"$and": [own, where]}
-        for raw in self._transaction.find(place.name, condition, sort=sort):
+        for raw in self._transaction.find(place.name, condition, sort=sort, batch=batch):
             stored = self.stored(raw, place)
             if stored is not None and stored.row.tenant_id in tenants:  # type: ignore[attr-defined] # every table has it
                 yield stored

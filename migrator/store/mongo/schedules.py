@@ -1,10 +1,10 @@
 """Schedules, their triggers, and handlers in MongoDB."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -12,13 +12,14 @@ import msgspec
 from migrator import states
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Handler, Record, Schedule, Trigger
-from migrator.sources.profile import Context
+from migrator.sources.profile import Context, Document
 from migrator.sources.store_documents import names
 from migrator.sources.store_documents.own import COPY_OF, is_copy
 from migrator.sources.store_documents.schedules import is_carried
 from migrator.store import validation
+from migrator.store.mongo import schedule_lists
 from migrator.store.mongo.priority import FIELD, priority_of, with_priority
-from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument, rewritten
+from migrator.store.mongo.repository import ForeignIds, Repository, Sort, StoredDocument, rewritten
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import ScheduleQuery
 from migrator.values.identity import parse_source_id
@@ -26,13 +27,11 @@ from migrator.values.times import to_bson
 
 _Fires: TypeAlias = dict[UUID, datetime]
 _Schedules: TypeAlias = list[Schedule]
+_Check: TypeAlias = Callable[[Schedule], bool]
 
-_SORTS: dict[str, Callable[[Schedule, _Fires], Any]] = {
-    "created_at": lambda row, _: row.created_at,
-    "next_fire_at": lambda row, fires: fires.get(row.id),
-    "name": lambda row, _: row.name,
-    "priority": lambda row, _: priority_of(row),
-}
+_FEW: Final = 1_000
+"""So many schedules are looked up by their ids; more are read with all others of the tenant."""
+_LARGEST_BATCH: Final = 1_000
 
 ENABLED = {"$ne": False}
 """A trigger without the field is enabled."""
@@ -63,17 +62,28 @@ class MongoSchedules(Repository[Schedule]):
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         validation.check_page(query.limit, query.offset)
-        validation.check_known("order of schedules", _SORTS, (query.sort_by,))
-        rows, fires = self._passing(query)
-        rows.sort(key=lambda row: row.id)
-        value = _SORTS[query.sort_by]
-        firing = [row for row in rows if value(row, fires) is not None]
-        unsaid = [row for row in rows if value(row, fires) is None]
-        firing.sort(key=lambda row: value(row, fires), reverse=query.descending)
-        return (firing + unsaid)[query.offset : query.offset + query.limit]
+        validation.check_known("order of schedules", schedule_lists.ORDERS, (query.sort_by,))
+        most = query.offset + query.limit
+        if query.sort_by == "next_fire_at" and not query.kinds:
+            return self._by_fire(query, most)[query.offset : most]
+        ids, check = self._with_triggers(query)
+        if query.sort_by != "next_fire_at" and (ids is None or len(ids) > _FEW):
+            return self._in_order(query, most, check)[query.offset : most]
+        passing = [row for row in self._read(query, ids) if check(row)]
+        fires = self._fires_of({row.id for row in passing}) if query.sort_by == "next_fire_at" else {}
+        passing.sort(key=lambda row: schedule_lists.sort_key(query, row, fires.get(row.id)))
+        return passing[query.offset : most]
 
     def count(self, query: ScheduleQuery) -> int:
-        return len(self._passing(query)[0])
+        ids, check = self._with_triggers(query)
+        where = schedule_lists.server_count(query)
+        if where is None:
+            return sum(1 for row in self._read(query, ids) if check(row))
+        tenants = self._tenants(query)
+        own: Mapping[str, Any] = {"tenantId": {"$in": [*tenants]}}
+        pipeline: Sequence[Mapping[str, Any]] = [{"$match": {**own, **where}}, {"$count": "schedules"}]
+        counted = sum(one["schedules"] for one in self._transaction.aggregate(self.name, pipeline))
+        return int(counted) + sum(1 for _ in self._of_selection(tenants, where))
 
     def upsert(self, schedule: Schedule) -> Schedule:
         schedule = validation.checked_record(schedule, self._tenant)
@@ -160,53 +170,164 @@ class MongoSchedules(Repository[Schedule]):
         if next(taken, None) is not None:
             raise ConflictError("the name of a schedule is taken")
 
-    def _passing(self, query: ScheduleQuery) -> tuple[_Schedules, _Fires]:
+    def _tenants(self, query: ScheduleQuery) -> Sequence[str]:
+        return (self._tenant, validation.GLOBAL) if query.include_global else (self._tenant,)
+
+    def _with_triggers(self, query: ScheduleQuery) -> tuple[Collection[UUID] | None, _Check]:
+        """Return the ids of the schedules whose triggers pass, None for all, and the whole check of a schedule."""
         validation.check_known("schedule status", states.SCHEDULE, query.statuses)
         validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
-        bounds = (query.next_fire_after, query.next_fire_before)
-        fires = self._fires({}) if query.sort_by == "next_fire_at" or bounds != (None, None) else {}
-        of_kinds = (
-            {one.row.schedule_id for one in self._triggers._each({"kind": {"$in": [*query.kinds]}}, shared=True)}  # noqa: SLF001 - its own other half
-            if query.kinds
-            else None
-        )
-        rows = [
-            one.row
-            for one in self._each({"deletedAt": None}, shared=query.include_global)
-            if (of_kinds is None or one.row.id in of_kinds) and _passes(query, one.row, fires.get(one.row.id))
-        ]
-        return rows, fires
+        is_bounded = (query.next_fire_after, query.next_fire_before) != (None, None)
+        if not query.kinds and not is_bounded:
+            return None, lambda row: schedule_lists.passes(query, row, None)
+        ids: set[UUID] | None = None
+        if query.kinds:
+            of_kinds = self._triggers._each({"kind": {"$in": [*query.kinds]}}, shared=True)  # noqa: SLF001 - its own other half
+            ids = {one.row.schedule_id for one in of_kinds}
+        fires: _Fires = {}
+        if is_bounded:
+            firing = {*self._fires({"nextFireAt": schedule_lists.fire_bounds(query)})}
+            ids = firing if ids is None else ids & firing
+            fires = self._fires_of(ids)
+        among = ids or set()
+        return among, lambda row: row.id in among and schedule_lists.passes(query, row, fires.get(row.id))
+
+    def _fires_of(self, ids: Collection[UUID]) -> _Fires:
+        """Return the next fires of these schedules."""
+        if len(ids) > _FEW:
+            return self._fires({})
+        texts = chain.from_iterable(self._spellings(Schedule, ids).values()) if ids else ()
+        return self._fires({"scheduleId": {"$in": [*texts]}})
 
     def _fires(self, where: dict[str, Any]) -> _Fires:
         """Return the earliest next fire of each schedule that has one."""
-        fires: _Fires = {}
         condition = {"nextFireAt": {"$ne": None}, "enabled": ENABLED} | where
-        for trigger in self._triggers._each(condition, shared=True):  # noqa: SLF001 - its own other half
-            at = trigger.row.next_fire_at
-            if at is not None and at < fires.get(trigger.row.schedule_id, datetime.max.replace(tzinfo=at.tzinfo)):
-                fires[trigger.row.schedule_id] = at
-        return fires
+        return schedule_lists.earliest([one.row for one in self._triggers._each(condition, shared=True)])  # noqa: SLF001 - its own other half
 
+    def _read(self, query: ScheduleQuery, ids: Collection[UUID] | None) -> Iterator[Schedule]:
+        """Yield the schedules with these ids, all if None, that are not deleted; more than pass."""
+        tenants = self._tenants(query)
+        if ids is not None and len(ids) <= _FEW:
+            wanted = [(tenant, identity) for tenant in tenants for identity in ids]
+            stored = self.found(wanted, shared=False).values()
+            yield from (one.row for one in stored if one.row.deleted_at is None)
+            return
+        where = schedule_lists.server_filter(query)
+        places: Sequence[Mapping[str, Any]] = [{}]
+        if (query.created_after, query.created_before) != (None, None):
+            places = [schedule_lists.created_bounds(query), {"createdAt": {"$type": "date"}}]
+        for place in places:
+            yield from (row for row, _ in self._of_tenants(tenants, [where, place]))
+        yield from self._of_selection(tenants, where)
 
-def _passes(query: ScheduleQuery, row: Schedule, fire: datetime | None) -> bool:
-    tags = set(row.tags or ())
-    return (
-        (not query.statuses or row.status in query.statuses)
-        and (not query.handlers or row.handler_name in query.handlers)
-        and query.enabled in (None, row.enabled)
-        and (not query.tags_any or not tags.isdisjoint(query.tags_any))
-        and tags.issuperset(query.tags_all)
-        and _between(row.created_at, query.created_after, query.created_before)
-        and _between(fire, query.next_fire_after, query.next_fire_before)
-        and (query.name_contains is None or query.name_contains.lower() in row.name.lower())
-        and query.created_by in (None, row.created_by)
-    )
+    def _of_tenants(
+        self,
+        tenants: Sequence[str],
+        conditions: Sequence[Mapping[str, Any]],
+        sort: Sort = (),
+        batch: int | None = None,
+    ) -> Generator[tuple[Schedule, Document], None, None]:
+        """Yield the schedules, with their documents, that name one of these tenants and meet all conditions."""
+        where = {"$and": [{"tenantId": {"$in": [*tenants]}}, *conditions]}
+        for raw in self._transaction.find(self.name, where, sort=sort, batch=batch):
+            stored = self.stored(raw)
+            if stored is not None:
+                yield stored.row, stored.document
 
+    def _of_selection(self, tenants: Sequence[str], where: Mapping[str, Any]) -> Iterator[Schedule]:
+        """Yield the schedules whose documents name a tenant in their selection alone; there are few."""
+        elsewhere = {"selection.tenantId": {"$in": [*tenants]}, "tenantId": {"$nin": [*tenants]}}
+        for raw in self._transaction.find(self.name, {"$and": [elsewhere, where]}):
+            stored = self.stored(raw)
+            if stored is not None and stored.row.tenant_id in tenants:
+                yield stored.row
 
-def _between(value: datetime | None, after: datetime | None, before: datetime | None) -> bool:
-    if after is None and before is None:
-        return True
-    return value is not None and (after is None or value > after) and (before is None or value < before)
+    def _in_order(self, query: ScheduleQuery, most: int, check: _Check) -> _Schedules:
+        """Return the schedules that pass, at least the first ``most`` if there are so many, in order.
+
+        Indexes have this order, as far as documents spell what they say alike. So documents are read until all that
+        follow come after ``most`` of those that were read.
+        """
+        tenants, where = self._tenants(query), schedule_lists.server_filter(query)
+        walk, read = schedule_lists.walk_of(query), list[tuple[schedule_lists.Key, Schedule]]()
+
+        def place(row: Schedule) -> schedule_lists.Key:
+            key = schedule_lists.sort_key(query, row, None)
+            if check(row):
+                read.append((key, row))
+            return key
+
+        for row in self._of_selection(tenants, where):
+            place(row)
+        for condition in walk.misplaced:
+            for row, _ in self._of_tenants(tenants, [where, condition]):
+                place(row)
+        own_ids = all(self._foreign_ids.is_empty(self._transaction, self._places[0], one) for one in tenants)
+        batch, highest = min(most + 1, _LARGEST_BATCH), None
+        for segment in walk.segments:
+            bucket = None
+            with closing(self._of_tenants(tenants, [where, segment.where], segment.sort, batch)) as found:
+                for row, document in found:
+                    complete = highest if segment.bucket(row) != bucket else None
+                    bucket, key = segment.bucket(row), place(row)
+                    highest = key if highest is None else max(highest, key)
+                    if own_ids and segment.is_exact(row, document):
+                        complete = key
+                    if len(read) >= most and complete is not None and sum(one <= complete for one, _ in read) >= most:
+                        break
+                else:
+                    continue
+            break
+        read.sort(key=lambda one: one[0])
+        return [row for _, row in read]
+
+    def _by_fire(self, query: ScheduleQuery, most: int) -> _Schedules:
+        """Return the schedules that pass, at least the first ``most`` if there are so many, by their next fire."""
+        validation.check_known("schedule status", states.SCHEDULE, query.statuses)
+        tenants, sign = self._tenants(query), -1 if query.descending else 1
+        own_ids = all(self._foreign_ids.is_empty(self._transaction, self._places[0], one) for one in tenants)
+        is_sorted = own_ids and not query.descending  # as references to schedules are, so are the schedules' ids
+        sort = [("nextFireAt", sign), ("scheduleId", 1)] if is_sorted else [("nextFireAt", sign)]
+        where = {"nextFireAt": schedule_lists.fire_bounds(query), "enabled": ENABLED}
+        rows: _Schedules = []
+        firing: set[UUID] = set()
+        waiting: list[tuple[datetime, UUID]] = []
+        batch = min(most + 1, _LARGEST_BATCH)
+        with closing(self._triggers._each(where, sort=sort, shared=True, batch=batch)) as found:  # noqa: SLF001 - its own other half
+            for trigger in found:
+                at, identity = trigger.row.next_fire_at, trigger.row.schedule_id
+                if at is None:
+                    continue
+                # A time is read whole if its triggers come in another order than the schedules.
+                if len(rows) + len(waiting) >= most and (
+                    at != waiting[-1][0] or (is_sorted and identity != waiting[-1][1])
+                ):
+                    rows += self._firing_at(query, waiting)
+                    waiting = []
+                    if len(rows) >= most:
+                        return rows
+                firing.add(identity)
+                waiting.append((at, identity))
+        rows += self._firing_at(query, waiting)
+        if len(rows) < most and (query.next_fire_after, query.next_fire_before) == (None, None):
+            silent = (row for row in self._read(query, None) if row.id not in firing)
+            passing = (row for row in silent if schedule_lists.passes(query, row, None))
+            rows += sorted(passing, key=lambda row: row.id)
+        return rows
+
+    def _firing_at(self, query: ScheduleQuery, triggers: Sequence[tuple[datetime, UUID]]) -> _Schedules:
+        """Return the schedules that pass and of which one of the triggers is the next to fire, by fire and id."""
+        ids = {identity for _, identity in triggers}
+        fires = self._fires_of(ids)
+        by_id: dict[UUID, _Schedules] = {}
+        for row in self._read(query, ids):
+            at = fires.get(row.id)
+            if at is not None and schedule_lists.passes(query, row, at):
+                by_id.setdefault(row.id, []).append(row)
+        due = [(at, identity) for at, identity in {*triggers} if fires.get(identity) == at]
+        due.sort(key=lambda one: one[1])
+        due.sort(key=lambda one: one[0], reverse=query.descending)
+        return [row for _, identity in due for row in by_id.get(identity, ())]
 
 
 class MongoTriggers(Repository[Trigger]):

@@ -70,9 +70,13 @@ class Transaction:
         sort: Sequence[tuple[str, int]] = (),
         limit: int | None = None,
         hint: str | None = None,
+        batch: int | None = None,
     ) -> Iterator[bytes]:
-        """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
-        for document in self._found(self._raw(name), where, None, sort, limit, hint):
+        """Yield the documents of a collection as BSON; ``hint`` names the index to be used.
+
+        ``batch``: how many the server sends at once; if omitted, 101 and then as many as 16 MB hold.
+        """
+        for document in self._found(self._raw(name), where, None, sort, limit, hint, batch):
             yield document.raw
 
     def project(
@@ -208,8 +212,13 @@ class Transaction:
         sort: Sequence[tuple[str, int]],
         limit: int | None,
         hint: str | None,
+        batch: int | None = None,
     ) -> Iterator[Any]:
-        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(collection.name, hint)}
+        options: dict[str, Any] = {
+            "limit": limit or 0,
+            "hint": self._hint(collection.name, hint),
+            "batch_size": batch or 0,
+        }
         with self._translating():
             yield from self._first(
                 lambda: collection.find(where, shown, sort=list(sort) or None, session=self._session, **options)
