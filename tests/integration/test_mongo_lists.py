@@ -304,7 +304,7 @@ SPELLINGS: dict[str, Sequence[Any]] = {
     "deletedAt": [..., ..., ..., None, datetime(2025, 11, 2, 8)],  # noqa: DTZ001 - BSON
     "nextFireAt": [datetime(2025, 11, 2, 9), datetime(2025, 11, 2, 10), None],  # noqa: DTZ001 - BSON
 }
-ASKED = [
+ASKED: Sequence[dict[str, Any]] = [
     *({}, {"statuses": ("scheduled",)}, {"statuses": ("paused", "cancelled")}, {"statuses": ("running",)}),
     *({"enabled": True}, {"enabled": False}, {"handlers": ("mail",)}, {"handlers": ("ma\ufffdil", "sync")}),
     *({"tags_any": ("a",)}, {"tags_all": ("a", "b")}, {"created_by": "me"}, {"created_by": "Zoë"}),
