@@ -34,8 +34,8 @@ _LATEST: Final = datetime(9999, 12, 31, 23, 59, 59, 999_000)  # noqa: DTZ001 - a
 _REPLACED: Final = "\ufffd"
 """A column has it in place of U+0000, so a document may hold another text than its row."""
 _LAST: Final = chr(sys.maxunicode)
-_SILENT: Final = [text for text, word in names.SCHEDULE_STATUSES.items() if word not in states.SCHEDULE_FIRING]
-_OVERRIDDEN: Final[_Where] = {"enabled": {"$ne": False}, TOOL_ENABLED: True, "status": {"$in": _SILENT}}
+_IDLE_STATUSES: Final = [text for text, word in names.SCHEDULE_STATUSES.items() if word not in states.SCHEDULE_FIRING]
+_OVERRIDDEN: Final[_Where] = {"enabled": {"$ne": False}, TOOL_ENABLED: True, "status": {"$in": _IDLE_STATUSES}}
 """Documents that the old application enabled again: they are scheduled, whatever their status says."""
 
 

@@ -310,8 +310,8 @@ class MongoSchedules(Repository[Schedule]):
                 waiting.append((at, identity))
         rows += self._firing_at(query, waiting)
         if len(rows) < most and (query.next_fire_after, query.next_fire_before) == (None, None):
-            silent = (row for row in self._read(query, None) if row.id not in firing)
-            passing = (row for row in silent if schedule_lists.passes(query, row, None))
+            without_fire = (row for row in self._read(query, None) if row.id not in firing)
+            passing = (row for row in without_fire if schedule_lists.passes(query, row, None))
             rows += sorted(passing, key=lambda row: row.id)
         return rows
 
