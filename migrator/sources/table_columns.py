@@ -104,13 +104,13 @@ class JsonObject(Json):
 
 def column(path: str, *columns: str, converter: str, shape: Any = None, **options: Any) -> Field:  # noqa: ANN401 - a type
     """Return the field of a column; null unless it is required."""
-    nulls = options.pop("nulls", not options.get("required", False))
-    return Field(path=path, columns=columns, converter=converter, shape=shape, nulls=nulls, **options)
+    write_null = options.pop("write_null", not options.get("required", False))
+    return Field(path=path, columns=columns, converter=converter, shape=shape, write_null=write_null, **options)
 
 
 def given(shape: Any, *, default: object) -> dict[str, Any]:  # noqa: ANN401 - a type
     """Return the options of a column that is not null, and has the default where it is not there yet."""
-    return {"shape": shape, "required": True, "default": default, "written": True}
+    return {"shape": shape, "required": True, "default": default, "write_default": True}
 
 
 def flag(path: str, *columns: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``

@@ -23,7 +23,7 @@ def test_a_draft_places_fields_by_their_names_and_types(settings: Settings, data
     assert places >= {
         'tables = ["schedules", "triggers"]',
         'org = { as = "tenant" }',
-        'cron = { to = "triggers.cron_expression", dialect = "debian", nulls = true }',
+        'cron = { to = "triggers.cron_expression", dialect = "debian", write_null = true }',
         'next = { to = "triggers.next_fire_at", encoding = "seconds" }',
         '"options.timeout" = { to = "schedules.timeout_ms", unit = "seconds", type = "double" }',
         'job = { to = "runs.schedule_id", collection = "jobs" }',

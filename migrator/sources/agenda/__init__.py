@@ -77,7 +77,7 @@ def _jobs(name: str) -> Mapped:
         tables=("schedules", "triggers", "runs"),
         fields=_JOB_FIELDS,
         constants={"schedules.handler_type": "function"},
-        present={"runs": ("lastRunAt", "lockedAt")},
+        rows={"runs": ("lastRunAt", "lockedAt")},
         derive=partial(jobs.derive, collection=name, keep_uuid=name == JOBS),
         respell=jobs.respell,
         measures=JOB_MEASURES,

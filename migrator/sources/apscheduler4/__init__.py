@@ -13,8 +13,8 @@ from migrator.sources.mapping.language import Field, Mapped, SourceMapping
 from migrator.sources.profile import MONGODB, Measure
 
 
-def _time(path: str, *columns: str, nulls: bool = True) -> Field:
-    return Field(path=path, columns=columns, converter="time", encoding="seconds", nulls=nulls)
+def _time(path: str, *columns: str, write_null: bool = True) -> Field:
+    return Field(path=path, columns=columns, converter="time", encoding="seconds", write_null=write_null)
 
 
 MAPPING = SourceMapping(
@@ -26,7 +26,7 @@ MAPPING = SourceMapping(
             tables=("handlers",),
             fields=(
                 Field(path="_id", columns=("handlers.name",), converter="text"),
-                Field(path="func", columns=("handlers.handler_path",), converter="text", nulls=True),
+                Field(path="func", columns=("handlers.handler_path",), converter="text", write_null=True),
                 Field(path="id", converter="own-id"),
                 Field(path="job_executor", columns=("handlers.queue",), converter="text"),
             ),
@@ -64,7 +64,7 @@ MAPPING = SourceMapping(
                 _time("scheduled_fire_time", "runs.scheduled_at"),
                 _time("created_at", "runs.created_at"),
                 Field(path="acquired_by", columns=("runs.worker_id",), converter="text"),
-                _time("acquired_until", "runs.lease_expires_at", nulls=False),
+                _time("acquired_until", "runs.lease_expires_at", write_null=False),
             ),
             derive=payloads.derive_job,
             respell=payloads.respell_run,

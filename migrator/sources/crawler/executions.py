@@ -57,8 +57,8 @@ EXECUTIONS: Final = Mapped(
     name=names.EXECUTIONS,
     tables=("runs",),
     fields=(
-        columns.reference("job_id", "runs.schedule_id", names.JOBS, required=True, nulls=True),
-        number("execution_number", "runs.run_number", shape=_NUMBER, required=True, nulls=True),
+        columns.reference("job_id", "runs.schedule_id", names.JOBS, required=True, write_null=True),
+        number("execution_number", "runs.run_number", shape=_NUMBER, required=True, write_null=True),
         columns.words("status", "runs.state", names.EXECUTION_STATUSES, names.EXECUTION_STATUSES_BACK),
         time("started_at", "runs.created_at", required=True),
         time("completed_at", "runs.finished_at"),

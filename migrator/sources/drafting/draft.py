@@ -357,7 +357,7 @@ class _Draft:
     def _nulls(self, field: SampledField) -> list[str]:
         """Return the option for a field that every document has, and some as null."""
         nulls = field.types["null"]
-        return ["nulls = true"] if nulls and field.documents == self._sampled.documents else []
+        return ["write_null = true"] if nulls and field.documents == self._sampled.documents else []
 
     def _unplaced(self, path: str) -> Iterator[str]:
         """Yield comments about a field without a column, and about the times inside it."""

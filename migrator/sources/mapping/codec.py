@@ -71,7 +71,7 @@ def profile_of_mapping(
 
 def _says_when_run(one: Mapped) -> bool:
     """Whether documents of a collection are runs that name their schedule, and when they began."""
-    columns = {column for shape in one.shapes() for field in shape.every for column in field.columns}
+    columns = {column for shape in one.shapes() for field in shape.all_fields for column in field.columns}
     return "runs.schedule_id" in columns and not columns.isdisjoint(("runs.scheduled_at", "runs.started_at"))
 
 
@@ -90,7 +90,7 @@ def load_order(mapping: SourceMapping) -> tuple[str, ...]:
 
 
 def _referred(one: Mapped) -> set[str]:
-    fields = (field for shape in one.shapes() for field in shape.every)
+    fields = (field for shape in one.shapes() for field in shape.all_fields)
     return {field.collection for field in fields if field.collection and not field.loose} - {one.name}
 
 
@@ -219,10 +219,12 @@ class _Writer:
                 write = converters.writer(field) if field.converter == "own-id" else None
             elif field.columns and not _is_unwritten(field):
                 table, column = tables.split(field.columns[0])
-                nothing = NULL if field.nulls else None
-                write = _unless_default(None if field.written else field.default, converters.writer(field), nothing)
+                nothing = NULL if field.write_null else None
+                write = _unless_default(
+                    None if field.write_default else field.default, converters.writer(field), nothing
+                )
                 name, member = tables.split(column)
-                is_null = field.nulls and table == owner and not field.local
+                is_null = field.write_null and table == owner and not field.local
                 function = None if is_null else _function_of(field, write)
                 if member and function is None:
                     table, column = f"{table}.{name}", member
@@ -298,7 +300,7 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
     if field.columns[0] == "locks.key":
         return _resource
     is_local = field.local and field.converter == "time"
-    none = NULL if field.nulls else none_of(field)
+    none = NULL if field.write_null else none_of(field)
     if not is_local and none is None:
         return None
     record = tables.record_of(table)
@@ -353,19 +355,19 @@ class _Table:
     """One table that documents feed, and what its rows have besides what is read."""
 
     def __init__(self, mapping: SourceMapping, mapped: Mapped, name: str) -> None:
-        fields = [field for field in mapped.every if any(tables.split(one)[0] == name for one in field.columns)]
+        fields = [field for field in mapped.all_fields if any(tables.split(one)[0] == name for one in field.columns)]
         self.name = name
         self.record = tables.record_of(name)
         self.keeps_uuid = _keeps_uuids(mapping, mapped, name)
         self.constants = {tables.split(one)[1]: value for one, value in mapped.constants.items() if _is_of(one, name)}
-        self.given = self.constants | {
+        self.initial = self.constants | {
             tables.split(one)[1]: field.default
             for field in fields
             if field.default is not None
             for one in field.columns
             if _is_of(one, name)
         }
-        """Constants and defaults."""
+        """Column to the value that it begins with: constants, and defaults of the fields."""
         self.defaults = {
             field.name: field.default
             for field in tables.fields_of(self.record)
@@ -412,8 +414,8 @@ class Codec:
         self.tables = tuple(_Table(mapping, mapped, name) for name in mapped.tables)
         self.excerpt = None if mapped.excerpt is None else ExcerptCodec(self, mapped.excerpt)
         self._part = _Part(self, mapped.name, mapped.fields)
-        self._further = _Part(self, mapped.name, mapped.further) if mapped.further else None
-        self._writers = tuple(_Writer(mapped, fields) for fields in (mapped.fields, mapped.further) if fields)
+        self._further = _Part(self, mapped.name, mapped.rare_fields) if mapped.rare_fields else None
+        self._writers = tuple(_Writer(mapped, fields) for fields in (mapped.fields, mapped.rare_fields) if fields)
         attributes = self._part.attributes
         self._tenant = next((field for field in mapped.fields if field.converter == "tenant"), None)
         self._read_tenant = None if self._tenant is None else _getter(attributes[self._tenant.path])
@@ -422,16 +424,16 @@ class Codec:
             for table in mapped.tables
         }
         self.dialect = next((field.dialect for field in mapped.fields if field.dialect), "")
-        self._is_local = any(field.local for field in mapped.every)
+        self._is_local = any(field.local for field in mapped.all_fields)
         self.may_fail = "triggers" in mapped.tables and (bool(self.dialect) or mapped.tables[0] != "triggers")
         """A trigger is evaluated, unless it is a row of our own that a store checked."""
-        self._zone = next((one.given.get("timezone") for one in self.tables if one.name == "triggers"), None)
+        self._zone = next((one.initial.get("timezone") for one in self.tables if one.name == "triggers"), None)
         self._fixed = {path: value for path, value in mapped.fixed.items() if "." not in path}
         self._fixed_within = tuple((path.split("."), value) for path, value in mapped.fixed.items() if "." in path)
         """Those inside a document that a field is written into."""
-        self._paths = {column: field.path for field in reversed(mapped.every) for column in field.columns}
+        self._paths = {column: field.path for field in reversed(mapped.all_fields) for column in field.columns}
         self._present = {
-            table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.present.items()
+            table: tuple(_getter(attributes[path]) for path in paths) for table, paths in mapped.rows.items()
         }
 
     def decode(self, document: Document, context: Context) -> Decoded:
@@ -495,7 +497,7 @@ class Codec:
         when = self.mapped.when
         if when is not None and when.path == "_id":
             return _applies(when, {"_id": identity.parse_source_id(owner.source_id)})
-        filled = {column for field in self.mapped.every for column in field.columns}
+        filled = {column for field in self.mapped.all_fields for column in field.columns}
         causes = {kind for column, kind in constraints.CAUSES.items() if f"triggers.{column}" in filled}
         if any(isinstance(row, Trigger) and row.kind not in causes for row in rows):
             return False
@@ -552,7 +554,7 @@ class Codec:
         rules = next(one for one in self.tables if one.name == table)
         if rules is not self.tables[0] and not self._is_made(table, shape, reading):
             return None
-        columns = {**rules.given, **reading.columns[table]}
+        columns = {**rules.initial, **reading.columns[table]}
         if table == "triggers":
             tables.complete_trigger(columns)
         return {**rules.defaults, **columns}
@@ -564,7 +566,7 @@ class Codec:
     def reference_index(self, field: Field) -> int:
         """Return the position of a field's reference among those of the collection."""
         table, column = tables.split(field.columns[0])
-        places = [(one.record.table, one.column, one.collection) for one in _references(self.mapped.every)]
+        places = [(one.record.table, one.column, one.collection) for one in _references(self.mapped.all_fields)]
         return places.index((table, column, field.collection))
 
     def _tenant_of(self, shape: Shape, document: Document, context: Context, notes: list[Note]) -> str:
@@ -646,8 +648,8 @@ class Codec:
 
     def _row(self, table: _Table, reading: Reading, ids: dict[str, Any], source_id: str) -> Record:
         columns = reading.columns[table.name]
-        if table.given:
-            columns = {**table.given, **columns}
+        if table.initial:
+            columns = {**table.initial, **columns}
         columns["id"] = ids[table.name] if ids else columns.get("id") or self._id_of(table, reading, source_id)
         columns["tenant_id"] = reading.tenant
         columns["source"] = self.source
@@ -730,7 +732,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
     is_native = mapping.target != SCHEDULER
     shapes = mapped.shapes()
     fed = tuple(dict.fromkeys(table for shape in shapes for table in shape.tables))
-    fields = [field for shape in shapes for field in shape.every]
+    fields = [field for shape in shapes for field in shape.all_fields]
     measures = mapped.measures
     if measures is None:
         measures = () if mapped.kinds else tuple(measures_of(mapped))
@@ -757,7 +759,7 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         ),
         lost={path: why for shape in shapes for path, why in shape.lost.items()},
         history=mapped.history,
-        derived=mapped.transient,
+        derived=mapped.ignored_fields,
         object_ids=any(shape.object_ids for shape in shapes),
         native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
@@ -804,12 +806,12 @@ def _tenant_expression(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - a Mong
 def _known(mapped: Mapped) -> Iterator[str]:
     yield "_id"
     yield from mapped.derived_paths
-    yield from mapped.transient
+    yield from mapped.ignored_fields
     for path in mapped.fixed:
         yield from _beginnings(path)
     for path in mapped.lost:
         yield from _beginnings(path)
-    for field in mapped.every:
+    for field in mapped.all_fields:
         for path in (field.path, *field.also):
             yield from _beginnings(path)
             yield from (f"{path}.{name}" for name in field.inner_paths)

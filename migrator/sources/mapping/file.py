@@ -50,15 +50,15 @@ Key = tuple[str, ...]
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "trim": (bool,),
     "exact": (bool,),
-    "keep": (bool,),
+    "allow_unknown": (bool,),
     "clamp": (bool,),
     "spaced": (bool,),
     "factor": (int, float),
     "add": (int, float),
-    "none": (int,),
+    "null_value": (int,),
     "local": (bool,),
-    "written": (bool,),
-    "nulls": (bool,),
+    "write_default": (bool,),
+    "write_null": (bool,),
     "fixed": (dict,),
     "number": (str,),
     "unit_from": (str,),
@@ -85,9 +85,12 @@ _WHAT: Final[Mapping[str, str]] = {
     "begins": "bytes as hexadecimal digits",
     "factor": "a number",
     "add": "a number",
-    "none": "a whole number",
+    "null_value": "a whole number",
     "fixed": "members and their texts",
-} | dict.fromkeys(("trim", "exact", "keep", "clamp", "spaced", "local", "written", "nulls", "taken"), "true or false")
+} | dict.fromkeys(
+    ("trim", "exact", "allow_unknown", "clamp", "spaced", "local", "write_default", "write_null", "taken"),
+    "true or false",
+)
 """Option to what is expected of it."""
 _LISTS: Final = ("also", "members", "below")
 _CONVERTERS: Final = tuple(name for name, converter in CONVERTERS.items() if converter.in_files)
@@ -442,7 +445,7 @@ class _Reading:
             fields=fields,
             constants=constants,
             choices=choices,
-            present=present,
+            rows=present,
             fixed=fixed,
             expects_trigger=bool(expects),
             object_ids=bool(object_ids),
@@ -736,7 +739,7 @@ class _Reading:
         begins = options.get("begins", "")
         if isinstance(begins, str) and re.fullmatch("(?:[0-9a-f]{2})*", begins) is None:
             self._wrong(key, f"{where}begins: expected {_WHAT['begins']}")
-        if options.get("written") and "default" not in options:
+        if options.get("write_default") and "default" not in options:
             self._wrong(key, f"{where}written: expected a default, which it says is written")
         factor, add = options.get("factor"), options.get("add")
         if factor == 0:
@@ -803,7 +806,7 @@ class _Reading:
         if not isinstance(given, dict) or not given:
             self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
             return {}
-        if options.get("keep") and ("type" in options or not all(map(_takes_any_text, columns))):
+        if options.get("allow_unknown") and ("type" in options or not all(map(_takes_any_text, columns))):
             self._wrong(key, f"{where}keep: expected a column that takes any text")
         self._check_theirs(columns[0], given, options, key, where)
         for column in columns:

@@ -70,7 +70,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     another one is counted (finding ``alias``). ``period``: the source's word to a unit."""
     write_as: Mapping[str, str] = {}
     """``words``: a value of the column that no word stands for, to the word that is written for it. Never read."""
-    keep: bool = False
+    allow_unknown: bool = False
     """``words``: another word stays as it is (finding ``unknown-word``)."""
     encoding: Encoding = "date"
     """``time`` alone."""
@@ -93,11 +93,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """``text``, ``reference``: without white space at both ends; a blank text is none."""
     exact: bool = False
     """``text``: a text with U+0000, which PostgreSQL cannot hold, is quarantined, and not changed."""
-    written: bool = False
+    write_default: bool = False
     """A column that holds the default is written too; a document without the field is then not clean."""
-    nulls: bool = False
+    write_null: bool = False
     """The source writes null where the column holds nothing; a document without the field is then not clean."""
-    none: int | None = None
+    null_value: int | None = None
     """``number``, ``duration``: the value that stands for none, and is written for it."""
     local: bool = False
     """``time``: a BSON date that holds the local time of the source's zone. ``cron``, ``cron-fields``: the line is
@@ -208,7 +208,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
 class Derivation(msgspec.Struct, frozen=True, kw_only=True):
     """When ``Mapped.derive`` does anything, as data: of a document that fulfils none of this it changes nothing.
 
-    A field of ``Mapped.further``, and a word that is respelled, may always be what it looks at.
+    A field of ``Mapped.rare_fields``, and a word that is respelled, may always be what it looks at.
     """
 
     below_zero: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """``table.column`` to a value that every row has."""
     choices: Mapping[str, tuple[Case, ...]] = {}
     """``table.column`` to its cases, of which the first that applies gives the value. Never written."""
-    present: Mapping[str, tuple[str, ...]] = {}
+    rows: Mapping[str, tuple[str, ...]] = {}
     """Further table to the fields of which one must hold something, or there is no row. Omitted: any of its fields."""
     kinds: Mapping[str, "Mapped"] = {}
     """Name to each kind of documents, of which the first that applies describes a document; all have the same first
@@ -264,13 +264,13 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """As ``Collection.lost``."""
     history: History | None = None
     """As ``Collection.history``."""
-    further: tuple[Field, ...] = ()
+    rare_fields: tuple[Field, ...] = ()
     """Fields that few documents have; read only if one of them is there, and written after all others."""
     admit: Callable[[Document, Context], None] | None = None
     """Raises ``Skipped`` or ``Rejected`` for documents that make no rows, before anything else is read."""
     derive: Callable[[Document, Reading, Context], None] | None = None
     """Fills columns that no rule says, after all fields were read; may raise ``Rejected`` and ``Skipped``."""
-    derive_on: Derivation | None = None
+    derive_if: Derivation | None = None
     """The documents of which ``derive`` does anything; None: it may be any."""
     respell: Callable[[Rows, Document], None] | None = None
     """Writes into the document what ``derive`` read, after all fields were written."""
@@ -291,7 +291,7 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     """With ``tenant``, of a table of PostgreSQL: as ``Collection.tenant_sql``."""
     derived_paths: tuple[str, ...] = ()
     """Paths of fields that ``derive`` reads: the census knows them."""
-    transient: Mapping[str, type] = {}
+    ignored_fields: Mapping[str, type] = {}
     """As ``Collection.derived``."""
     measures: tuple[Measure, ...] | None = None
     """The aggregates; None: those that follow from the fields."""
@@ -300,9 +300,9 @@ class Mapped(msgspec.Struct, frozen=True, kw_only=True):
     this first table."""
 
     @property
-    def every(self) -> tuple[Field, ...]:
+    def all_fields(self) -> tuple[Field, ...]:
         """All fields."""
-        return (*self.fields, *self.further)
+        return (*self.fields, *self.rare_fields)
 
     def shapes(self) -> "tuple[Mapped, ...]":
         """Return the kinds that make rows, or the collection itself if it has none."""
@@ -325,5 +325,5 @@ class SourceMapping(msgspec.Struct, frozen=True, kw_only=True):
 
     def named_by(self, collection: str) -> str:
         """Return the field by which references name the documents of a collection; empty: the ``_id``."""
-        fields = (field for one in self.collections for shape in one.shapes() for field in shape.every)
+        fields = (field for one in self.collections for shape in one.shapes() for field in shape.all_fields)
         return next((field.by for field in fields if field.collection == collection and field.by), "")

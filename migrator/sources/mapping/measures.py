@@ -34,7 +34,7 @@ def measures_of(mapped: Mapped) -> Iterator[Measure]:
     locks: expired ones are left out by a rule, and MongoDB deletes them while they are counted.
     """
     owner = mapped.tables[0]
-    conditional = {*mapped.present, *(mapped.tables[1:] if mapped.derive is not None else ())}
+    conditional = {*mapped.rows, *(mapped.tables[1:] if mapped.derive is not None else ())}
     conditional |= {
         tables.split(field.columns[0])[0]
         for field in mapped.fields
@@ -64,14 +64,14 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
     value = mongo[0] if len(mongo) == 1 else {"$ifNull": mongo}
     texts = [sql.value_at(path) for path in paths]
     text = texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})"
-    if field.none is not None:
-        text = f"nullif(({text})::numeric, {field.none})"
+    if field.null_value is not None:
+        text = f"nullif(({text})::numeric, {field.null_value})"
     aggregate = CONVERTERS[field.converter].aggregate(field, value, text, default)
     if aggregate is None:
         return None
     expression, source_sql = aggregate.expression, "" if "_id" in paths else aggregate.source_sql
-    if field.none is not None:
-        expression = {"$cond": [{"$eq": [value, field.none]}, None, expression]}
+    if field.null_value is not None:
+        expression = {"$cond": [{"$eq": [value, field.null_value]}, None, expression]}
     if default is not None and not aggregate.has_default:
         expression = {"$cond": [{"$eq": [{"$ifNull": [value, None]}, None]}, default, expression]}
         source_sql = source_sql and f"coalesce({source_sql}, {sql.literal(default)})"

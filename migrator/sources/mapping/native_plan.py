@@ -55,7 +55,7 @@ _RUN: Final = ("trigger_id", "scheduled_at", "attempt", "started_at", "finished_
 """The columns that complete a run."""
 _OF_THE_ID: Final = frozenset({"path", "columns", "converter", "required", "finding"})
 """The members of ``Field`` that are heeded at the ``_id``."""
-_OF_EVERY_FIELD: Final = _OF_THE_ID | {"also", "default", "written", "nulls"}
+_OF_EVERY_FIELD: Final = _OF_THE_ID | {"also", "default", "write_default", "write_null"}
 """Those that are heeded whatever the operation is. What is counted as a finding is for the Python codec."""
 _OF_AN_EXCERPT: Final = frozenset({"path", "converter", "shape", "write"})
 """Those of a field that ``Mapped.derive`` reads, and that fills no column itself."""
@@ -63,7 +63,19 @@ _TRIGGER: Final = ("kind", "anchor", "start_at", "end_at", "cron_dialect", "time
 """The columns that are looked at, or filled, when a trigger is completed."""
 _OF_A_VALUE: Final = frozenset(
     {
-        *("path", "columns", "converter", "finding", "also", "words", "write_as", "keep", "encoding", "unit", "type"),
+        *(
+            "path",
+            "columns",
+            "converter",
+            "finding",
+            "also",
+            "words",
+            "write_as",
+            "allow_unknown",
+            "encoding",
+            "unit",
+            "type",
+        ),
         *(
             "factor",
             "add",
@@ -79,7 +91,7 @@ _OF_A_VALUE: Final = frozenset(
             "holds",
         ),
         *("spaced", "expected", "collection", "prefix", "id_type", "by", "loose", "shared", "shape", "respelled"),
-        *("time", "time_format", "first", "begins", "taken", "zone", "below", "part", "default", "written"),
+        *("time", "time_format", "first", "begins", "taken", "zone", "below", "part", "default", "write_default"),
     }
 )
 """Those that say nothing of a document without the field; the last two are looked at where a field is left out."""
@@ -292,11 +304,8 @@ def _with_codec(plan: NativePlan) -> NativeReader:
 def plan_of(codec: "Codec", context: Context) -> NativePlan:
     """Return the plan of a collection; raises ``Unplannable`` if it cannot have one."""
     mapped = codec.mapped
-    derive = mapped.derive if mapped.derive_on is None and mapped.excerpt is None else None
-    if (
-        any(function is not None for function in (mapped.admit, mapped.tenant, mapped.respell, derive))
-        or mapped.present
-    ):
+    derive = mapped.derive if mapped.derive_if is None and mapped.excerpt is None else None
+    if any(function is not None for function in (mapped.admit, mapped.tenant, mapped.respell, derive)) or mapped.rows:
         raise Unplannable("a function, or the document, decides about every row")
     if codec.named_by:
         raise Unplannable("ids that follow from a field")
@@ -333,7 +342,7 @@ class _Planner:
             raise Unplannable("rows that name no document")
         self._check_columns()
         steps = self._steps(self._mapped.fields)
-        for field in self._mapped.further:
+        for field in self._mapped.rare_fields:
             self._leave_out(field)
         expected = self._mapped.expects_trigger
         if expected and "triggers" not in self._mapped.tables:
@@ -362,8 +371,8 @@ class _Planner:
         column = f"{mapped.tables[0]}.{_EXTRA}"
         if column not in self._positions or mapped.references:
             return None
-        paths = {INHERITED, *mapped.fixed, *mapped.transient, *mapped.derived_paths}
-        paths |= {path for field in mapped.every for path in (field.path, *field.also)}
+        paths = {INHERITED, *mapped.fixed, *mapped.ignored_fields, *mapped.derived_paths}
+        paths |= {path for field in mapped.all_fields for path in (field.path, *field.also)}
         paths |= {case.field for cases in mapped.choices.values() for case in cases if case.field}
         reserved = {"_id", *(path.partition(".")[0] for path in paths)}
         return NativeRemainder(
@@ -375,7 +384,7 @@ class _Planner:
 
     def _template(self, rules: Any, kind: copy_format.RowCodec) -> tuple[bytes | None, ...]:  # noqa: ANN401 - of ``codec``
         fields = {field.name: field for field in tables.fields_of(rules.record)}
-        given = {"source": self._codec.source, **rules.given}
+        given = {"source": self._codec.source, **rules.initial}
         cells: list[bytes | None] = []
         for name in kind.columns:
             value = given.get(name, fields[name].default)
@@ -409,7 +418,7 @@ class _Planner:
         else:
             if any(tables.split(column)[0] == table for column in self._of_excerpt):
                 raise Unplannable("a row of which a function says that there is one")
-            columns = [column for field in self._mapped.every for column in field.columns]
+            columns = [column for field in self._mapped.all_fields for column in field.columns]
             columns = [column for column in columns if tables.split(column)[0] == table]
         positions = tuple(self._positions[column] for column in columns if column in self._positions)
         if any(self._cells[position] is not None for position in positions):
@@ -418,7 +427,7 @@ class _Planner:
 
     def _check_columns(self) -> None:
         """Refuse what would need more than one pass: a column with two fields, a field within another."""
-        fields = [field for field in self._mapped.every if field.converter not in ("tenant", "own-id")]
+        fields = [field for field in self._mapped.all_fields if field.converter not in ("tenant", "own-id")]
         columns = [column for field in fields for column in field.columns]
         if len({*columns}) < len(columns):
             raise Unplannable("a column that several fields fill")
@@ -426,7 +435,7 @@ class _Planner:
             raise Unplannable("a column of another table")
         if any(tables.split(column)[1] in _OWNER for column in columns):
             raise Unplannable("a field that fills what follows from the document")
-        paths = [field.path for field in self._mapped.every] + [*self._mapped.fixed]
+        paths = [field.path for field in self._mapped.all_fields] + [*self._mapped.fixed]
         if any(one != other and one.startswith(f"{other}.") for one in paths for other in paths) or (
             len({*paths}) < len(paths)
         ):
@@ -461,7 +470,7 @@ class _Planner:
         given = {name for name in _TRIGGER if self._cells[place[name]] is not None and name != "timezone"}
         if given or any(f"triggers.{name}" in self._mapped.choices for name in (*_TRIGGER, *causes)):
             raise Unplannable("a constant, or a choice, of what a trigger is completed with")
-        if "triggers.anchor" in self._of_excerpt or any(field.local for field in self._mapped.every):
+        if "triggers.anchor" in self._of_excerpt or any(field.local for field in self._mapped.all_fields):
             raise Unplannable("an anchor that a function says, or a zone of the source")
 
         def cell(name: str, value: str) -> bytes:
@@ -569,7 +578,7 @@ class _Planner:
 
     def _choices(self) -> Iterator[tuple[int, tuple[Chosen, ...]]]:
         """Yield the columns that are chosen; a case for a field without a step is for the Python codec."""
-        filled = {column for field in self._mapped.every for column in field.columns}
+        filled = {column for field in self._mapped.all_fields for column in field.columns}
         for column, cases in self._mapped.choices.items():
             if column not in self._positions or column in filled:
                 raise Unplannable("a choice for what a field fills")
@@ -587,7 +596,7 @@ class _Planner:
 
     def _check_absent(self, path: str) -> None:
         """Raise unless a plain document holds nothing at a path."""
-        names = {field.path.partition(".")[0] for field in self._mapped.every if field.path != path}
+        names = {field.path.partition(".")[0] for field in self._mapped.all_fields if field.path != path}
         if path.partition(".")[0] in {"_id", *names, *self._mapped.fixed}:
             raise Unplannable("a choice by a part of a field")
 
@@ -597,7 +606,7 @@ class _Planner:
         for column in field.columns:
             position = self._positions.get(".".join((tables.split(column)[0], tables.split(column)[1].split(".")[0])))
             cell = None if position is None else self._cells[position]
-            if cell is not None and (field.written or cell != self._default(field, column)):
+            if cell is not None and (field.write_default or cell != self._default(field, column)):
                 raise Unplannable(f"the field {field.path}, which is written of every row")
 
     def _is_default_of_columns(self, field: Field) -> bool:
@@ -612,7 +621,7 @@ class _Planner:
 
     def _step(self, field: Field) -> NativeStep:
         converter = converters.CONVERTERS[field.converter]
-        if field.nulls and field.default is not None and not self._is_default_of_columns(field):
+        if field.write_null and field.default is not None and not self._is_default_of_columns(field):
             raise Unplannable(f"the field {field.path}, of which null is no default of the column")
         if any(map(tables.member_of, field.columns)) or not (field.columns or field.converter in ("tenant", "own-id")):
             raise Unplannable("a field that fills a part of a column, or none")
@@ -626,15 +635,15 @@ class _Planner:
     def _common(self, field: Field, step: NativeStep) -> dict[str, Any]:
         """Return the members of a step that no operation says."""
         column, *others = (self._positions[column] for column in field.columns) if field.columns else (-1,)
-        taken = {one.split(".")[0] for one in (*(other.path for other in self._mapped.every), *self._mapped.fixed)}
+        taken = {one.split(".")[0] for one in (*(other.path for other in self._mapped.all_fields), *self._mapped.fixed)}
         none = none_of(field)
         return {
             "column": column,
             "others": tuple(others),
             "required": step.required or field.required or any(path.split(".")[0] in taken for path in field.also),
             "default": self._default(field, field.columns[0]) if field.columns else None,
-            "written": field.written,
-            "null_as": NULL if field.nulls else None if none is None else value_of(none),
+            "written": field.write_default,
+            "null_as": NULL if field.write_null else None if none is None else value_of(none),
         }
 
     def _own(self, field: Field, step: NativeStep) -> dict[str, Any]:
@@ -650,7 +659,7 @@ class _Planner:
             if not self._codec.keeps_uuids(target, field.collection):
                 raise Unplannable("a reference whose id is not kept")
             return {"reference": -1 if field.loose else self._codec.reference_index(field)}
-        derived = self._mapped.derive_on
+        derived = self._mapped.derive_if
         if step.shape is not None and derived is not None and field.path in derived.below_zero:
             return {"shape": _not_negative(step.shape)}
         return {}

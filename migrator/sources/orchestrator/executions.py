@@ -71,7 +71,7 @@ EXECUTIONS: Final = Mapped(
     name=names.EXECUTIONS,
     tables=("runs",),
     fields=(
-        reference("job_id", "runs.schedule_id", names.JOBS, id_type="text", required=True, nulls=True),
+        reference("job_id", "runs.schedule_id", names.JOBS, id_type="text", required=True, write_null=True),
         words("status", "runs.state", names.EXECUTION_STATUSES, names.EXECUTION_STATUSES_BACK),
         utc("scheduled_at", "runs.scheduled_at", required=True),
         utc("started_at", "runs.started_at"),
@@ -112,7 +112,9 @@ LOGS: Final = Mapped(
     name=names.LOGS,
     tables=("execution_logs",),
     fields=(
-        reference("execution_id", "execution_logs.run_id", names.EXECUTIONS, id_type="text", required=True, nulls=True),
+        reference(
+            "execution_id", "execution_logs.run_id", names.EXECUTIONS, id_type="text", required=True, write_null=True
+        ),
         Field(
             path=f"{INHERITED}.job_id",
             columns=("execution_logs.schedule_id",),

@@ -128,7 +128,7 @@ TRIGGERS = Mapped(
     admit=_admit,
     derive=_derive,
     derived_paths=(COPY_OF, f"{FIRING}.by", f"{FIRING}.until"),
-    transient={names.SCHEDULE_PRIORITY: int, FIRING: dict},
+    ignored_fields={names.SCHEDULE_PRIORITY: int, FIRING: dict},
     measures=(
         aggregates.states("kind", "$kind"),
         aggregates.flag("enabled", "$enabled", default=True),

@@ -221,7 +221,7 @@ _WORK_ITEM: Final = Mapped(
 _OWN_WORK_ITEM: Final = msgspec.structs.replace(
     _WORK_ITEM,
     when=When(path="_id", begins=names.POLICY_ITEM_PREFIX),
-    further=own("policy_jobs", ("stats", "started_at")),
+    rare_fields=own("policy_jobs", ("stats", "started_at")),
     keeps_uuids=True,
 )
 

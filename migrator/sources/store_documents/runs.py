@@ -89,7 +89,7 @@ RUNS = Mapped(
         ID,
         TENANT,
         reference("runs.schedule_id", shared=True),
-        field("runs.cause", "words", "trigger", words=names.RUN_CAUSES, keep=True, finding="unknown-cause"),
+        field("runs.cause", "words", "trigger", words=names.RUN_CAUSES, allow_unknown=True, finding="unknown-cause"),
         field("runs.state", "words", words=names.RUN_STATES, required=True),
         json("runs.stats", Stats),
         json("runs.reason", Reason),
@@ -100,7 +100,7 @@ RUNS = Mapped(
         json("runs.deltas", list[Delta]),
         reference("runs.retry_of"),
     ),
-    further=own(
+    rare_fields=own(
         "runs",
         (
             "trigger_id",
@@ -125,8 +125,8 @@ RUNS = Mapped(
         {"trigger_id": {"shared": True}},
     ),
     derive=_derive,
-    derive_on=Derivation(below_zero=("stats",)),
-    transient={names.SCHEDULE_PRIORITY: int},
+    derive_if=Derivation(below_zero=("stats",)),
+    ignored_fields={names.SCHEDULE_PRIORITY: int},
     history=History(at="finishedAt", words={"state": finished_words(names.RUN_STATES)}),
     measures=(
         aggregates.states("state", "$state", {"canceled": "cancelled"}),

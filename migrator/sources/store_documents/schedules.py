@@ -234,7 +234,7 @@ SCHEDULES = Mapped(
         Field(path=TOOL_TRIGGER, converter="json", shape=dict[str, Any], write=_with_respell),
     ),
     # What our own store adds; the status only where it is not the one that ``enabled`` implies.
-    further=own(
+    rare_fields=own(
         "schedules",
         (
             "description",

@@ -60,7 +60,7 @@ SUMMARIES = Mapped(
         json("run_summaries.counters", Counters),
     ),
     derive=_derive,
-    derive_on=Derivation(),  # respelled words alone
+    derive_if=Derivation(),  # respelled words alone
     measures=(
         *(aggregates.total(f"counters.{name}", "counters") for name in keys(Counters)),
         aggregates.length("recent", "recent"),

@@ -83,7 +83,7 @@ EXECUTIONS: Final = Mapped(
     name=names.EXECUTIONS,
     tables=("runs",),
     fields=(
-        table_columns.reference("job_id", "runs.schedule_id", names.JOBS, required=True, nulls=True),
+        table_columns.reference("job_id", "runs.schedule_id", names.JOBS, required=True, write_null=True),
         text("celery_task_id", "runs.external_task_id"),
         table_columns.words("status", "runs.state", names.EXECUTION_STATUSES, names.EXECUTION_STATUSES_BACK),
         utc("started_at", "runs.created_at", required=True, write=_begun),

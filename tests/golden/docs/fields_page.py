@@ -66,7 +66,7 @@ def _fields(one: Mapped, heading: str) -> Iterator[str]:
         paths = f": {', '.join(f'`{path}`' for path in one.derived_paths)}" if one.derived_paths else ""
         yield f"Functions read further fields{paths}."
     yield from ("", "| field | columns | read as | rules |", "|---|---|---|---|")
-    for field in one.every:
+    for field in one.all_fields:
         columns = ", ".join(f"`{column}`" for column in field.columns)
         yield f"| `{field.path}` | {columns} | {_read_as(field)} | {'; '.join(_rules(field))} |"
     for column, value in one.constants.items():
@@ -108,11 +108,11 @@ def _rules(field: Field) -> Iterator[str]:
         "also " + ", ".join(f"`{path}`" for path in field.also): field.also,
         _words(field): field.words,
         "written " + ", ".join(f"{_value(held)} → `{word}`" for held, word in field.write_as.items()): field.write_as,
-        "another word is kept": field.keep,
+        "another word is kept": field.allow_unknown,
         f"default {_value(field.default)}": field.default is not None,
         f"{field.factor:g} * value {'+' if field.add >= 0 else '-'} {abs(field.add):g}": field.factor != 1 or field.add,
         "clamped to the bounds of the column": field.clamp,
-        f"{field.none} is none": field.none is not None,
+        f"{field.null_value} is none": field.null_value is not None,
         "trimmed, blank is none": field.trim,
         f"known is {_value(field.expected)}": field.expected,
         f"written as {_value(field.prefix)} and the 32 digits of the id": field.prefix,

@@ -168,7 +168,7 @@ tables = ["apscheduler_jobs"]
 
 [collections.jobs.fields]
 _id = { to = "apscheduler_jobs.id" }
-next_run_time = { to = "apscheduler_jobs.next_run_time", nulls = true }
+next_run_time = { to = "apscheduler_jobs.next_run_time", write_null = true }
 job_state = { to = "apscheduler_jobs.job_state" }
 """
 

@@ -311,7 +311,7 @@ FIELDS: Final = (
     Field(path="kind", columns=("runs.state",), converter="words", words={"ok": "completed", "ko": "error"}),
     Field(path="at.created", columns=("runs.scheduled_at",), converter="time", encoding="seconds"),
     Field(path="at.updated", columns=("runs.available_at",), converter="time", encoding="iso-z"),
-    Field(path="took", columns=("runs.duration_ms",), converter="duration", none=-1),
+    Field(path="took", columns=("runs.duration_ms",), converter="duration", null_value=-1),
     Field(path="worker", columns=("runs.worker_id",), converter="text", default="nobody"),
 )
 
@@ -408,7 +408,7 @@ def test_fields_that_no_field_of_the_mapping_names_are_the_remainder(elements: b
     tasks = _mapped(
         name,
         constants={"runs.cause": "manual"},
-        further=(later,),
+        rare_fields=(later,),
         choices={"runs.state": (Case(field="chosen.by", value="error"), Case(value="completed"))},
         lost={"kept": DeclaredLoss(reason="no column", unless="n"), "gone.x": LOST, "half": HALF, "half.x": LOST},
     )
@@ -474,7 +474,9 @@ def test_an_id_follows_from_the_document_as_the_python_codec_computes_it() -> No
 
 def test_words_that_a_memo_has_no_room_for_are_learned_again() -> None:
     tasks = _mapped(
-        Field(path="word", columns=("runs.error",), converter="words", words={"a": "b"}, keep=True, finding=""),
+        Field(
+            path="word", columns=("runs.error",), converter="words", words={"a": "b"}, allow_unknown=True, finding=""
+        ),
         Field(path="wait", columns=("runs.duration_ms",), converter="duration", unit="seconds"),
         constants={"runs.state": "completed"},
     )
@@ -605,7 +607,7 @@ def test_a_run_whose_fields_stand_in_another_order_is_plain() -> None:
 def test_a_number_for_none_beside_a_default(changes: Document, nulls: bool, is_plain: bool) -> None:  # noqa: FBT001 - parameters
     name = Field(path="name", columns=("schedules.name",), converter="text", required=True)
     column = "schedules.max_retries"
-    tries = Field(path="tries", columns=(column,), converter="number", none=0, default=3, nulls=nulls)
+    tries = Field(path="tries", columns=(column,), converter="number", null_value=0, default=3, write_null=nulls)
     constants = {"schedules.status": "scheduled"}
     mapped = Mapped(name="notes", tables=("schedules",), fields=(name, tries), constants=constants)
     [collection] = profile_of_mapping(SourceMapping(name="x", collections=(mapped,)), 1).collections

@@ -49,12 +49,12 @@ def test_every_class_is_registered_once_under_its_name() -> None:
 VALUES: dict[str, Any] = {
     **dict.fromkeys(
         (
-            "keep",
+            "allow_unknown",
             "clamp",
             "trim",
             "exact",
-            "written",
-            "nulls",
+            "write_default",
+            "write_null",
             "local",
             "spaced",
             "loose",
@@ -77,7 +77,7 @@ VALUES: dict[str, Any] = {
     "factor": 2,
     "add": 1,
     "default": "d",
-    "none": 0,
+    "null_value": 0,
     "members": ("m",),
     "fixed": {"a": "b"},
     "holds": "list",
@@ -91,9 +91,9 @@ VALUES: dict[str, Any] = {
     "write": lambda _rows: None,
 }
 """Member of ``Field`` to a value that is not its default."""
-HEEDED = {"also", "required", "finding", "default", "written", "nulls", "trim", "exact", "type"}
+HEEDED = {"also", "required", "finding", "default", "write_default", "write_null", "trim", "exact", "type"}
 """What the operation of a text declares, or the planner says of every field."""
-OF_EVERY_DOCUMENT = {"none", "write"}
+OF_EVERY_DOCUMENT = {"null_value", "write"}
 """Those of the others that say something of documents without the field."""
 
 

@@ -276,14 +276,14 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             "field x of jobs: local: expected a BSON date; other encodings say what they mean",
         ),
         (
-            'x = { to = "schedules.priority", written = true }',
+            'x = { to = "schedules.priority", write_default = true }',
             "field x of jobs: written: expected a default, which it says is written",
         ),
         (
             'x = { to = "triggers.interval_ms", as = "period", number = "n", unit_from = "u", fixed = { a = 1 } }',
             "field x of jobs: fixed: expected members and their texts",
         ),
-        ('x = { to = "schedules.priority", none = 0.5 }', "field x of jobs: none: expected a whole number"),
+        ('x = { to = "schedules.priority", null_value = 0.5 }', "field x of jobs: null_value: expected a whole number"),
         ('x = { to = "runs.error", as = "own-id" }', "field x of jobs: the converter own-id fills no column"),
         ('x = { to = "runs.error", also = "y" }', "field x of jobs: also: expected a list of paths"),
         ('x = { to = "runs.error", also = ["y", "y"] }', "field x of jobs: also: a name stands twice"),
@@ -314,7 +314,7 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
         ('x = { to = "runs.attempt", factor = 0 }', "field x of jobs: factor: expected a number other than 0"),
         ('x = { to = "runs.attempt", add = "1" }', "field x of jobs: add: expected a number"),
         (
-            'x = { to = "schedules.mode", keep = true }',
+            'x = { to = "schedules.mode", allow_unknown = true }',
             "field x of jobs: keep: expected a column that takes any text",
         ),
         (

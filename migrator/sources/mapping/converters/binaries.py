@@ -27,7 +27,7 @@ class BytesConverter(Converter):
     """A value of which the column holds the bytes; both sides count them."""
 
     column_types = frozenset({"bytea"})
-    options: tuple[str, ...] = ("also", "nulls")
+    options: tuple[str, ...] = ("also", "write_null")
     operation = no_operation
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
@@ -83,7 +83,7 @@ class Base64(BytesConverter):
     """A text in base64, of which the column holds the bytes; white space in it is remainder."""
 
     name = "base64"
-    options = ("also", "nulls", "begins", "taken", "expected")
+    options = ("also", "write_null", "begins", "taken", "expected")
     shape = always(str | None)
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -112,7 +112,7 @@ class JavaProperties(BytesConverter):
     """An object of texts, of which the column holds the lines that ``java.util.Properties`` reads."""
 
     name = "java-properties"
-    options = ("also", "nulls", "taken", "expected")
+    options = ("also", "write_null", "taken", "expected")
     shape = always(Any)
 
     def reader(self, target: Target, /) -> Reader | None:

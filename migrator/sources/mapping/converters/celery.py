@@ -177,7 +177,7 @@ class _Bytes(Uncounted):
     """Bytes that are made of a value, of another size than the value's."""
 
     column_types = _BYTEA
-    options: tuple[str, ...] = ("nulls",)
+    options: tuple[str, ...] = ("write_null",)
     shape = always(Any)
     operation = no_operation
 
@@ -252,7 +252,7 @@ class CeleryJson(Uncounted):
 
     name = "celery-json"
     column_types = frozenset({"text"})
-    options = ("also", "holds", "default", "written", "nulls")
+    options = ("also", "holds", "default", "write_default", "write_null")
     place = "fields"
     operation = no_operation
 

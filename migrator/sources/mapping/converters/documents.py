@@ -67,7 +67,7 @@ class Json(Uncounted):
 
     name = "json"
     column_types = _JSONB
-    options = ("also", "holds", "type", "nulls")
+    options = ("also", "holds", "type", "write_null")
 
     def shape(self, field: Field, /) -> Any:
         return Any if field.holds is None else HELD[field.holds] | None
@@ -122,7 +122,7 @@ class JsonText(Uncounted):
 
     name = "json-text"
     column_types = _JSONB
-    options = ("also", "spaced", "nulls")
+    options = ("also", "spaced", "write_null")
     shape = always(Any)
     operation = no_operation
 
@@ -280,7 +280,7 @@ class Column(Uncounted):
                 return json_operation(field)
             case "int2" | "int4" | "int8":
                 step = number_step(field, *tables.bounds_of(field.columns[0]), sized=True)
-                return Operation(name="number", options=frozenset({"type", "none"}), step=step)
+                return Operation(name="number", options=frozenset({"type", "null_value"}), step=step)
         longest = {"text": longest_of(field), "text[]": LONGEST_KEY}.get(kind, 0)
         name, shape = _OPERATIONS[kind]
         return Operation(name=name, shapes=(shape,), step={"longest": longest})

@@ -37,7 +37,7 @@ class JavaScriptJson(Uncounted):
 
     name = "javascript-json"
     column_types = frozenset({"jsonb"})
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     shape = always(Any)
 
     def operation(self, field: Field, /) -> Operation:
@@ -105,7 +105,7 @@ class TextOrNumber(Uncounted):
 
     name = "text-or-number"
     column_types = TEXT
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     shape = always(str | int | float | None)
 
     def operation(self, field: Field, /) -> Operation:
@@ -140,7 +140,7 @@ class ObjectIdUuid(Same):
 
     name = "object-id-uuid"
     column_types = frozenset({"uuid", "text", "timestamptz"})
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     shape = always(Any)
 
     def operation(self, field: Field, /) -> Operation:

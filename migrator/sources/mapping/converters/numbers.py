@@ -50,7 +50,7 @@ _real: Final = Struct("!f")
 
 def none_of(field: Field) -> Any:
     """Return the value that is written for a column that holds nothing; None if nothing is written."""
-    return None if field.none is None else NUMBERS[field.type or "int"](field.none)
+    return None if field.null_value is None else NUMBERS[field.type or "int"](field.null_value)
 
 
 def number_step(field: Field, least: int, most: int, *, sized: bool) -> Mapping[str, Any]:
@@ -59,13 +59,13 @@ def number_step(field: Field, least: int, most: int, *, sized: bool) -> Mapping[
         raise Unplannable("a number in several columns")
     width = _WIDTHS[tables.type_of(field.columns[0])]
     number = NUMBER_TYPES[field.type or "int"]
-    return {"least": least, "most": most, "width": width, "number": number, "sized": sized, "none": field.none}
+    return {"least": least, "most": most, "width": width, "number": number, "sized": sized, "none": field.null_value}
 
 
 def whole_reader(target: Target, factor: float, *, add: float = 0, rounds: bool = False) -> Reader:
     """Return the function that reads a whole number, factor * value + add; ``rounds``: a fraction is rounded."""
     least, most = tables.bounds_of(target.column)
-    path, clamp, none = target.field.path, target.field.clamp, target.field.none
+    path, clamp, none = target.field.path, target.field.clamp, target.field.null_value
 
     def read(value: float, reading: Reading) -> int | None:
         if value == none:
@@ -89,7 +89,7 @@ class Number(Converter):
 
     name = "number"
     column_types = frozenset({"int2", "int4", "int8"})
-    options = ("also", "type", "factor", "add", "clamp", "none", "default", "written", "nulls")
+    options = ("also", "type", "factor", "add", "clamp", "null_value", "default", "write_default", "write_null")
     shape = always(NUMBER)
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -123,9 +123,9 @@ class Number(Converter):
                 raise Unplannable("a number of another shape")
             least, most = max(least, -(2**bits)), min(most, 2**bits - 1)
         elif (field.factor, field.add) != (1, 0):
-            return Operation(name="memo", options=frozenset({"type", "factor", "add", "clamp", "none"}))
+            return Operation(name="memo", options=frozenset({"type", "factor", "add", "clamp", "null_value"}))
         step = number_step(field, least, most, sized=field.shape is not None)
-        options = frozenset({"type", "clamp", "none" if field.shape is None else "shape"})
+        options = frozenset({"type", "clamp", "null_value" if field.shape is None else "shape"})
         return Operation(name="number", options=options, step=step)
 
 
@@ -134,7 +134,7 @@ class Double(Uncounted):
 
     name = "double"
     column_types = frozenset({"float8"})
-    options = ("also", "type", "none", "nulls")
+    options = ("also", "type", "null_value", "write_null")
     shape = always(NUMBER)
 
     def operation(self, field: Field, /) -> Operation:
@@ -144,7 +144,7 @@ class Double(Uncounted):
         return Operation(name="double", options=frozenset({"type"}))
 
     def reader(self, target: Target, /) -> Reader | None:
-        path, none = target.field.path, target.field.none
+        path, none = target.field.path, target.field.null_value
         column = tables.native_column(target.column)
         is_real = column is not None and column.is_real
 
@@ -173,7 +173,7 @@ class Duration(Converter):
 
     name = "duration"
     column_types = frozenset({"int8"})
-    options = ("also", "unit", "type", "none", "default", "written", "nulls")
+    options = ("also", "unit", "type", "null_value", "default", "write_default", "write_null")
     shape = always(NUMBER)
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -193,7 +193,7 @@ class Duration(Converter):
         )
 
     def operation(self, field: Field, /) -> Operation:
-        options = frozenset({"unit", "type", "none"})
+        options = frozenset({"unit", "type", "null_value"})
         if MILLISECONDS[field.unit] != 1:
             return Operation(name="memo", options=options | {"shape"})
         least, most = tables.bounds_of(field.columns[0])
@@ -266,7 +266,7 @@ class Flag(Same):
 
     name = "flag"
     column_types = frozenset({"bool"})
-    options = ("also", "default", "written", "nulls", "below")
+    options = ("also", "default", "write_default", "write_null", "below")
     shape = always(bool | None)
 
     def reader(self, target: Target, /) -> Reader | None:

@@ -51,7 +51,7 @@ class Text(Uncounted):
 
     name = "text"
     column_types = TEXT
-    options: tuple[str, ...] = ("also", "trim", "exact", "type", "default", "written", "nulls")
+    options: tuple[str, ...] = ("also", "trim", "exact", "type", "default", "write_default", "write_null")
 
     def shape(self, field: Field, /) -> Any:
         return str | None if field.type is None else NUMBER
@@ -114,7 +114,7 @@ class Texts(Uncounted):
 
     name = "texts"
     column_types = frozenset({"text[]"})
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     shape = always(list[str] | None)
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -133,7 +133,7 @@ class NumberList(Uncounted):
 
     name = "number-list"
     column_types = TEXT
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     place = "fields"
     shape = always(list[Any] | None)
     operation = no_operation
@@ -161,15 +161,15 @@ class Words(Converter):
 
     name = "words"
     column_types = frozenset({"text", "int2", "int4", "int8"})
-    options = ("also", "words", "write_as", "type", "keep", "default", "written", "nulls")
-    operation = memo("words", "write_as", "type", "keep")
+    options = ("also", "words", "write_as", "type", "allow_unknown", "default", "write_default", "write_null")
+    operation = memo("words", "write_as", "type", "allow_unknown")
 
     def shape(self, field: Field, /) -> Any:
         return str | None if field.type is None else NUMBER
 
     def reader(self, target: Target, /) -> Reader | None:
         field, checked = target.field, target.checked
-        spellings, path, keep = field.words, field.path, field.keep
+        spellings, path, keep = field.words, field.path, field.allow_unknown
         word_of = _word if field.type is None else spelled_number
         written = set(written_words(spellings).values())
         unknown = "unknown-word" if field.finding is None else field.finding
@@ -194,10 +194,10 @@ class Words(Converter):
             number = NUMBERS[field.type]
             written = {value: number(int(word)) for value, word in written.items()}
         listed = tables.words_of(field.columns[0])
-        writes_all = field.keep or (bool(listed) and written.keys() >= {*listed})
+        writes_all = field.allow_unknown or (bool(listed) and written.keys() >= {*listed})
         if writes_all and all(value == word for value, word in written.items()):
             return None
-        return (lambda value: written.get(value, value)) if field.keep else written.get
+        return (lambda value: written.get(value, value)) if field.allow_unknown else written.get
 
     def aggregate(self, field: Field, value: Any, sql: str, _default: Any, /) -> Aggregate | None:
         column = column_name(field)
@@ -213,7 +213,7 @@ class Words(Converter):
         if not is_text:
             number = aggregates.number(spelled)
             return Aggregate(kind="sum", expression=number, sql=f"{column}::numeric", source_sql=source_sql)
-        expression = aggregates.free_words(column, value, renamed).expression if field.keep else spelled
+        expression = aggregates.free_words(column, value, renamed).expression if field.allow_unknown else spelled
         return Aggregate(kind="group", expression=expression, sql=column, source_sql=source_sql)
 
 
@@ -232,7 +232,7 @@ class Zone(Same):
 
     name = "zone"
     column_types = TEXT
-    options = ("also", "default", "written", "nulls")
+    options = ("also", "default", "write_default", "write_null")
     may_unmake = True
     shape = always(str | None)
     operation = memo()
@@ -258,7 +258,7 @@ class Version(Same):
 
     name = "version"
     column_types = TEXT
-    options = ("expected", "nulls")
+    options = ("expected", "write_null")
     needed = ("expected",)
     place = "fields"
     shape = always(str | None)
@@ -283,7 +283,7 @@ class Uuid(Uncounted):
 
     name = "uuid"
     column_types = TEXT
-    options = ("also", "nulls")
+    options = ("also", "write_null")
     shape = always(Any)
     operation = no_operation
 
@@ -305,7 +305,7 @@ class Cron(Text):
     """A cron line, which makes a trigger if its dialect can evaluate it."""
 
     name = "cron"
-    options = ("also", "dialect", "local", "nulls")
+    options = ("also", "dialect", "local", "write_null")
     may_unmake = True
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -333,7 +333,7 @@ class CronField(Uncounted):
 
     name = "cron-field"
     column_types = TEXT
-    options = ("part", "dialect", "default", "written")
+    options = ("part", "dialect", "default", "write_default")
     needed = ("part",)
     place = "fields"
     shape = always(str | int | None)

@@ -56,7 +56,7 @@ class Time(Converter):
 
     name = "time"
     column_types = _TIMESTAMPTZ
-    options = ("also", "encoding", "type", "local", "zone", "nulls")
+    options = ("also", "encoding", "type", "local", "zone", "write_null")
 
     def shape(self, field: Field, /) -> Any:
         return _TYPES.get(field.encoding, NUMBER)
@@ -143,7 +143,7 @@ class Milliseconds(Uncounted):
 
     name = "milliseconds"
     column_types = frozenset({"int8"})
-    options = ("also", "default", "nulls")
+    options = ("also", "default", "write_null")
     place = "fields"
     shape = always(Any)
     operation = no_operation
