@@ -29,13 +29,14 @@ from migrator import native
 from migrator.cutover import smoke
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
+from migrator.targets import library
 from migrator.testing.servers import binaries
 from migrator.testing.servers import foreign as foreign_servers
 from migrator.testing.servers.databases import SchedulerDatabases
 from migrator.testing.servers.mongo import MongoServer
 from migrator.testing.servers.postgres import PostgresServer
 from migrator.verify.behaviour import scratch_processes
-from tests import preloaded
+from tests import forked_probes, preloaded
 from tests.cron_lines import DEEP
 from tests.forked_children import ForkedProcesses
 from tests.kept_worker import KeptWorker
@@ -435,6 +436,15 @@ def command_servers() -> Iterator[None]:
         patched.setattr(smoke, "subprocess", preloaded.ForkedSmoke)
         yield
     preloaded.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def probe_servers() -> Iterator[None]:
+    """Fork the probes of libraries in Python (`tests.forked_probes`), and end the servers that fork."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(library, "subprocess", forked_probes.ForkedProbes)
+        yield
+    forked_probes.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,6 @@ from bson import Binary
 from msgspec.structs import replace
 from pymongo.database import Database
 
-import migrator.targets
 from migrator.config import Settings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -18,6 +17,7 @@ from migrator.schema import native_target, revisions
 from migrator.targets import load_target
 from migrator.targets.library_rules import Apscheduler4Rules
 from tests.copying import settings_for
+from tests.forked_probes import altered
 from tests.integration.native.test_apscheduler4 import MADE, documents, job
 from tests.library_checks import checked, execute, told
 from tests.native_tables import BY_NAME, prepare, python
@@ -161,13 +161,11 @@ def test_another_rule_is_found_in_the_fires(
 
 
 ALTERED = """
-import importlib, sys
-sys.path.append({targets!r})
-from probes import apscheduler4, dialogue
+import importlib
+from probes import apscheduler4
 store = importlib.import_module("apscheduler.datastores.sqlalchemy").SQLAlchemyDataStore
 acquire = store.acquire_jobs
 {change}
-sys.exit(dialogue.main())
 """
 """The probe, with a library that was changed."""
 CHANGES: dict[str, tuple[str, str, str]] = {
@@ -205,13 +203,7 @@ def test_a_library_that_works_wrongly_is_found(
 ) -> None:
     change, in_work, in_locks = CHANGES[name]
     copied(settings, mongo_database)
-    targets = str(Path(migrator.targets.__file__).parent)
-    (tmp_path / "altered.py").write_text(ALTERED.format(targets=targets, change=change), encoding="utf-8")
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nexec {python(MADE)} -I {tmp_path}/altered.py\n", encoding="utf-8")
-    program.chmod(0o700)
-    altered = replace(settings, target=replace(settings.target, interpreter=str(program)))
-    checks = checked(altered, "work", "locks")
+    checks = checked(altered(settings, ALTERED.format(change=change), tmp_path), "work", "locks")
     assert in_work in {cause for _, cause, _ in told(checks["work"])}, checks["work"].outcome
     assert in_locks in {cause for _, cause, _ in told(checks["locks"])}, checks["locks"].outcome
 

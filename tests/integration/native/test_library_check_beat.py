@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 from pymongo.database import Database
 
-import migrator.targets
 from migrator.config import Settings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import not_applicable
 from migrator.targets.library_rules import BeatRules
 from tests.cron_lines import DEEP
+from tests.forked_probes import altered
 from tests.integration.native.test_celery_beat import (
     DJANGO,
     EVERY_KIND,
@@ -164,16 +164,13 @@ def test_another_rule_is_found_in_the_fires(
 
 
 ALTERED = """
-import sys
-sys.path.append({targets!r})
-from probes import beats, dialogue
+from probes import beats
 work = beats.work
 def altered(scheduler, *rest):
     entry, due = scheduler.Entry, scheduler.Entry.is_due
     {change}
     work(scheduler, *rest)
 beats.work = altered
-sys.exit(dialogue.main())
 """
 """The probe, with a library that was changed."""
 IS_DUE = "entry.is_due = lambda self: ({}, 60.0) if self.name == {!r} else due(self)"
@@ -194,12 +191,7 @@ def test_a_library_that_works_wrongly_is_found(
 ) -> None:
     change, key, causes = CHANGES[name]
     settings = copied(made, mongo_database, postgres_dsn)
-    targets = str(Path(migrator.targets.__file__).parent)
-    (tmp_path / "altered.py").write_text(ALTERED.format(targets=targets, change=change), encoding="utf-8")
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nexec {python(made)} -I {tmp_path}/altered.py\n", encoding="utf-8")
-    program.chmod(0o700)
-    check = checked(replace(settings, target=replace(settings.target, interpreter=str(program))), "work")["work"]
+    check = checked(altered(settings, ALTERED.format(change=change), tmp_path), "work")["work"]
     assert {cause for _, cause, _ in told(check)} == causes
     assert key is None or {found for found, _, _ in told(check)} == {key}
 

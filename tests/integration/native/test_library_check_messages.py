@@ -11,10 +11,8 @@ import psycopg
 import pytest
 from bson import Int64, ObjectId
 from bson.binary import Binary
-from msgspec.structs import replace
 from pymongo.database import Database
 
-import migrator.targets
 from migrator.config import Settings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -23,6 +21,7 @@ from migrator.schema import native_target, revisions
 from migrator.targets import load_target
 from migrator.targets.library import LIBRARIES
 from tests.copying import settings_for
+from tests.forked_probes import altered
 from tests.library_checks import checked, execute, told
 from tests.native_tables import BY_NAME, Made, prepare, python
 
@@ -95,11 +94,8 @@ module._stand_in = wrong
 )
 MOVED_ALL = "stores.MOVED = \"clock_timestamp() + CASE WHEN %s > 0 THEN interval '0' END\"\n"
 ALTERED = """
-import sys
-sys.path.append({targets!r})
-from probes import dialogue, stores, {probe} as module
+from probes import stores, {probe} as module
 {change}
-sys.exit(dialogue.main())
 """
 every_target = pytest.mark.parametrize("kept", [PGMQ, PROCRASTINATE], ids=lambda kept: kept.made.target)
 
@@ -211,13 +207,8 @@ def test_rows_that_differ_are_found_in_the_list(kept: Kept, copied: Prepared) ->
 @every_target
 def test_a_library_that_works_wrongly_is_found(kept: Kept, copied: Prepared, tmp_path: Path) -> None:
     settings = copied(kept)
-    targets, probe = str(Path(migrator.targets.__file__).parent), LIBRARIES[kept.made.target].probe
-    program = tmp_path / "python"
-    script = ALTERED.format(targets=targets, probe=probe, change=MOVED_ALL + kept.altered)
-    (tmp_path / "altered.py").write_text(script, encoding="utf-8")
-    program.write_text(f"#!/bin/sh\nexec {settings.target.interpreter} -I {tmp_path}/altered.py\n", encoding="utf-8")
-    program.chmod(0o700)
-    checks = checked(replace(settings, target=replace(settings.target, interpreter=str(program))), "work", "locks")
+    script = ALTERED.format(probe=LIBRARIES[kept.made.target].probe, change=MOVED_ALL + kept.altered)
+    checks = checked(altered(settings, script, tmp_path), "work", "locks")
     found = {(name, cause) for name, cause, _ in told(checks["work"])}
     assert {(name_of("a"), "library-twice"), (name_of("b"), "library-idle")} <= found
     assert (name_of("e"), "library-unasked") in found, "at the time of half of them"

@@ -1,16 +1,13 @@
 """The area ``library`` of ``verify`` for ShedLock: its own statements on a scratch copy of its table."""
 
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from msgspec.structs import replace
 from pymongo.database import Database
 
-import migrator.targets
 from migrator.config import Settings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -19,6 +16,7 @@ from migrator.schema import native_target, revisions
 from migrator.targets import load_target
 from migrator.targets.library import Interpreter, LibraryRequest, PostgresStore, answer, make_tables
 from tests.copying import settings_for
+from tests.forked_probes import altered
 from tests.library_checks import checked, execute, told
 
 Document = dict[str, Any]
@@ -109,11 +107,8 @@ def test_rows_that_differ_are_found_in_the_list_of_the_library(settings: Setting
 
 
 ALTERED = """
-import sys
-sys.path.append({targets!r})
-from probes import dialogue, shedlock
+from probes import shedlock
 {change}
-sys.exit(dialogue.main())
 """
 """The probe, with other statements."""
 REPLACED = "shedlock.{0} = shedlock.{0}.replace({1!r}, {2!r})"
@@ -142,13 +137,7 @@ CHANGES: dict[str, tuple[str, set[str], set[str]]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_statements_that_do_something_else_are_found(name: str, settings: Settings, tmp_path: Path) -> None:
     change, in_work, in_locks = CHANGES[name]
-    targets = str(Path(migrator.targets.__file__).parent)
-    (tmp_path / "altered.py").write_text(ALTERED.format(targets=targets, change=change), encoding="utf-8")
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -I {tmp_path}/altered.py\n", encoding="utf-8")
-    program.chmod(0o700)
-    altered = replace(settings, target=replace(settings.target, interpreter=str(program)))
-    checks = checked(altered, "work", "locks")
+    checks = checked(altered(settings, ALTERED.format(change=change), tmp_path), "work", "locks")
     assert {cause for _, cause, _ in told(checks["work"])} == in_work
     assert {cause for _, cause, _ in told(checks["locks"])} == in_locks
 
