@@ -5,11 +5,10 @@ grouped by tenant and by all the words that are counted, with every sum and ever
 are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
 The cost is MongoDB's, for each expression and document. So documents are grouped by the words as they stand, and older
-spellings are replaced in the groups. If the times of a field are texts of one form (``REGULAR_TIME``), only its first
-and last text are read as times; if one has another form, everything is computed again, and each time is read.
-A number is not converted to a decimal. If a sum is too large for a double to be exact, or is no number,
-everything is computed again, with decimals. Fields whose columns are empty in every row are not counted one by one:
-MongoDB looks for any value in any of them, and everything is computed again, field by field, if it finds one.
+spellings are replaced in the groups. What holds for all documents is searched once (``uniformity``): fields without a
+value in any document, or with one in every document, are not counted one by one, and of times that are texts of one
+form only the first and the last text are read as times. A number is not converted to a decimal. If a sum is too large
+for a double to be exact, or is no number, everything is computed again, with decimals.
 
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
 here a second time, apart from the profiles: a column that was mixed up with another passes the round trip where reading
@@ -18,7 +17,9 @@ are compared by the round trip and the other aggregates alone.
 """
 
 import math
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
@@ -37,6 +38,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
+from migrator.parity.uniformity import Pipeline, Uniformity, confirmed
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_job_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources import history
@@ -60,22 +62,18 @@ _Row = Mapping[str, Any]
 """``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2`` and ``z2`` times."""
 
 _DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
+_NUMBER_OF_MEMBER: Final = re.compile(r"(\(\w+(?: *-> *'\w+')* *->> *'\w+'\))::numeric")
+"""A member of a jsonb column is a text before it is a number. As a number of 64 bits, PostgreSQL reads it in half the
+time, and refuses any other: it rounds no text.
+"""
 _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
 _EXACT: Final = 2.0**53
 """Up to here a double holds every whole number."""
-_ANY_VALUE: Final = "values"
-"""Whether a document of the group has a value in a field that is expected to be empty: 0 or 1."""
 _TIME: Final = "_migrator_time_"
 """Prefix of the fields that MongoDB adds to a document for its times."""
-_REGULAR: Final = "regular"
-"""Whether the order of the texts of a group is the order of its times."""
-REGULAR_TIME: Final = r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9}\+00:00|\+00:00|\.\d{3}Z)\z"
-"""Texts of which the first in the order of bytes is also the first in time, in whole milliseconds.
-
-"+" is less than "." and than each digit, so a shorter fraction comes first; "Z" is greater, so it has one length.
-MongoDB reads no text of this form as the time of another day or minute: it takes neither 30 February nor 24:00.
-"""
+_READABLE: Final = "readable"
+"""Whether the first and the last texts of a group are times."""
 
 
 class BothSides(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +182,8 @@ def _both_sides(
         if isinstance(source, TableReader):
             partial = _from_tables(source.of(collection), measures, left_out, default_tenant)
         else:
-            empty = _empty_fields(measures, stored)
-            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, empty, among)
+            expected = _expected(measures, stored)
+            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, expected, among)
     except _NotComparable as error:
         return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
     return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored)
@@ -204,39 +202,29 @@ def _from_mongo(
     measures: Sequence[Measure],
     left_out: Sequence[str],
     default_tenant: str | None,
-    empty: frozenset[str],
+    expected: Uniformity,
     among: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     left = _left_out(left_out)
+    conditions = [*([among] if among else []), *([] if left is None else [{"_id": left}])]
+    counted = [{"$match": condition} for condition in conditions]
 
-    def aggregated(
-        empty: frozenset[str] = frozenset(), *, decimals: bool = False, as_texts: bool = False
-    ) -> list[dict[str, Any]]:
-        pipeline = _pipeline(
-            collection, measures, left, default_tenant, empty=empty, decimals=decimals, as_texts=as_texts
-        )
-        return _aggregated(source, [*([{"$match": among}] if among else []), *pipeline])
+    def search(pipeline: Pipeline) -> list[dict[str, Any]]:
+        return _aggregated(source, [*counted, *pipeline])
 
-    def aggregated_as_texts() -> list[dict[str, Any]] | None:
-        if not any(one.kind == "time" and one.field for one in measures):
-            return None
-        try:
-            groups = aggregated(empty, as_texts=True)
-        except _NotComparable:  # a time that is no text ends it; what else cannot be computed will be told
-            return None
-        return groups if all(row[_REGULAR] for row in groups) else None
+    def aggregated(*, decimals: bool = False) -> list[dict[str, Any]]:
+        pipeline = _pipeline(collection, measures, default_tenant, uniform, decimals=decimals)
+        return [{**row, **row["_id"]} for row in search(pipeline)]
 
-    groups = aggregated_as_texts()
-    if groups is None:
-        groups = aggregated(empty)
-    if any(row[_ANY_VALUE] for row in groups):
-        empty = frozenset()
+    uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search)
+    groups = aggregated()
+    if not all(row[_READABLE] for row in groups):
+        uniform = msgspec.structs.replace(uniform, times=frozenset())
         groups = aggregated()
     if any(_is_inexact(value) for row in groups for name, value in row.items() if name.startswith("s")):
-        groups = aggregated(empty, decimals=True)
-    if any(row[_ANY_VALUE] for row in groups):  # written since the first pass
         groups = aggregated(decimals=True)
-    return [{**dict.fromkeys(_sums_of(measures, empty), 0), **row} for row in groups]
+    empty, filled = dict.fromkeys(_sums_of(measures, uniform.empty), 0), _presences_of(measures, uniform.filled)
+    return [{**empty, **dict.fromkeys(filled, row["documents"]), **row} for row in groups]
 
 
 def _is_inexact(value: object) -> bool:
@@ -246,29 +234,51 @@ def _is_inexact(value: object) -> bool:
     return isinstance(value, float) and not abs(value) < _EXACT
 
 
-def _empty_fields(measures: Sequence[Measure], stored: Sequence[_Row]) -> frozenset[str]:
-    """Return the fields of which all measures of columns are 0 in every row of the target."""
-    fields = {one.field for one in measures if one.kind == "sum"} - {""}
-    return frozenset(
-        field for field in fields if not any(row[name] for name in _sums_of(measures, {field}) for row in stored)
+def _expected(measures: Sequence[Measure], stored: Sequence[_Row]) -> Uniformity:
+    """Return what holds for all documents if it holds for all rows."""
+    summed = {one.field for one in measures if one.kind == "sum" and _is_top_level(one.field)}
+    return Uniformity(
+        empty=frozenset(
+            field for field in summed if not any(row[name] for name in _sums_of(measures, {field}) for row in stored)
+        ),
+        filled=frozenset(
+            field
+            for field in summed
+            if (presences := _presences_of(measures, {field}))
+            and all(row[name] == row["documents"] for name in presences for row in stored)
+            and stored
+        ),
+        times=frozenset(one.field for one in measures if one.kind == "time" and _is_top_level(one.field)),
     )
+
+
+def _is_top_level(field: str) -> bool:
+    return bool(field) and "." not in field
 
 
 def _sums_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
     return [f"s{index}" for index, one in enumerate(measures) if one.kind == "sum" and one.field in fields]
 
 
+def _presences_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
+    """Return the sums of 1 for each document that has a value in one of the fields."""
+    return [
+        f"s{index}"
+        for index, one in enumerate(measures)
+        if one.kind == "sum" and one.field in fields and one.expression == _is_filled(f"${one.field}")
+    ]
+
+
 def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - as above
     with mongo.translate_errors("the source"):
         try:
-            partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
+            return list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
         except OperationFailure as error:
             raise _NotComparable(
                 f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
             ) from error
         except InvalidBSON as error:  # written since the documents were compared, else it was left out
             raise _NotComparable("a document holds a text that is not UTF-8") from error
-    return [{**row, **row["_id"]} for row in partial]
 
 
 def _from_tables(
@@ -304,21 +314,17 @@ def _too_many(documents: int) -> str:
 def _pipeline(
     collection: Collection,
     measures: Sequence[Measure],
-    left_out: RawBSONDocument | None,
     default_tenant: str | None,
+    uniform: Uniformity,
     *,
-    empty: frozenset[str] = frozenset(),
-    decimals: bool = False,
-    as_texts: bool = False,
-) -> list[dict[str, Any]]:
-    """Return the pipeline.
+    decimals: bool,
+) -> Pipeline:
+    """Return the pipeline, without what is known of all documents.
 
-    ``empty``: fields that are searched for any value, together, in place of their measures. ``decimals``: all sums are
-    decimals, which are exact where a double is not. ``as_texts``: a time with a field is read in the groups only; it
-    counts if all groups are regular.
+    ``decimals``: all sums are decimals, which are exact where a double is not.
     """
     keys = {"tenant": {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}}
-    keys |= {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
+    keys |= {f"g{index}": one.expression for index, one in enumerate(measures) if _is_of_words(one)}
     of_words = {"tenant", *(f"g{index}" for index, one in enumerate(measures) if one.field)}
     paths = {name: _paths(one) for name, one in keys.items() if name in of_words}
     paths = {name: those for name, those in paths.items() if not any(path.startswith("$$") for path in those)}
@@ -326,34 +332,36 @@ def _pipeline(
     in_group = {path: f"$_id.{name}" for path, name in raw_keys.items()}
     computed = {name: expression for name, expression in keys.items() if name not in paths}
     labels = {name: _with_paths(keys[name], in_group) if name in paths else f"$_id.{name}" for name in keys}
+    known = {*_sums_of(measures, uniform.empty), *_presences_of(measures, uniform.filled)}
     times: dict[str, Any] = {}
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"documents": {"$sum": 1}}
     reading: dict[str, Any] = {}
-    regular: list[Any] = []
-    told: list[Any] = [f"${_REGULAR}"]
+    readable: list[Any] = []
     for index, measure in enumerate(measures):
-        if measure.kind == "sum" and measure.field not in empty:
-            figures[f"s{index}"] = {"$sum": _summand(measure, decimals=decimals)}
+        if measure.kind == "sum" and f"s{index}" not in known:
+            is_time = measure.field in uniform.times and measure.expression == _is_filled(f"${measure.field}")
+            summand = {"$cond": [f"${measure.field}", 1, 0]} if is_time else _summand(measure, decimals=decimals)
+            figures[f"s{index}"] = {"$sum": summand}
         elif measure.kind == "time":
             path = f"${_TIME}{index}"
-            if as_texts and measure.field:
+            if measure.field in uniform.times:
                 path = f"${measure.field}"
-                regular.append(
-                    {"$or": [{"$lte": [path, None]}, {"$regexMatch": {"input": path, "regex": REGULAR_TIME}}]}
-                )
                 for name in (f"a{index}", f"z{index}"):
                     reading[name] = _with_paths(measure.expression, {path: f"${name}"})
-                    told.append({"$eq": [_is_given(f"${name}"), _is_given(reading[name])]})
+                    readable.append({"$eq": [_is_given(f"${name}"), _is_given(reading[name])]})
             else:
                 times[path.removeprefix("$")] = measure.expression
             figures |= {f"a{index}": {"$min": path}, f"z{index}": {"$max": path}}
-    figures |= {**_any_value(empty), "documents": {"$sum": 1}, _REGULAR: {"$min": {"$and": regular}}}
     return [
-        *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         *([{"$addFields": times}] if times else []),
         {"$group": {"_id": {name: path for path, name in raw_keys.items()} | computed, **figures}},
-        {"$project": {**dict.fromkeys(figures, 1), **reading, _REGULAR: {"$and": told}, "_id": labels}},
+        {"$project": {**dict.fromkeys(figures, 1), **reading, _READABLE: {"$and": readable}, "_id": labels}},
     ]
+
+
+def _is_of_words(measure: Measure) -> bool:
+    """Whether documents are grouped by it."""
+    return measure.kind == "group" and measure is not _DOCUMENTS
 
 
 def _is_given(expression: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
@@ -376,13 +384,6 @@ def _with_paths(expression: Any, paths: Mapping[str, str]) -> Any:  # noqa: ANN4
     if isinstance(expression, list | tuple):
         return [_with_paths(value, paths) for value in expression]
     return paths.get(expression, expression) if isinstance(expression, str) else expression
-
-
-def _any_value(fields: frozenset[str]) -> dict[str, Any]:
-    first: Any = None
-    for field in sorted(fields):
-        first = {"$ifNull": [f"${field}", first]}
-    return {_ANY_VALUE: {"$max": {"$cond": [{"$eq": [first, None]}, 0, 1]} if fields else 0}}
 
 
 def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a MongoDB expression
@@ -410,14 +411,28 @@ def _finite(expression: Any) -> Any:  # noqa: ANN401 - a MongoDB expression
 def _from_postgres(
     connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
 ) -> list[dict[str, Any]]:
+    members = {one.name: _NUMBER_OF_MEMBER.fullmatch(one.sql) for one in measures if one.kind == "sum"}
+    if any(members.values()):
+        whole = [
+            msgspec.structs.replace(one, sql=f"{found[1]}::bigint") if (found := members.get(one.name)) else one
+            for one in measures
+        ]
+        with suppress(_NotComparable):  # one of them is another number
+            return _grouped(connection, profile, collection, whole)
+    return _grouped(connection, profile, collection, measures)
+
+
+def _grouped(
+    connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
+) -> list[dict[str, Any]]:
     owner = collection.tables[0]
     group_columns, sums = ["tenant_id AS tenant"], ["count(*) AS documents"]
     for index, measure in enumerate(measures):
-        if measure.kind == "group":
+        if _is_of_words(measure):
             group_columns.append(f"({measure.sql}) AS g{index}")
         elif measure.kind == "sum":
             sums.append(f"sum({measure.sql}) AS s{index}")
-        else:
+        elif measure.kind == "time":
             first, last = (measure.reading.format(f"{outermost}({measure.sql})") for outermost in ("min", "max"))
             sums += [f"{first} AS a{index}", f"{last} AS z{index}"]
     text = "SELECT {columns} FROM {table} AS {alias}{where} GROUP BY {keys}"
@@ -628,6 +643,11 @@ def _of_text(path: str, expression: Mapping[str, Any], otherwise: object) -> Any
     return {"$cond": [{"$eq": [{"$type": path}, "string"]}, expression, otherwise]}
 
 
+def _is_filled(path: str) -> dict[str, Any]:
+    """Return the expression for 1 if there is a value, else 0."""
+    return {"$cond": [_is_given(path), 1, 0]}
+
+
 def _measure(field: str, kind: ColumnMeasure, *, trim: bool = False) -> Measure:
     """Return a measure of a column; ``trim``: a text without white space at its ends, and a blank one is none."""
     column = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
@@ -635,8 +655,7 @@ def _measure(field: str, kind: ColumnMeasure, *, trim: bool = False) -> Measure:
     bare: dict[str, Any] = {"$trim": {"input": path, "chars": WHITE_SPACE}}
     expression: Any
     if kind == "filled":
-        filled = {"$cond": [{"$ne": [{"$ifNull": [path, None]}, None]}, 1, 0]}
-        expression = _of_text(path, {"$cond": [{"$eq": [bare, ""]}, 0, 1]}, 0) if trim else filled
+        expression = _of_text(path, {"$cond": [{"$eq": [bare, ""]}, 0, 1]}, 0) if trim else _is_filled(path)
         sql = f"(CASE WHEN {column} IS NULL THEN 0 ELSE 1 END)"
     elif kind == "characters":
         expression = _of_text(path, {"$strLenCP": bare if trim else path}, 0)

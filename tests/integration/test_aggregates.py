@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from migrator.parity import aggregates as module
+from migrator.parity import uniformity
 from migrator.parity.aggregates import compare_aggregates
 from migrator.parity.model import AggregateResult
 from migrator.records import AuditEntry
@@ -119,16 +120,7 @@ def test_a_value_of_a_field_whose_column_is_empty_everywhere_is_counted(
     target: psycopg.Connection[Any],
 ) -> None:
     """Such fields are searched together; what is found is counted field by field."""
-    measures = [
-        Measure(
-            name=f"column {field} filled",
-            kind="sum",
-            expression={"$cond": [{"$ne": [{"$ifNull": [f"${field}", None]}, None]}, 1, 0]},
-            sql=f"CASE WHEN {column} IS NULL THEN 0 ELSE 1 END",
-            field=field,
-        )
-        for field, column in (("note", "message"), ("other", "correlation_id"), ("kind", "action"))
-    ]
+    measures = (NOTE, filled("other", "correlation_id"), KIND)
     collection = msgspec.structs.replace(ENTRIES, measures=(*ENTRIES.measures, *measures))
     profile = Profile(name="example", version=1, collections=(collection,))
     mongo_database["entries"].insert_many([entry(note=None, kind="made"), entry(kind="made")])
@@ -197,17 +189,76 @@ def test_the_first_and_the_last_time_are_those_of_the_times_not_of_the_texts(
     assert sides == {"first": str(instant(f"{first}+00:00")), "last": str(instant(f"{last}+00:00"))}
 
 
+def _groupings(database: Database[Any]) -> list[dict[str, Any]]:
+    """Return the pipelines that grouped documents, as the profiler of MongoDB has them."""
+    profiled = database["system.profile"].find({"command.aggregate": "entries"}, sort=[("$natural", 1)])
+    return [
+        stages
+        for one in profiled
+        if "$group" in (stages := {k: v for part in one["command"]["pipeline"] for k, v in part.items()})
+    ]
+
+
 def test_times_of_one_form_are_read_once_and_all_others_each(
     mongo_database: Database[Any], target: psycopg.Connection[Any]
 ) -> None:
-    """What MongoDB is asked for is counted by its profiler."""
     span = aggregates.span("at", "occurred_at")
     profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
     mongo_database.command("profile", 2)
-    for asked, time in ((1, "2025-05-01T00:00:00.000Z"), (3, "2025-05-01T00:00:00.00Z")):
+    for time in ("2025-05-01T00:00:00.000Z", "2025-05-01T00:00:00.00Z"):
         mongo_database["entries"].insert_one(entry(at=time))
         compare_aggregates(mongo_database, target, profile, {})
-        assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == asked
+    assert ["$addFields" in stages for stages in _groupings(mongo_database)] == [False, True]
+
+
+def filled(field: str, column: str) -> Measure:
+    """Return the number of values of a column."""
+    return Measure(
+        name=f"column {field} filled",
+        kind="sum",
+        expression={"$cond": [{"$ne": [{"$ifNull": [f"${field}", None]}, None]}, 1, 0]},
+        sql=f"CASE WHEN {column} IS NULL THEN 0 ELSE 1 END",
+        field=field,
+    )
+
+
+NOTE = filled("note", "message")
+KIND = filled("kind", "action")
+
+
+@pytest.mark.parametrize(
+    ("documents", "counted"),
+    [
+        ([{"kind": "x"}, {"kind": 0}], set()),
+        ([{"kind": "x"}, {"kind": []}, {"kind": {}, "note": None}], set()),
+        ([{"kind": "x"}, {"kind": ""}, {"kind": "x", "unknown": 1}], set()),
+        ([{"kind": "x"}, {"kind": "x", "note": [None]}], {"note", "kind"}),
+        ([{"kind": "x"}, {"kind": "x", "note": MinKey()}], {"note", "kind"}),
+        ([{"kind": "x"}, {"kind": None}], {"note", "kind"}),
+        ([{"kind": "x"}, {"kind": "x"}, {}], {"note", "kind"}),
+    ],
+)
+def test_fields_are_counted_one_by_one_if_a_document_is_unlike_the_rows(
+    documents: list[dict[str, Any]],
+    counted: set[str],
+    mongo_database: Database[Any],
+    target: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rows say that no document has a note, and that each has a kind."""
+    monkeypatch.setattr(uniformity, "NAMES_FROM", 1)
+    collection = msgspec.structs.replace(ENTRIES, measures=(NOTE, KIND))
+    profile = Profile(name="example", version=1, collections=(collection,))
+    mongo_database["entries"].insert_many([entry(**one) for one in documents])
+    put(target)
+    mongo_database.command("profile", 2)
+    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    (stages,) = _groupings(mongo_database)
+    assert {field for field, name in (("note", "s1"), ("kind", "s2")) if name in stages["$group"]} == counted
+    given = {field: sum(one.get(field) is not None for one in documents) for field in ("note", "kind")}
+    assert {name: one.source_total for name, one in results.items() if one.kind == "sum"} == {
+        f"column {field} filled": str(count) for field, count in given.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -250,7 +301,7 @@ def test_regular_texts_are_in_the_order_of_their_times(spelled: list[tuple[datet
         fraction = f"{time.microsecond:06d}000"
         end = {"": "+00:00", "Z": f".{fraction[:3]}Z"}.get(form, f".{fraction[:digits]}+00:00")
         texts.append(f"{time:%Y-%m-%dT%H:%M:%S}{end}")
-    regular = [text for text in texts if re.search(module.REGULAR_TIME.replace(r"\z", r"\Z"), text)]
+    regular = [text for text in texts if re.search(uniformity.REGULAR_TIME.replace(r"\z", r"\Z"), text)]
     assert len(regular) == sum(1 for _, form, digits in spelled if form != ".%d" or digits)
     read = [instant(text) for text in sorted(regular)]
     assert read == sorted(read)
