@@ -38,7 +38,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
-from migrator.parity.uniformity import Pipeline, Uniformity, confirmed
+from migrator.parity.uniformity import NOTHING, Pipeline, Uniformity, confirmed
 from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_job_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources import history
@@ -216,7 +216,10 @@ def _from_mongo(
         pipeline = _pipeline(collection, measures, default_tenant, uniform, decimals=decimals)
         return [{**row, **row["_id"]} for row in search(pipeline)]
 
-    uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search)
+    try:
+        uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search)
+    except _NotComparable:  # a search that the server cannot do; what else it cannot compute will be told
+        uniform = NOTHING
     groups = aggregated()
     if not all(row[_READABLE] for row in groups):
         uniform = msgspec.structs.replace(uniform, times=frozenset())
