@@ -238,7 +238,7 @@ def _is_inexact(value: object) -> bool:
 
 
 def _expected(measures: Sequence[Measure], stored: Sequence[_Row]) -> Uniformity:
-    """Return what holds for all documents if it holds for all rows."""
+    """Return the properties that all rows have, so that all documents should have them."""
     summed = {one.field for one in measures if one.kind == "sum" and _is_top_level(one.field)}
     return Uniformity(
         empty=frozenset(
