@@ -37,12 +37,12 @@ from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_ex
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import history, ledger, locks
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor, is_small
+from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor, is_small, prepare_workers
 from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, open_sessions, thread_executor
+from migrator.pipeline.sessions import Sessions, open_sessions, prepare_job, thread_executor
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.backlog import tailed_collections
 from migrator.pipeline.throttle import Throttle, throttle_of
@@ -78,6 +78,8 @@ def check_parity(
         _source_held(sessions, lock=lock_source) as (snapshot, unverified_because),
     ):
         check = _Check(sessions, scope)
+        if pool is None:
+            prepare_workers(settings, check.documents, prepare_job)
         throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
         parts, computed = _run(
             settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle, check.listed
@@ -137,6 +139,7 @@ class _Check:
         self._chosen = [one for one in self._found if not self._reasons.get(one.collection.name)]
         self._tailed = locks.is_tail_running(sessions.target)
         self.names = [one.collection.name for one in self._chosen]
+        self.documents = sum(one.documents for one in self._chosen)
 
     def chunk_jobs(self, snapshot: str) -> list[ChunkJob]:
         """Return the ranges of documents to compare."""
