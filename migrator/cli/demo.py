@@ -157,7 +157,7 @@ def _detailed() -> bool:
 
 
 def _counted(settings: Settings) -> None:
-    """Say what the census counts and what is planned; with ``--verbose`` all of it."""
+    """Print the counts of the census and the plan of the copy; with ``--verbose`` all of it."""
     counted, planned = census(settings, Scope()), plan_backfill(settings, Scope())
     fields = sum(len(one.unknown) for one in counted.collections)
     rejected = sum(reason.documents for one in counted.collections for reason in one.quarantine)

@@ -78,7 +78,7 @@ class CountedRehearsals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say what was measured; empty: there is no rehearsal that counts."""
+        """The pauses and rollbacks that were measured, as a sentence; empty: there is no rehearsal that counts."""
         if not self.equal:
             return ""
         pauses, rollbacks, stopped = (

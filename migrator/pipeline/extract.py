@@ -310,7 +310,7 @@ class MongoCollection:
                 yield from map(source_id_of, documents.split(cast("bytes", batch)))
 
     def is_first(self, one: str, other: str) -> bool:
-        """Tell which of two documents comes first."""
+        """Whether the first of two documents comes before the other in the order of their ids."""
         keys = [parse_source_id(one), parse_source_id(other)]
         found = self._source.find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
         return [source_id(document["_id"]) for document in found] == [one]

@@ -410,7 +410,7 @@ class TableCollection:
                     yield source_id(_id_of(table, row))
 
     def is_first(self, one: str, other: str) -> bool:
-        """Tell which of two rows comes first in the order of the key."""
+        """Whether the first of two rows comes before the other in the order of the key."""
         with self._reader.connected() as connection:
             table = self._table(connection)
             query = sql.SQL("SELECT {} < {}").format(_values(table, one), _values(table, other))

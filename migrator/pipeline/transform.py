@@ -403,7 +403,7 @@ def _resolve_and_serialize(
 
 
 def _encode_to(rebuilt: Sequence[Document], resolved: Sequence[SourceDocument]) -> list[bool]:
-    """Tell of each document whether what was rebuilt has its bytes, keys in its order."""
+    """Return for each document whether what was rebuilt has its bytes, keys in its order."""
     equal = documents.encode_to(rebuilt, [document.raw for document in resolved])
     left = [index for index, is_equal in enumerate(equal) if not is_equal]
     if left:

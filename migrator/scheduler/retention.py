@@ -66,7 +66,7 @@ def is_allowed(settings: SchedulerSettings, now: datetime) -> bool:
 
 
 def plan_words(settings: SchedulerSettings) -> str:
-    """Say what the leader will do."""
+    """Return the line of text about the leader's retention: its rule, or why it removes nothing."""
     since = settings.retention_from
     if not settings.retention_every:
         return "retention is off: removes no run (retention_every in [scheduler] is zero)"

@@ -47,7 +47,7 @@ class EpochState(msgspec.Struct, frozen=True):
 
 
 def copy_words(source: str) -> str:
-    """Say what a copy is, and what to do."""
+    """Return the message for a database that is a copy, with the commands that make it another."""
     return (
         f"this PostgreSQL database is a copy of {source}, and no cutover has made it active (lock {KEY}): nothing is"
         " written or claimed here; call migrator cutover run, or migrator cutover parallel before a parallel run; for a"

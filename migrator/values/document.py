@@ -111,7 +111,7 @@ def writable(document: Document) -> Document:
 
 
 def encode_to(documents: Sequence[Document], raws: Sequence[bytes]) -> list[bool]:
-    """Tell of each document whether its BSON, keys in their order, is its raw bytes; False where it is not even BSON.
+    """Return for each document whether its BSON, keys in their order, is its raw bytes; False where it is no BSON.
 
     All are encoded in one call, as an array, whose elements are found by their lengths. (``encode`` puts the ``_id`` of
     the outermost document first, as the server does.)
