@@ -1,8 +1,8 @@
 """The shape of a library's tables: as a version of the library makes them, and as a database has them.
 
 The shapes that are known are data, a TOML file for each in ``catalogues``: ``<target>-<shape>.toml``. Each was read
-from a database in which the library itself had made its tables, and written by ``catalogue_file``. A shape does not
-name the schema: the library's tables may be in any. Tables have the names that the library gives them if nobody
+from a database in which the library itself had made its tables, and written by the test that makes them. A shape does
+not name the schema: the library's tables may be in any. Tables have the names that the library gives them if nobody
 configures others.
 """
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from migrator.targets import catalogue, catalogue_file
+from migrator.targets import catalogue
 from migrator.targets.catalogue import Catalogue, Shape, VersionRow
+from tests import catalogue_file
 from tests.conftest import NEWEST, Cluster
 from tests.native_tables import Made, every_shape, make_by_library
 

@@ -1,7 +1,4 @@
-"""The text of the file of a shape, as ``tests/integration/targets/test_catalogues.py`` writes it.
-
-Not in ``catalogue``, which every command that connects to a target loads: tomlkit takes a tenth of a second to import.
-"""
+"""The text of the file of a shape, as ``integration/targets/test_catalogues.py`` writes it."""
 
 from collections.abc import Mapping
 from typing import Any
