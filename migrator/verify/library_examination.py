@@ -47,7 +47,9 @@ from migrator.targets.library import (
 )
 from migrator.targets.library_rules import RULES, DueEntry, FiringRule, LibraryRules, Part
 from migrator.targets.model import Target
+from migrator.targets.quartz_documents import Window
 from migrator.values.identity import source_id
+from migrator.verify import document_fires
 from migrator.verify.check import CheckContext
 from migrator.verify.scratch_databases import scratch_target
 
@@ -272,6 +274,8 @@ class Examination:
         limit = min(max(most, LEAST_FIRES), MOST_FIRES)
         sides = []
         own = _OwnFires(self.rules, copied.rules, limit)
+        of_documents = self._fires_of_documents(windows, limit)
+        failed: set[str] = set()
         total = 0
         asked = {"do": "fires", "windows": windows, "limit": limit}
         for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask_copy(**asked), str)):
@@ -282,14 +286,16 @@ class Examination:
                 if line["kind"] not in ("fires", "failed"):
                     continue
                 key = key_of(line["id"])
-                if line["kind"] == "failed" and line["error"] in self.rules.unbounded:
-                    endless.add(key)
+                if line["kind"] == "failed":
+                    failed.add(key)
+                    if line["error"] in self.rules.unbounded:
+                        endless.add(key)
                 listed = line.get("fires", ())
                 if key_of is str:
                     own.compare(key, line)
                 if key in wanted.digests:
                     total += len(listed)
-                fires[key] = _digest([fires.get(key, b"").hex(), listed, line.get("error")])
+                fires[key] = _chained(fires, key, line)
             sides.append((fires, endless))
         (left, endless), (right, endless_too) = sides
         unknown = endless | endless_too
@@ -300,9 +306,12 @@ class Examination:
             for key in sorted(common - unknown)
             if left[key] != right[key]
         ]
+        computed = of_documents.keys() - failed
+        # where the two sides differ that is told already, and the document may have changed in between
+        differing = own.differing | {key for key in computed if left.get(key) == right.get(key) != of_documents[key]}
         faults += [
             LibraryFault(key, "library-rule", "its next fires are not those of its rule, as this tool computes them")
-            for key in sorted(own.differing & common - unknown)
+            for key in sorted(differing & common - unknown)
         ]
         return PartResult(
             counts={
@@ -310,13 +319,22 @@ class Examination:
                 "windows": len(windows),
                 "fires at most in a window": limit,
                 "fires compared": total,
-                "entries whose fires the tool computes too": len(own.compared & common - unknown),
+                "entries whose fires the tool computes too": len((own.compared | computed) & common - unknown),
                 "computed without end": len(unknown),
             },
             unsure=_without_end(unknown),
             nothing="" if (total and common) or unknown else "no entry has a next fire that is compared",
             **_sorted_faults(faults),
         )
+
+    def _fires_of_documents(self, windows: Sequence[Window], limit: int) -> Digests:
+        """Return the digests of the fires that the tool computes of the documents, as of those of the library."""
+        source = profile_of(self.settings.source, self.settings.target).name
+        zone = document_fires.zone_of(self.settings.target.options)
+        digests: Digests = {}
+        for line in document_fires.document_fires(source, zone, self._documents, windows, limit):
+            digests[line["id"]] = _chained(digests, line["id"], line)
+        return digests
 
     def _windows(self, zones: Iterable[str]) -> list[tuple[datetime, datetime]]:
         """Return the year, and the days around each change of the clock in it."""
@@ -531,6 +549,11 @@ def _different(wanted: Digests, copied: Digests, quarantined: set[str]) -> set[s
 
 def _digest(value: object) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _chained(fires: Mapping[str, bytes], key: str, line: Line) -> bytes:
+    """Return the digest of the fires of an entry in a window, and in those before it."""
+    return _digest([fires.get(key, b"").hex(), line.get("fires", ()), line.get("error")])
 
 
 def _sorted_faults(faults: list[LibraryFault]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ that a trigger means the same in both. Every binary value, and every field witho
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ from migrator.records import Run, Schedule
 from migrator.sources.apscheduler import pickles
 from migrator.sources.apscheduler.pickles import ImportRefusedError, Made, PickledDict, PickleRefusedError
 from migrator.sources.apscheduler.triggers import DIALECT
-from migrator.sources.apscheduler.values import Zone, instant_of, plain, text_of, zone_of
+from migrator.sources.apscheduler.values import Zone, instant_of, local_of, plain, text_of, zone_of
 from migrator.sources.mapping.language import Reading
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.values import jsonb, times
@@ -219,6 +219,38 @@ def _trigger(value: object) -> tuple[str, dict[str, Any]]:
         case [str() as name, PickledDict() as state] | (str() as name, PickledDict() as state):
             return name.replace(":", "."), state.named()
     raise Rejected("wrong-type", "trigger", "a trigger of APScheduler")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a trigger stands, which its state remembers."""
+
+    last: datetime | None
+    """Its last fire, by the clock of its own zone; None if it has not fired."""
+    is_over: bool
+    """Whether a trigger for one time has fired."""
+
+
+def place_of(document: Document) -> Place | None:
+    """Return where the trigger of a schedule stands; None of a combination, whose members remember fires of their own.
+
+    Raises ``Rejected`` for a trigger that cannot be read.
+    """
+    kind, state = _trigger(read_value(document.get("trigger"), "trigger"))
+    if kind.startswith(f"{_PACKAGE}combining."):
+        return None
+    last = state.get("last_fire_time")
+    return Place(None if last is None else _on_its_clock(last), state.get("completed") is True)
+
+
+def _on_its_clock(value: object) -> datetime:
+    """Return an aware time in the zone that it names."""
+    path = "trigger.last_fire_time"
+    moment = _instant(value, path)
+    if isinstance(value, str):
+        return moment.astimezone(datetime.fromisoformat(value).tzinfo)
+    place = local_of(value, path)[1]
+    zone = zone_of(place, path)
+    return moment.astimezone(cron.zone(zone.name)[0] if zone.name else timezone(zone.offset or timedelta()))
 
 
 def _shown(member: object) -> Any:  # noqa: ANN401 - JSON

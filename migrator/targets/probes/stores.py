@@ -98,7 +98,8 @@ def fires_of(
     while fire is not None and begin <= fire < end and len(listed) < limit:
         listed.append(fire)
         fire = following(listed[-1], listed[-1])
-        if fire is not None and fire <= listed[-1]:
+        # within a zone Python compares what the clock shows, which is the same twice where it is set back
+        if fire is not None and fire.timestamp() <= listed[-1].timestamp():
             break
     return [in_utc(fire) for fire in listed]
 

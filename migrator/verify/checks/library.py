@@ -112,7 +112,7 @@ CHECKS = (
             "A year from the day of the copy on is compared, and the days around each change of the clock in it.",
             "Of an entry that fires often the first fires in each of these are compared.",
             "Jitter, which is random, is left out.",
-            "The tool itself computes fires of Agenda's cron lines and intervals only, without bounds or skipped days.",
+            "The tool itself computes the fires of most rules, not of all: the entries are counted.",
         ),
         source=True,
         run=partial(check_part, part="fires"),

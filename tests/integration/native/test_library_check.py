@@ -4,6 +4,7 @@ import math
 import pickle
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -29,6 +30,7 @@ from migrator.verify.checks import library
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.copying import settings_for
+from tests.forked_probes import altered
 from tests.library_checks import checked, execute
 from tests.native_tables import BY_NAME, prepare
 
@@ -108,6 +110,7 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     }
     assert checks["entries"].counts["listed in the copy"] == 7
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == 7
     work = checks["work"].counts
     assert (work["entries that were due"], work["entries that were not"]) == (6, 1)
     assert (work["executions"], work["given up as too late"]) == (5, 1)
@@ -219,6 +222,39 @@ def test_another_rule_is_found_in_the_fires(settings: Settings, monkeypatch: pyt
     checks = checked(settings, "entries", "fires")
     assert [checks[part].outcome.status for part in ("entries", "fires")] == ["passed", "failed"]
     assert [(one.key, one.cause) for one in checks["fires"].findings] == [("nightly", "library-fires")]
+
+
+FAULTY = """
+import importlib
+from datetime import timedelta
+cron = importlib.import_module("apscheduler.triggers.cron").CronTrigger
+interval = importlib.import_module("apscheduler.triggers.interval").IntervalTrigger
+of_line, of_interval, left_out = cron.get_next_fire_time, interval.get_next_fire_time, []
+
+def shifted(self, previous, now):
+    fire = of_line(self, previous, now)
+    return fire + timedelta(hours=1) if fire is not None and fire.dst() else fire
+
+def without_one(self, previous, now):
+    fire = of_interval(self, previous, now)
+    if self.interval_length != 3600 or previous is None or left_out:
+        return fire
+    left_out.append(fire)
+    return of_interval(self, fire, fire)
+
+cron.get_next_fire_time, interval.get_next_fire_time = shifted, without_one
+"""
+"""Cron lines fire an hour late in summer, and an hourly job leaves out one fire."""
+
+
+@pytest.mark.proves("6-T2")
+def test_a_library_that_computes_wrongly_on_both_sides_is_found(settings: Settings, tmp_path: Path) -> None:
+    check = checked(altered(settings, FAULTY, tmp_path), "fires")["fires"]
+    assert check.outcome.status == "failed"
+    assert [(one.key, one.cause) for one in check.findings] == [
+        ("nightly", "library-rule"),
+        ("overdue", "library-rule"),
+    ]
 
 
 def told(kind: str, key: str, at: str = "2027-01-01T00:00:00+00:00", **members: Any) -> dict[str, Any]:  # noqa: ANN401 - of a line

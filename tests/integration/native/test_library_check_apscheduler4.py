@@ -110,6 +110,7 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     counts = checks["entries"].counts
     assert counts["listed in the copy"] == counts["listed in the source"] - 1
     assert counts["in quarantine"] == 1
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == 7
     assert checks["work"].counts["executions"] > 0
     assert checks["work"].counts["given up as too late"] > 0
     assert checks["locks"].counts["held by another process"] > 0
@@ -160,6 +161,42 @@ def test_another_rule_is_found_in_the_fires(
     assert [(found, cause) for found, cause, _ in told(checks["fires"])] == [("schedule cron", "library-fires")]
 
 
+FAULTY = """
+import importlib
+from datetime import timedelta
+cron = importlib.import_module("apscheduler.triggers.cron").CronTrigger
+interval = importlib.import_module("apscheduler.triggers.interval").IntervalTrigger
+of_line, of_interval, left_out = cron.next, interval.next, []
+
+def shifted(self):
+    fire = of_line(self)
+    return fire + timedelta(hours=1) if fire is not None and str(self._fields[5]) == "2" and fire.dst() else fire
+
+def without_one(self):
+    fire = of_interval(self)
+    if self.seconds != 90 or left_out:
+        return fire
+    left_out.append(fire)
+    return of_interval(self)
+
+cron.next, interval.next = shifted, without_one
+"""
+"""A cron line fires an hour late in summer, and an interval leaves out one fire."""
+
+
+@pytest.mark.proves("6-T6")
+def test_a_library_that_computes_wrongly_on_both_sides_is_found(
+    settings: Settings, mongo_database: Database[Document], tmp_path: Path
+) -> None:
+    copied(settings, mongo_database)
+    check = checked(altered(settings, FAULTY, tmp_path), "fires")["fires"]
+    assert [(found, cause) for found, cause, _ in told(check)] == [
+        ("schedule cron", "library-rule"),
+        ("schedule interval", "library-rule"),
+    ]
+    assert check.outcome.status == "failed"
+
+
 ALTERED = """
 import importlib
 from probes import apscheduler4
@@ -167,7 +204,6 @@ store = importlib.import_module("apscheduler.datastores.sqlalchemy").SQLAlchemyD
 acquire = store.acquire_jobs
 {change}
 """
-"""The probe, with a library that was changed."""
 CHANGES: dict[str, tuple[str, str, str]] = {
     "it takes what another scheduler has": (
         """

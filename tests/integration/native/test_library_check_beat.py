@@ -98,6 +98,7 @@ def test_the_library_says_of_a_copy_what_celerybeat_mongo_says(
     assert counts["listed in the copy"] == counts["listed in the source"] == len([*TASKS, *sound]) + 1
     assert counts["in quarantine"] == len(unfit) + 1, "and the second of two with one name"
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == checks["fires"].counts["entries"] - 1
     assert checks["work"].counts["entries that were due"] > 20
     assert everything(settings, made, mongo_database) == before
 
@@ -163,6 +164,38 @@ def test_another_rule_is_found_in_the_fires(
     ]
 
 
+FAULTY = """
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+from probes import beats
+following = beats._next
+
+def wrong(schedule, last):
+    fire = following(schedule, last)
+    if getattr(schedule, "_orig_hour", None) == "2":
+        return fire + timedelta(hours=1) if fire.astimezone(ZoneInfo("Europe/Vienna")).dst() else fire
+    is_left_out = not hasattr(schedule, "_orig_hour") and schedule.run_every == timedelta(hours=2) and fire.hour == 4
+    return following(schedule, fire) if is_left_out else fire
+
+beats._next = wrong
+"""
+"""A crontab fires an hour late in summer, and a task of two hours leaves out one fire of a day."""
+
+
+@pytest.mark.proves("6-T5")
+@one_of_them
+def test_a_library_that_computes_wrongly_on_both_sides_is_found(
+    made: Made, mongo_database: Database[Document], postgres_dsn: str, tmp_path: Path
+) -> None:
+    settings = copied(made, mongo_database, postgres_dsn)
+    check = checked(altered(settings, FAULTY, tmp_path), "fires")["fires"]
+    assert [(key, cause) for key, cause, _ in told(check)] == [
+        ("night", "library-rule"),
+        ("two hours", "library-rule"),
+    ]
+    assert check.outcome.status == "failed"
+
+
 ALTERED = """
 from probes import beats
 work = beats.work
@@ -172,7 +205,6 @@ def altered(scheduler, *rest):
     work(scheduler, *rest)
 beats.work = altered
 """
-"""The probe, with a library that was changed."""
 IS_DUE = "entry.is_due = lambda self: ({}, 60.0) if self.name == {!r} else due(self)"
 CHANGES: dict[str, tuple[str, str | None, set[str]]] = {
     "it forgets what it has sent": ("entry.save = lambda self, fields=(): None", None, {"library-twice"}),
