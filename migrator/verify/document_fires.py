@@ -64,10 +64,10 @@ def document_fires(
             rule = decoded_rule(decoded.rows)
             if rule is None or any(note.kind == _CUT for note in decoded.notes):
                 continue
-            found = [(window, way.fires(document, rule, window, limit)) for window in windows]
+            in_windows = [(window, way.fires(document, rule, window, limit)) for window in windows]
         except (Rejected, Skipped):
             continue
-        for window, fires in found:
+        for window, fires in in_windows:
             if fires is not None:
                 listed = [fire.isoformat(timespec="microseconds") for fire in fires]
                 yield {"kind": "fires", "id": way.entry(document), "window": [*window], "fires": listed}
