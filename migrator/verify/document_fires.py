@@ -131,7 +131,7 @@ def _of_schedule(document: Document, rule: FiringRule, window: Window, limit: in
 
 
 def _on_the_clock(last: datetime, step: timedelta, begin: datetime) -> Iterator[datetime]:
-    """Yield what is a number of steps after ``last`` by the clock of its zone, from before ``begin`` on."""
+    """Yield the instants a number of steps after ``last`` by the clock of its zone, from before ``begin`` on."""
     elapsed = begin.astimezone(last.tzinfo) - last  # by that clock too
     first = max(1, (elapsed - _SET_BACK) // step)
     return ((last + step * number).astimezone(UTC) for number in count(first))

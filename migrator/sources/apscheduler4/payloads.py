@@ -221,7 +221,7 @@ def _trigger(value: object) -> tuple[str, dict[str, Any]]:
     raise Rejected("wrong-type", "trigger", "a trigger of APScheduler")
 
 
-class Place(msgspec.Struct, frozen=True):
+class TriggerPlace(msgspec.Struct, frozen=True):
     """Where a trigger stands, which its state remembers."""
 
     last: datetime | None
@@ -230,7 +230,7 @@ class Place(msgspec.Struct, frozen=True):
     """Whether a trigger for one time has fired."""
 
 
-def place_of(document: Document) -> Place | None:
+def place_of(document: Document) -> TriggerPlace | None:
     """Return where the trigger of a schedule stands; None of a combination, whose members remember fires of their own.
 
     Raises ``Rejected`` for a trigger that cannot be read.
@@ -239,7 +239,7 @@ def place_of(document: Document) -> Place | None:
     if kind.startswith(f"{_PACKAGE}combining."):
         return None
     last = state.get("last_fire_time")
-    return Place(None if last is None else _on_its_clock(last), state.get("completed") is True)
+    return TriggerPlace(None if last is None else _on_its_clock(last), state.get("completed") is True)
 
 
 def _on_its_clock(value: object) -> datetime:
