@@ -118,6 +118,14 @@ def test_every_check_is_in_both_pages() -> None:
     assert named == {spec.id for spec in EVERY_CHECK}
 
 
+def test_the_numbers_of_mutations_are_those_of_the_list() -> None:
+    page = " ".join((DOCS / "verifiers.md").read_text().split())
+    of_data = [one for one in MUTATIONS if one.kind != "behaviour"]
+    seen = sum(bool(one.caught_by) for one in of_data)
+    assert f"{seen} of {len(of_data)} mutations of data and schema are detected" in page
+    assert f"All {len(MUTATIONS) - len(of_data)} mutations of behaviour are detected" in page
+
+
 def test_every_converter_of_a_mapping_file_is_on_its_page() -> None:
     page = (DOCS / "mapping.md").read_text()
     converters = [converter for converter in CONVERTERS.values() if converter.in_files]

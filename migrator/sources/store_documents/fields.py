@@ -1,10 +1,11 @@
-"""Fields as this source writes them: camelCase of the columns, ISO 8601 times, references as the text of an ``_id``.
+"""Fields as this source writes them: columns in camelCase, ISO 8601 times, references as the text of an ``_id``.
 
 No public source describes MongoDB collections ``triggers``, ``workers``, ``execution_logs`` or ``handlers``, nor what
 our own store adds to schedules, runs and work items; so the shape of those fields is ours: BSON dates, and values of
 the types of their columns.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -25,60 +26,61 @@ _REFERENCES: Final[Mapping[str, tuple[str, str]]] = {
 """Column to the collection that it refers to, and the prefix of ids there."""
 
 
-def camel(column: str) -> str:
-    """Return the field name of a column."""
-    head, *rest = column.split("_")
-    return head + "".join(word.capitalize() for word in rest)
+def snake(name: str) -> str:
+    """Return the name of a column by that of its field."""
+    return re.sub(r"[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
 
 
-def field(column: str, converter: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
-    """Return the field of ``table.column``; its path is the column's name in camelCase unless another is given."""
-    return Field(path=path or camel(tables.split(column)[1]), columns=(column,), converter=converter, **options)
+def field(place: str, converter: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+    """Return the field at ``table.name``; its column is the name in snake_case. ``path``: if the field has another."""
+    table, name = tables.split(place)
+    return Field(path=path or name, columns=(f"{table}.{snake(name)}",), converter=converter, **options)
 
 
-def text(column: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+def text(place: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
     """Return the field of a text as the source's model keeps it: trimmed, blank is none."""
-    return field(column, "text", path, trim=True, **options)
+    return field(place, "text", path, trim=True, **options)
 
 
-def time(column: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+def time(place: str, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
     """Return the field of a time, written as ISO 8601 text."""
-    return field(column, "time", path, **{"encoding": "iso", **options})
+    return field(place, "time", path, **{"encoding": "iso", **options})
 
 
-def json(column: str, shape: Any, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - a type; of ``Field``
+def json(place: str, shape: Any, path: str = "", **options: Any) -> Field:  # noqa: ANN401 - a type; of ``Field``
     """Return the field of a document, or a list of documents, of a shape."""
-    return field(column, "json", path, shape=shape, **options)
+    return field(place, "json", path, shape=shape, **options)
 
 
 def version(table: str, expected: str) -> Field:
     """Return the field of the version of a document's form."""
-    return field(f"{table}.schema_version", "version", expected=expected)
+    return field(f"{table}.schemaVersion", "version", expected=expected)
 
 
-def reference(column: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
+def reference(place: str, **options: Any) -> Field:  # noqa: ANN401 - of ``Field``
     """Return the field of a reference, by the text of an ``_id``."""
-    collection, prefix = _REFERENCES[tables.split(column)[1]]
-    return field(column, "reference", collection=collection, prefix=prefix, **{"trim": True, "shape": str, **options})
+    collection, prefix = _REFERENCES[snake(tables.split(place)[1])]
+    return field(place, "reference", collection=collection, prefix=prefix, **{"trim": True, "shape": str, **options})
 
 
 def own(
     table: str,
-    columns: Iterable[str],
+    paths: Iterable[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     *,
     spellings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Field, ...]:
     """Return the fields of our own store for columns of a table, in the order in which they are written.
 
-    ``options``: column to options of its field; ``words``: column to further spellings of its words.
+    ``options``: path to options of its field; ``spellings``: path to further spellings of its words.
     """
     fields = []
-    for name in columns:
-        column, given = f"{table}.{name}", (options or {}).get(name, {})
-        if name in _REFERENCES and tables.type_of(column) == "uuid":
-            fields.append(reference(column, **{"trim": False, "shape": None, **given}))
+    for path in paths:
+        place, given = f"{table}.{path}", (options or {}).get(path, {})
+        column = f"{table}.{snake(path)}"
+        if snake(path) in _REFERENCES and tables.type_of(column) == "uuid":
+            fields.append(reference(place, **{"trim": False, "shape": None, **given}))
         else:
             known = {word: word for word in constraints.WORDS.get(column, ())}
-            fields.append(field(column, "column", words=(spellings or {}).get(name, known), **given))
+            fields.append(field(place, "column", words=(spellings or {}).get(path, known), **given))
     return tuple(fields)

@@ -26,13 +26,13 @@ IMPACT_SNAPSHOTS = Mapped(
     fields=(
         version("impact_snapshots", names.IMPACT_SET_VERSION),
         Field(path="tenantId", converter="tenant", also=("selector.tenantId",), finding="tenant-from-selector"),
-        reference("impact_snapshots.run_id"),
+        reference("impact_snapshots.runId"),
         json("impact_snapshots.selector", Selector, respelled={"scope": names.SCOPES}),
         json("impact_snapshots.images", list[Image]),
-        field("impact_snapshots.usage_only", "flag"),
-        time("impact_snapshots.generated_at"),
+        field("impact_snapshots.usageOnly", "flag"),
+        time("impact_snapshots.generatedAt"),
         field("impact_snapshots.total", "number", shape=Int64),
-        text("impact_snapshots.snapshot_id"),
+        text("impact_snapshots.snapshotId"),
     ),
     measures=(
         aggregates.flag("usage_only", "$usageOnly", default=False),

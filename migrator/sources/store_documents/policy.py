@@ -123,18 +123,18 @@ def _derive_run(document: Document, reading: Reading, _context: Context) -> None
 _STATUS: Final = field("policy_jobs.status", "words", words=names.POLICY_STATUSES, required=True)
 _MODE: Final = field("policy_jobs.mode", "words", words=names.POLICY_MODES)
 _PRIORITY: Final = field("policy_jobs.priority", "words", words=names.POLICY_PRIORITIES)
-_POLICY_ID: Final = field("policy_jobs.policy_id", "text", required=True)
-_POLICY_VERSION: Final = field("policy_jobs.policy_version", "number", shape=Int32)
-_RUN_ID: Final = text("policy_jobs.run_id")
-_REQUESTED_BY: Final = text("policy_jobs.requested_by")
-_CORRELATION_ID: Final = text("policy_jobs.correlation_id")
+_POLICY_ID: Final = field("policy_jobs.policyId", "text", required=True)
+_POLICY_VERSION: Final = field("policy_jobs.policyVersion", "number", shape=Int32)
+_RUN_ID: Final = text("policy_jobs.runId")
+_REQUESTED_BY: Final = text("policy_jobs.requestedBy")
+_CORRELATION_ID: Final = text("policy_jobs.correlationId")
 _METADATA: Final = json("policy_jobs.metadata", dict[str, str])
 _INPUTS: Final = json("policy_jobs.inputs", Inputs)
-_QUEUED_AT: Final = time("policy_jobs.queued_at")
+_QUEUED_AT: Final = time("policy_jobs.queuedAt")
 _CANCELLATION: Final = (
-    field("policy_jobs.cancellation_requested", "flag"),
-    time("policy_jobs.cancellation_requested_at"),
-    text("policy_jobs.cancellation_reason"),
+    field("policy_jobs.cancellationRequested", "flag"),
+    time("policy_jobs.cancellationRequestedAt"),
+    text("policy_jobs.cancellationReason"),
 )
 
 _STATUS_DOCUMENT: Final = Mapped(
@@ -151,8 +151,8 @@ _STATUS_DOCUMENT: Final = Mapped(
         _STATUS,
         _PRIORITY,
         _QUEUED_AT,
-        time("policy_jobs.started_at"),
-        time("policy_jobs.finished_at"),
+        time("policy_jobs.startedAt"),
+        time("policy_jobs.finishedAt"),
         text("policy_jobs.last_error", "error"),
         field("policy_jobs.attempt_count", "number", "attempts", shape=Int32),
         _REQUESTED_BY,
@@ -195,7 +195,7 @@ _WORK_ITEM: Final = Mapped(
         _POLICY_VERSION,
         _MODE,
         _PRIORITY,
-        field("policy_jobs.priority_rank", "number", shape=Int32),
+        field("policy_jobs.priorityRank", "number", shape=Int32),
         _RUN_ID,
         _REQUESTED_BY,
         _CORRELATION_ID,
@@ -203,25 +203,25 @@ _WORK_ITEM: Final = Mapped(
         _INPUTS,
         _QUEUED_AT,
         _STATUS,
-        field("policy_jobs.attempt_count", "number", shape=Int32),
-        time("policy_jobs.last_attempt_at"),
-        text("policy_jobs.last_error"),
-        time("policy_jobs.created_at"),
-        time("policy_jobs.updated_at"),
-        time("policy_jobs.available_at"),
-        time("policy_jobs.submitted_at"),
+        field("policy_jobs.attemptCount", "number", shape=Int32),
+        time("policy_jobs.lastAttemptAt"),
+        text("policy_jobs.lastError"),
+        time("policy_jobs.createdAt"),
+        time("policy_jobs.updatedAt"),
+        time("policy_jobs.availableAt"),
+        time("policy_jobs.submittedAt"),
         time("policy_jobs.finished_at", "completedAt"),
-        text("policy_jobs.lease_owner"),
-        time("policy_jobs.lease_expires_at"),
+        text("policy_jobs.leaseOwner"),
+        time("policy_jobs.leaseExpiresAt"),
         *_CANCELLATION,
-        time("policy_jobs.cancelled_at"),
+        time("policy_jobs.cancelledAt"),
     ),
     keeps_uuids=False,
 )
 _OWN_WORK_ITEM: Final = msgspec.structs.replace(
     _WORK_ITEM,
     when=When(path="_id", begins=names.POLICY_ITEM_PREFIX),
-    rare_fields=own("policy_jobs", ("stats", "started_at")),
+    rare_fields=own("policy_jobs", ("stats", "startedAt")),
     keeps_uuids=True,
 )
 

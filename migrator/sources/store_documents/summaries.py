@@ -53,9 +53,9 @@ SUMMARIES = Mapped(
     tables=("run_summaries",),
     fields=(
         TENANT,
-        reference("run_summaries.schedule_id", shared=True),
-        time("run_summaries.updated_at"),
-        json("run_summaries.last_run", SummaryEntry, respelled=_SPELLINGS, finding=""),
+        reference("run_summaries.scheduleId", shared=True),
+        time("run_summaries.updatedAt"),
+        json("run_summaries.lastRun", SummaryEntry, respelled=_SPELLINGS, finding=""),
         json("run_summaries.recent", list[SummaryEntry], respelled=_SPELLINGS, finding=""),
         json("run_summaries.counters", Counters),
     ),

@@ -244,9 +244,6 @@ ORDER BY t.priority DESC, t.next_fire_at, t.id
 """
 
 
-# ruff: noqa: S608 - statements are put together from our own column names, never from what is given
-
-
 # IS TRUE, so that the rows are found by their ids: the planner expects hardly any running runs, and would compare each
 # of them with each of the given ones.
 _HELD = (

@@ -64,7 +64,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def touched_tables(self) -> tuple[str, ...]:
-        """Return the tables that are changed, or None if they are not known and everything is compared."""
+        """Return the tables that are changed; empty if they are not known, and everything is compared."""
         return self.apply.tables if isinstance(self.apply, Sql) else ()
 
     def runs_check(self, check: str) -> bool:
