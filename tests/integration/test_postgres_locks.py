@@ -219,6 +219,34 @@ def test_of_eight_processes_one_is_inside_at_a_time(any_scheduler_dsn: str) -> N
     assert all(inside == [1, 0] * 10 for _, inside in outcomes)
 
 
+def test_a_handle_whose_session_has_lost_the_advisory_lock_changes_nothing(any_scheduler_dsn: str) -> None:
+    read = "SELECT owner, fence, expires_at FROM scheduler.locks WHERE key = 'tenant-a/lost'"
+    with opened(any_scheduler_dsn) as store, connect(any_scheduler_dsn) as watch:
+        for change in ("renew", "release"):
+            handle = store.locks.acquire("tenant-a", "lost", ttl=PATIENT)
+            assert handle is not None
+            before = watch.execute(read).fetchone()
+            assert handle._session is not None
+            handle._session.rows("SELECT pg_advisory_unlock_all()", ())
+            assert not getattr(handle, change)()
+            assert watch.execute(read).fetchone() == before
+            assert not handle.trusted
+
+
+def test_a_session_that_has_released_its_lock_holds_no_other(any_scheduler_dsn: str) -> None:
+    with opened(any_scheduler_dsn) as store, connect(any_scheduler_dsn) as watch:
+        for resource in ("first", "second"):
+            handle = store.locks.acquire("tenant-a", resource, ttl=PATIENT)
+            assert handle is not None
+            assert len(watch.execute(ADVISORY).fetchall()) == 1
+            assert handle.release()
+            assert watch.execute(ADVISORY).fetchall() == []
+        abandoned = store.locks.acquire("tenant-a", "third", ttl=PATIENT)
+        assert abandoned is not None
+        abandoned.abandon()
+        assert watch.execute(ADVISORY).fetchall() == []
+
+
 @pytest.mark.proves("0-T2.8.3")
 def test_a_wait_that_ends_in_vain_leaves_nothing_held(scheduler_dsn: str) -> None:
     """The wait may end at the moment the lock comes: then it was had. What 55P03 alone says is not to be trusted."""

@@ -528,14 +528,21 @@ _SERVER = {
 }
 """Settings of the connection for the server; not every system knows each of them."""
 
-# pg_locks shows a bigint as its two halves, and objsubid 1.
-_OF_KEY = (
-    "locktype = 'advisory' AND granted AND objsubid = 1"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid"
-)
-_HOLDS = f"SELECT EXISTS (SELECT FROM pg_locks WHERE {_OF_KEY} AND pid = pg_backend_pid())"  # noqa: S608 - our own text
-_HOLDER = f"SELECT pid FROM pg_locks WHERE {_OF_KEY}"  # noqa: S608 - as above
+
+def _of_key(key: str) -> str:
+    """Return the condition on ``pg_locks``, which shows a bigint as its two halves, and objsubid 1."""
+    of_database = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    halves = f"classid = (({key}::bigint >> 32) & 4294967295)::oid AND objid = ({key}::bigint & 4294967295)::oid"
+    return f"locktype = 'advisory' AND granted AND objsubid = 1 AND {of_database} AND {halves}"
+
+
+def session_holds(key: str) -> str:
+    """Return the condition that the session has the advisory lock; ``key`` is a parameter of the statement."""
+    return f"EXISTS (SELECT FROM pg_locks WHERE {_of_key(key)} AND pid = pg_backend_pid())"
+
+
+_HOLDS = f"SELECT {session_holds('$1')}"
+_HOLDER = f"SELECT pid FROM pg_locks WHERE {_of_key('$1')}"  # noqa: S608 - as above
 
 _TERMINATION_MS = 1_000
 """How long to wait for a session to end."""
@@ -563,6 +570,8 @@ class LockSession:
             postgres.require_version(self._connection)
         self.pid = self.backend()
         """The server's process, as long as the session is our own."""
+        self._may_hold = False
+        """Whether an advisory lock may have been taken since the last one was released."""
 
     def prepare(self) -> None:
         """Take the dispatcher role, and have the server check whether the client is alive; raises ``RefusedError``."""
@@ -614,6 +623,7 @@ class LockSession:
 
     def attempt(self, key: int) -> bool:
         """Take the lock if no session has it."""
+        self._may_hold = True
         return bool(self.rows("SELECT pg_try_advisory_lock($1)", (key,))[0][0])
 
     def wait(self, key: int, seconds: float | None) -> bool:
@@ -622,6 +632,7 @@ class LockSession:
         Raises ``OvertakenError`` if the server ends the wait because of a deadlock.
         """
         length = 0 if seconds is None else max(int(seconds * 1000), 1)
+        self._may_hold = True
         with translate_errors(WHAT):
             self._connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{length}ms",))
             try:
@@ -636,12 +647,16 @@ class LockSession:
         return True
 
     def unlock(self, key: int) -> bool:
-        """Release the lock; false if this session did not have it."""
-        return bool(self.rows("SELECT pg_advisory_unlock($1)", (key,))[0][0])
+        """Release the lock, and any other; false if this session did not have it."""
+        had, _ = self.rows("SELECT pg_advisory_unlock($1), pg_advisory_unlock_all()", (key,))[0]
+        self._may_hold = False
+        return bool(had)
 
     def free(self) -> None:
         """Release whatever is held, so that the session may serve another lock."""
-        self.rows("SELECT pg_advisory_unlock_all()", ())
+        if self._may_hold:
+            self.rows("SELECT pg_advisory_unlock_all()", ())
+            self._may_hold = False
 
     def terminate(self, pid: int) -> bool:
         """End another session of our user; false if that is not permitted, or takes too long."""

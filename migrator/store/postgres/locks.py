@@ -7,6 +7,7 @@ is free at once. One without a session, and a migrated one, ends by its row alon
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Event, Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -17,7 +18,7 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import LostLockError, UnreachableError, UsageError
 from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
-from migrator.store.postgres.connections import DispatcherPool, LockSession, LockSessions
+from migrator.store.postgres.connections import DispatcherPool, LockSession, LockSessions, session_holds
 from migrator.store.postgres.queue_statements import NOW
 from migrator.store.protocols import Session
 from migrator.store.validation import checked_time
@@ -61,13 +62,13 @@ VALUES ($7, split_part($2, '/', 1), $2, $8, $3, $4, 1, {NOW}, {_TTL}, jsonb_buil
 ON CONFLICT (key) DO NOTHING RETURNING fence
 """  # noqa: S608 - as above
 
-_RENEW = f"UPDATE scheduler.locks SET expires_at = {_TTL} WHERE {_MINE} RETURNING true"  # noqa: S608 - as above
+_RENEW = f"UPDATE scheduler.locks SET expires_at = {_TTL} WHERE {_MINE} "  # noqa: S608 - as above
 
 _RELEASE = f"""
 UPDATE scheduler.locks SET owner = NULL, holder = NULL, expires_at = NULL, metadata = NULLIF(
     {_PLAIN} || CASE WHEN metadata -> '{_SESSION}' = '0' THEN jsonb_build_object('{_SESSION}', 0) ELSE '{{}}' END,
     '{{}}'
-) WHERE {_MINE} RETURNING true
+) WHERE {_MINE}
 """  # noqa: S608 - as above
 
 
@@ -111,13 +112,19 @@ class LockRow:
         found = rows(_TAKE, (*given, session is not None, self.lock_id)) or rows(_MAKE, (*given, uuid4(), self.lock_id))
         return int(found[0][0]) if found else None
 
-    def renew(self, rows: Rows, now: datetime | None, ttl: timedelta, fence: int) -> bool:
-        """Extend the lock; false if it is not held any more."""
-        return bool(rows(_RENEW, (now, self.key, self.owner, fence, ttl)))
+    def renew(self, rows: Rows, now: datetime | None, ttl: timedelta, fence: int, *, by_session: bool) -> bool:
+        """Extend the lock; false if it is not held any more, or not ``by_session``, which then executes this."""
+        return self._change(rows, _RENEW, (now, self.key, self.owner, fence, ttl), by_session=by_session)
 
-    def release(self, rows: Rows, now: datetime | None, fence: int) -> bool:
-        """Free the lock; false if it is not held any more."""
-        return bool(rows(_RELEASE, (now, self.key, self.owner, fence)))
+    def release(self, rows: Rows, now: datetime | None, fence: int, *, by_session: bool) -> bool:
+        """Free the lock; false as above."""
+        return self._change(rows, _RELEASE, (now, self.key, self.owner, fence), by_session=by_session)
+
+    def _change(self, rows: Rows, statement: str, parameters: Sequence[Any], *, by_session: bool) -> bool:
+        if not by_session:
+            return bool(rows(f"{statement} RETURNING true", parameters))
+        held = session_holds(f"${len(parameters) + 1}")
+        return bool(rows(f"{statement} AND {held} RETURNING true", (*parameters, self.lock_id)))
 
 
 STEP = 1.0
@@ -336,7 +343,7 @@ class PostgresLock:
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
         length, named, since = self._ttl if ttl is None else whole_milliseconds(ttl), checked_time(now), monotonic()
         with self._using:
-            if not self._still(lambda rows: self._row.renew(rows, named, length, self.fence)):
+            if not self._still(partial(self._row.renew, now=named, ttl=length, fence=self.fence)):
                 self._lose()
                 return False
             self._trust.extend(since, length)
@@ -346,7 +353,7 @@ class PostgresLock:
     def release(self, *, now: datetime | None = None) -> bool:
         named = checked_time(now)
         with self._using:
-            held = self._still(lambda rows: self._row.release(rows, named, self.fence)) and self._unlocked()
+            held = self._still(partial(self._row.release, now=named, fence=self.fence)) and self._unlocked()
             self._lose()
         return held
 
@@ -370,12 +377,12 @@ class PostgresLock:
         with self._using:
             self._lose()
 
-    def _still(self, change: Callable[[Rows], bool]) -> bool:
+    def _still(self, change: Callable[..., bool]) -> bool:
         """Change the row, if the session still has the lock."""
         if self._lost or self._session is None:
-            return not self._lost and change(self._locks.rows())
+            return not self._lost and change(self._locks.rows(), by_session=False)
         try:
-            return self._session.holds(self._row.lock_id) and change(self._session.rows)
+            return change(self._session.rows, by_session=True)
         except UnreachableError:
             return False  # the session ended, and another one may hold the lock by now
 
