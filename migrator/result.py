@@ -208,6 +208,8 @@ class CollectionCounts(Part, frozen=True, kw_only=True):
     extra: int = 0
     without_remainder: int = 0
     with_remainder: int = 0
+    changed: int | msgspec.UnsetType = msgspec.UNSET
+    """Whose rows PostgreSQL changed since the cutover, and which are not compared; unset: none."""
 
 
 class Quarantined(Part, frozen=True, kw_only=True):

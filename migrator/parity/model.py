@@ -130,7 +130,8 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     @property
     def counts(self) -> CollectionCounts:
         """What a result says of the collection."""
-        return CollectionCounts(**{name: getattr(self, name) for name in CollectionCounts.__struct_fields__})
+        counts = {name: getattr(self, name) for name in CollectionCounts.__struct_fields__}
+        return CollectionCounts(**counts | {"changed": self.changed or msgspec.UNSET})
 
     def tallied(self, *sides: Side) -> list[tuple[Side, Tally]]:
         """Return the tallies of some sides, or of all, by place; extra rows last."""

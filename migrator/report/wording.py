@@ -643,6 +643,9 @@ def document_figures(result: Result) -> dict[str, int]:
         "equal": sum(one.matched for one in collections),
         "in quarantine": sum(one.quarantined for one in collections),
         "not copied, by rule": sum(left_behind(result).values()),
+        "changed in PostgreSQL since the cutover": sum(
+            0 if one.changed is msgspec.UNSET else one.changed for one in collections
+        ),
         "missing or not equal": sum(one.missing + one.differing for one in collections),
     }
 
@@ -653,6 +656,9 @@ def _documents(result: Result) -> str:
     read = f"{counted(figures['documents read'], 'document')} of {counted(len(collections), 'collection')} were read"
     parts = [f"{read}, and {number(figures['equal'])} of them can be rebuilt from PostgreSQL, typed and complete"]
     parts += _left_in_the_source(result)
+    changed = figures["changed in PostgreSQL since the cutover"]
+    if changed:
+        parts.append(f"{number(changed)} were changed in PostgreSQL since the cutover, and were not compared")
     apart = figures["missing or not equal"]
     if apart:
         parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")

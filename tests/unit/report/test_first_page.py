@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from migrator.parity.model import CollectionComparison
 from migrator.report import renderer, wording
 from migrator.report.integrity import read_result
 from migrator.result import CollectionCounts, Measurement, Result
@@ -14,7 +15,8 @@ from tests.fabricated_results import troubled
 pytestmark = pytest.mark.proves("6-U3")
 
 SAMPLE = Path(__file__).resolve().parents[3] / "reports" / "sample" / "result.json"
-PARTS = ("equal", "in quarantine", "not copied, by rule", "missing or not equal")
+CHANGED = "changed in PostgreSQL since the cutover"
+PARTS = ("equal", "in quarantine", "not copied, by rule", CHANGED, "missing or not equal")
 
 
 def cover(result: Result) -> str:
@@ -40,6 +42,17 @@ def with_collections(*collections: CollectionCounts) -> Result:
     result = troubled()
     evidence = msgspec.structs.replace(result.evidence, collections=collections)
     return msgspec.structs.replace(result, evidence=evidence)
+
+
+def test_documents_whose_rows_were_changed_after_the_cutover_are_among_the_figures() -> None:
+    found = CollectionComparison(collection="runs", tables=("runs",), documents=9, matched=6, quarantined=1, changed=2)
+    assert found.balanced
+    result = with_collections(found.counts)
+    figures = shown(result)
+    assert (figures[CHANGED], sum(figures.get(name, 0) for name in PARTS)) == (2, 9)
+    assert "2 were changed in PostgreSQL since the cutover, and were not compared" in cover(result)
+    unchanged = CollectionComparison(collection="runs", tables=("runs",), documents=6, matched=6)
+    assert CHANGED not in shown(with_collections(unchanged.counts))
 
 
 def test_each_rule_is_named_with_its_documents() -> None:
