@@ -36,7 +36,7 @@ PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 """Parameters of ``mallopt``, as glibc numbers them."""
-KEPT_BYTES: Final = 32 * 1024 * 1024
+KEPT_BYTES: Final = 16 * 1024 * 1024
 """Freed memory that a worker keeps: more than the buffers of a batch."""
 LOOK_SECONDS = 0.5  # between two looks at the parent, where the kernel does not tell
 SMALL_DOCUMENTS = 5_000
