@@ -3,6 +3,7 @@
 import difflib
 import gc
 import importlib
+import sys
 from dataclasses import asdict
 
 import click
@@ -61,10 +62,13 @@ class LazyGroup(click.Group):
         """Import the module of the command that is called."""
         if cmd_name not in COMMANDS:
             return None
-        collects = gc.isenabled()
+        name = f"migrator.cli.{COMMANDS[cmd_name][0]}"
+        collects, is_loaded = gc.isenabled(), name in sys.modules
         gc.disable()  # what is loaded stays: to look for garbage in it would take a tenth of the time
         try:
-            module = importlib.import_module(f"migrator.cli.{COMMANDS[cmd_name][0]}")
+            module = importlib.import_module(name)
+            if not is_loaded:
+                gc.freeze()  # else the first collection afterwards looks at all of it
         finally:
             if collects:
                 gc.enable()
