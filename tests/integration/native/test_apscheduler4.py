@@ -69,6 +69,10 @@ def rows(settings: Settings, query: str) -> Sequence[Any]:
         return connection.execute(query.encode()).fetchall()
 
 
+UNREADABLE = b"\x80\x04\x8c\x04nope\x94\x8c\x05Class\x94\x93\x94."
+"""A pickle of a class that does not exist."""
+
+
 def job(key: object, **changes: Any) -> Document:  # noqa: ANN401 - of a document
     """Return a job as the library writes one."""
     plain: Document = {"task_id": "t", "args": b"[]", "kwargs": b"{}", "schedule_id": None, "executor": "async"}
@@ -127,7 +131,8 @@ def test_what_a_column_cannot_hold_is_quarantined_alone(settings: Settings, mong
         ("wrong-type", "metadata"): job(UUID(int=5), metadata=[1]),
         ("out-of-range", "jitter"): job(UUID(int=6), jitter=1e300),
     }
-    listed = [job(KEY, metadata={"nul": "a\0b", "n": float("nan")}), *wrong.values(), job("no uuid")]
+    nul = job(KEY, metadata={"nul": "a\0b", "n": float("nan")})
+    listed = [nul, *wrong.values(), job("no uuid"), job(UUID(int=7), args=UNREADABLE)]
     mongo_database["jobs"].insert_many(
         [one | {"_id": Binary.from_uuid(one["_id"])} if isinstance(one["_id"], UUID) else one for one in listed]
     )
@@ -137,9 +142,10 @@ def test_what_a_column_cannot_hold_is_quarantined_alone(settings: Settings, mong
     backfill(settings, Scope())
     reasons = {(reason, path) for _, _, reason, path, _ in quarantine(settings.postgres.dsn or "")}
     assert reasons == {*wrong, ("unknown-value", "outcome")}
-    stored = [key for (key,) in rows(settings, "SELECT id FROM apscheduler.jobs")]
-    assert len(stored) == 2
+    stored = dict(rows(settings, "SELECT id, args FROM apscheduler.jobs"))
+    assert len(stored) == 3
     assert KEY in stored
+    assert stored[UUID(int=7)] == UNREADABLE, "as it is: no class is loaded"
     assert compared(settings) == []
 
 

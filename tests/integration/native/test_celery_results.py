@@ -199,6 +199,18 @@ def test_what_is_odd_is_kept_and_comes_back(
 
 
 @both
+def test_a_pickle_of_a_class_that_does_not_exist_is_copied_as_it_is(
+    made: Made, mongo_database: Database[Document], postgres_dsn: str
+) -> None:
+    pickled = b"\x80\x04\x8c\x04nope\x94\x8c\x05Class\x94\x93\x94."
+    mongo_database[TASKS].insert_one(task("a", result=Binary(pickled, 0)))
+    settings = prepared(made, mongo_database, postgres_dsn)
+    assert backfill(settings, Scope()).quarantined == 0
+    assert rows(settings, "SELECT result FROM celery_taskmeta") == [(pickled,)]
+    assert compared(settings) == []
+
+
+@both
 def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Database[Document], postgres_dsn: str) -> None:
     tasks = mongo_database[TASKS]
     tasks.insert_many([task(name) for name in ("a", "b", "c")])
@@ -294,14 +306,25 @@ def test_what_celery_changes_in_either_table_goes_back_to_its_document_alone(
             f" SELECT nextval('task_id_sequence'), 'new', {later}, status, result"
             " FROM celery_taskmeta WHERE task_id = 'b'"
         )
+        for key, children in (("pickled", None), ("pickled parent", pickle.dumps([(("child", None), None)]))):
+            connection.execute(
+                "INSERT INTO celery_taskmeta (id, task_id, status, result, args, children)"
+                " VALUES (nextval('task_id_sequence'), %s, 'SUCCESS', %s, %s, %s)",
+                (key, pickle.dumps([1.5]), pickle.dumps((1, 2)), children),
+            )
+        connection.execute(
+            "INSERT INTO celery_tasksetmeta (id, taskset_id, result, date_done)"
+            f" VALUES (nextval('taskset_id_sequence'), 'pickled group', %s, {later})",
+            (pickle.dumps([["pickled group", None], [[["a", None], None]]]),),
+        )
     done = reverse_sync.run(settings, noted_by_now=True)
-    assert (done.documents, done.removed) == (3, 0)
+    assert (done.documents, done.removed) == (6, 0)
     after = contents(mongo_database)
     at = datetime(2026, 11, 25, 6, 7, 8)  # noqa: DTZ001 - as BSON has it
     assert after[TASKS]["a"] == before[TASKS]["a"] | {"status": "STARTED", "date_done": at}
     assert after[GROUPS][group] == before[GROUPS][group] | {"date_done": at}
     assert (after[TASKS]["new"]["status"], after[TASKS]["new"]["date_done"]) == ("SUCCESS", at)
-    untouched = {TASKS: {"a", "new"}, GROUPS: {group}}
+    untouched = {TASKS: {"a", "new", "pickled", "pickled parent"}, GROUPS: {group, "pickled group"}}
     for name, changed in untouched.items():
         assert {key: one for key, one in after[name].items() if key not in changed} == {
             key: one for key, one in before[name].items() if key not in changed
@@ -309,6 +332,12 @@ def test_what_celery_changes_in_either_table_goes_back_to_its_document_alone(
     answer = ask(NEW, MongoStore(mongo_server.uri, mongo_database.name), "entries", options={"serializer": "json"})
     states = {line["id"]: line["fields"]["state"] for line in answer[:-1] if "fields" in line}
     assert (states["a"], states["b"], states["new"]) == ("STARTED", "SUCCESS", "SUCCESS"), "as Celery reads them there"
+    answer = ask(NEW, MongoStore(mongo_server.uri, mongo_database.name), "entries", options={"serializer": "pickle"})
+    pickled = {line["id"]: line for line in answer[:-1] if str(line["id"]).startswith("pickled")}
+    fields = pickled["pickled"]["fields"]
+    assert (fields["result"], fields["args"], fields["children"]) == ({"list": [{"float": "1.5"}]}, None, [])
+    errors = {key: line["error"] for key, line in pickled.items() if line["kind"] == "failed"}
+    assert errors == {"pickled parent": "KeyError", "pickled group": "KeyError"}, "Celery's own pickles are not read"
 
 
 def contents(database: Database[Document]) -> dict[str, dict[Any, Document]]:

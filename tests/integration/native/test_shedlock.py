@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
@@ -95,6 +96,7 @@ def test_what_a_column_cannot_hold_is_quarantined_alone(settings: Settings, mong
         ("missing-field", "lockUntil"): lock("open", until, lockUntil=None),
         ("bad-date", "lockedAt"): lock("text", until, lockedAt="soon"),
         ("too-long", "lockedBy"): lock("host", until, lockedBy="h" * 256),
+        ("bad-date", "lockUntil"): lock("far", until, lockUntil=DatetimeMS(2**53)),
     }
     mongo_database["shedLock"].insert_many(
         [*wrong.values(), lock("n" * 64, until), lock("nul", until, lockedBy="a\0b", more=1)]
