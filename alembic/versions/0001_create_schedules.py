@@ -224,7 +224,7 @@ CREATE INDEX ix_triggers_next ON triggers (tenant_id, next_fire_at, id)
 CREATE INDEX ix_triggers_event ON triggers (event_name, tenant_id, id)
     WHERE enabled AND event_name IS NOT NULL;
 CREATE INDEX ix_triggers_schedule ON triggers (schedule_id);
-CREATE INDEX ix_triggers_kind ON triggers (tenant_id, kind, schedule_id);
+CREATE INDEX ix_triggers_kind ON triggers (tenant_id, kind);
 COMMENT ON TABLE triggers IS 'When a schedule fires. A trigger is deleted with its schedule.';
 COMMENT ON COLUMN triggers.schedule_id IS 'schedule that fires';
 COMMENT ON COLUMN triggers.kind IS 'cron, interval, one_time or event; exactly the columns of the kind are set';

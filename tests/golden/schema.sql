@@ -1819,7 +1819,7 @@ CREATE INDEX ix_triggers_due ON scheduler.triggers USING btree (priority DESC, n
 
 CREATE INDEX ix_triggers_event ON scheduler.triggers USING btree (event_name, tenant_id, id) WHERE (enabled AND (event_name IS NOT NULL));
 
-CREATE INDEX ix_triggers_kind ON scheduler.triggers USING btree (tenant_id, kind, schedule_id);
+CREATE INDEX ix_triggers_kind ON scheduler.triggers USING btree (tenant_id, kind);
 
 CREATE INDEX ix_triggers_next ON scheduler.triggers USING btree (tenant_id, next_fire_at, id) WHERE (enabled AND (next_fire_at IS NOT NULL));
 
