@@ -19,6 +19,7 @@ from migrator.errors import LostLockError
 from migrator.records import AuditEntry
 from migrator.store.mongo.store import MongoStore
 from migrator.store.queue import Claim, Finish
+from tests import preloaded
 from tests.contract.working import each_slot
 from tests.store_postgres import NOW
 
@@ -30,9 +31,9 @@ class Process:
     """One such process, as its parent sees it."""
 
     def __init__(self, task: str, uri: str, database: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "tests.mongo_process", task, uri, database, *arguments]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = preloaded.start(
+            preloaded.ON_MONGO, [task, uri, database, *arguments], cwd=ROOT, bufsize=1, **pipes
         )
 
     def hear(self) -> Any:  # noqa: ANN401 - any JSON

@@ -11,16 +11,17 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from migrator import cli
 from tests import forked_workers
 from tests.fork_server import ForkedProcess, ForkServer, of_the_interpreter, serve
 
 SMOKE: Final = "migrator.cutover.smoke"
+ON_MONGO: Final = "tests.mongo_process"
 RENDERER: Final = "migrator.report.renderer"
 MODULES: Final = {
     "migrator": (
@@ -30,6 +31,7 @@ MODULES: Final = {
         RENDERER,
         "migrator.schema.revisions",
     ),
+    ON_MONGO: (ON_MONGO,),
     SMOKE: (SMOKE, "migrator.store.postgres.store"),
 }
 """By program: what its server loads."""
@@ -39,17 +41,21 @@ COMMAND: Final = (sys.executable, "-m")
 
 def piped(arguments: list[str], environment: dict[str, str], *, cwd: Path | None) -> subprocess.Popen[str]:
     """Start ``migrator`` with its output piped, in a session of its own."""
-    variables = {**os.environ, **environment}
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return start("migrator", arguments, environment=environment, cwd=cwd, start_new_session=True, **streams)
+
+
+def start(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    **members: Any,  # noqa: ANN401 - of Popen
+) -> subprocess.Popen[str]:
+    """Start a program of ``MODULES``, forked where its environment lets it; ``members``: those of ``Popen``."""
+    variables = {**os.environ, **(environment or {})}
     kind: type[subprocess.Popen[str]] = _Process if _may_fork(variables) else subprocess.Popen
-    return kind(
-        [*COMMAND, "migrator", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=variables,
-        start_new_session=True,
-        cwd=cwd,
-    )
+    return kind([*COMMAND, program, *arguments], env=variables, text=True, **members)
 
 
 class ForkedSmoke:
@@ -132,10 +138,10 @@ def main() -> None:
     program, descriptor = sys.argv[1:]
     for name in MODULES[program]:
         importlib.import_module(name)
-    if program == SMOKE:
-        del sys.modules[program]  # it is run, not imported
-    else:
+    if program == "migrator":
         _load_templates()
+    else:
+        del sys.modules[program]  # it is run, not imported
     serve(int(descriptor), partial(_become, program))
 
 
