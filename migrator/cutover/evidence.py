@@ -79,7 +79,8 @@ _RUNS_SINCE: Final = (
 _TASKS: Final = (
     "SELECT (SELECT count(*) FROM scheduler.schedules WHERE handler_type = 'celery_task'), count(*),"
     " count(*) FILTER (WHERE r.external_task_id IS NULL) FROM scheduler.runs AS r JOIN scheduler.schedules AS s"
-    " ON s.id = r.schedule_id WHERE s.handler_type = 'celery_task' AND r.state = 'completed' AND r.created_at >= %s"
+    " ON s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id"
+    " WHERE s.handler_type = 'celery_task' AND r.state = 'completed' AND r.created_at >= %s"
 )
 """The schedules of Celery tasks, their completed runs, and those of them that Celery gave no id."""
 _SLOTS: Final = (
