@@ -294,7 +294,8 @@ class _Process:
 
     def _kill(self) -> None:
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end between the two
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def send(self, content: bytes) -> None:
         """Write the request; a process that ends early tells by its lines."""
