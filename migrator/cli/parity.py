@@ -244,8 +244,8 @@ def _never_firing_lines(outcome: ParityOutcome) -> Iterator[str]:
     if outcome.never_firing_total:
         cause = CAUSES["never-firing-schedule"]
         yield f"{outcome.never_firing_total:,} x never-firing-schedule: {cause.title}; {cause.fix}"
-    for one in outcome.never_firing[:5]:
-        yield f"  {one.collection} {one.source_id}"
+    for schedule in outcome.never_firing[:5]:
+        yield f"  {schedule.collection} {schedule.source_id}"
 
 
 def parity_status(outcome: ParityOutcome, allowed: Allowance, *, partly: bool = False) -> int:

@@ -249,9 +249,9 @@ def _gates_met(facts: Facts) -> Judgement:
     if preflight is None:
         return Judgement(outcome=FAILED if fence else unverified("the step preflight is not done"))
     is_late = fence is not None and preflight.ended_at is not None and fence.began_at < preflight.ended_at
-    words = ("the fence began before the gates were evaluated",) if is_late else ()
+    problems = ("the fence began before the gates were evaluated",) if is_late else ()
     counts = {"gates": len(preflight.detail.get("gates", {}))}
-    return Judgement(outcome=FAILED if is_late else PASSED, counts=counts, words=words)
+    return Judgement(outcome=FAILED if is_late else PASSED, counts=counts, words=problems)
 
 
 @criterion(
@@ -454,8 +454,8 @@ def _tasks_through_celery(facts: Facts) -> Judgement:
         return Judgement(outcome=not_applicable("no handler is a Celery task"))
     counts = {"completed runs": completed, "without an id": without}
     if without:
-        words = (f"{without:,} runs of Celery tasks completed without an id of Celery",)
-        return Judgement(outcome=FAILED, counts=counts, words=words)
+        problems = (f"{without:,} runs of Celery tasks completed without an id of Celery",)
+        return Judgement(outcome=FAILED, counts=counts, words=problems)
     outcome = PASSED if completed else unverified("no run of a Celery task has completed since PostgreSQL was opened")
     return Judgement(outcome=outcome, counts=counts)
 
@@ -486,8 +486,8 @@ def _nothing_late(facts: Facts) -> Judgement:
     arrived = processes.arrivals(facts.settings)
     if arrived is None or not arrived.here:
         return Judgement(outcome=unverified("no scheduler process works on PostgreSQL yet"), counts=counts)
-    words = (f"{count:,} triggers are overdue beyond their grace",) if count else ()
-    return Judgement(outcome=FAILED if count else PASSED, counts=counts, words=words)
+    problems = (f"{count:,} triggers are overdue beyond their grace",) if count else ()
+    return Judgement(outcome=FAILED if count else PASSED, counts=counts, words=problems)
 
 
 def _pause_limit(facts: Facts) -> float:

@@ -39,7 +39,7 @@ from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.parity.uniformity import NOTHING, Pipeline, Uniformity, confirmed
-from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient, run_with_job_sessions
+from migrator.pipeline.sessions import JobSessions, Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.sources import history
 from migrator.sources.profile import Collection, Measure, Profile
@@ -101,7 +101,7 @@ class AggregatesJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute_aggregates(job: AggregatesJob) -> BothSides:
     """Let both databases compute the aggregates of a collection; reads only."""
-    return run_with_job_sessions(job.settings, lambda sessions: _of_job(job, sessions))
+    return run_with_sessions(job.settings, lambda sessions: _of_job(job, sessions), JobSessions)
 
 
 def compute_aggregates_apart(job: AggregatesJob) -> BothSides:
@@ -336,14 +336,15 @@ def _pipeline(
     computed = {name: expression for name, expression in keys.items() if name not in paths}
     labels = {name: _with_paths(keys[name], in_group) if name in paths else f"$_id.{name}" for name in keys}
     known = {*_sums_of(measures, uniform.empty), *_presences_of(measures, uniform.filled)}
+    presences_of_times = _presences_of(measures, uniform.times)
     times: dict[str, Any] = {}
     figures: dict[str, Any] = {"documents": {"$sum": 1}}
     reading: dict[str, Any] = {}
     readable: list[Any] = []
     for index, measure in enumerate(measures):
         if measure.kind == "sum" and f"s{index}" not in known:
-            is_time = measure.field in uniform.times and measure.expression == _is_filled(f"${measure.field}")
-            summand = {"$cond": [f"${measure.field}", 1, 0]} if is_time else _summand(measure, decimals=decimals)
+            is_of_text = f"s{index}" in presences_of_times
+            summand = {"$cond": [f"${measure.field}", 1, 0]} if is_of_text else _summand(measure, decimals=decimals)
             figures[f"s{index}"] = {"$sum": summand}
         elif measure.kind == "time":
             path = f"${_TIME}{index}"
@@ -417,7 +418,7 @@ def _from_postgres(
     members = {one.name: _NUMBER_OF_MEMBER.fullmatch(one.sql) for one in measures if one.kind == "sum"}
     if any(members.values()):
         whole = [
-            msgspec.structs.replace(one, sql=f"{found[1]}::bigint") if (found := members.get(one.name)) else one
+            msgspec.structs.replace(one, sql=f"{member[1]}::bigint") if (member := members.get(one.name)) else one
             for one in measures
         ]
         with suppress(_NotComparable):  # one of them is another number

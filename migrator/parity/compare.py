@@ -38,7 +38,7 @@ from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import BATCH_BYTES, chunk_batches
 from migrator.pipeline.load import different_documents, fetch
-from migrator.pipeline.sessions import Sessions, run_with_job_sessions
+from migrator.pipeline.sessions import JobSessions, Sessions, run_with_sessions
 from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.result import NAMED_LOSS, Finding, Loss, Quarantined, Tally
@@ -187,7 +187,7 @@ def run_job(job: AggregatesJob | ChunkJob) -> BothSides | CollectionComparison:
 def compare_chunk(job: ChunkJob) -> CollectionComparison:
     """Compare one range of a collection with what is stored; reads only."""
     with collector_paused():
-        return run_with_job_sessions(job.settings, lambda sessions: _compare(job, sessions))
+        return run_with_sessions(job.settings, lambda sessions: _compare(job, sessions), JobSessions)
 
 
 def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:

@@ -55,14 +55,15 @@ def confirmed(expected: Uniformity, measured: Iterable[str], search: Search) -> 
     """
     if expected == NOTHING:
         return expected
-    allowed = {*measured, *_first_names(search)} - expected.empty
+    allowed = {*measured, *_first_names(search)} - expected.empty if expected.empty else set[str]()
     if not search(_other_than(_schema(expected, allowed))):
         return expected
-    fields = msgspec.structs.replace(expected, times=frozenset())
+    fields, times = msgspec.structs.replace(expected, times=frozenset()), Uniformity(times=expected.times)
+    if fields == NOTHING:
+        return NOTHING
     if search(_other_values(fields)):
         fields = NOTHING
-    times = Uniformity(times=expected.times)
-    if not times.times or search(_other_than(_schema(times, ()))):
+    if times == NOTHING or search(_other_than(_schema(times, ()))):
         return fields
     return msgspec.structs.replace(fields, times=expected.times)
 

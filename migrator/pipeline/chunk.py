@@ -21,7 +21,7 @@ from migrator.pipeline.extract import chunk_batches
 from migrator.pipeline.ledger import ChunkResult, LoadMode
 from migrator.pipeline.load import different_documents, merge_rows
 from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
-from migrator.pipeline.sessions import Sessions, run_with_job_sessions
+from migrator.pipeline.sessions import JobSessions, Sessions, run_with_sessions
 from migrator.pipeline.transform import (
     PendingLink,
     ReadBatch,
@@ -75,7 +75,7 @@ def copy_chunk(job: ChunkJob) -> ChunkResult:
     A direct chunk that meets a stored row starts again as a merge.
     """
     with collector_paused():
-        return run_with_job_sessions(job.settings, lambda sessions: _copy(job, sessions))
+        return run_with_sessions(job.settings, lambda sessions: _copy(job, sessions), JobSessions)
 
 
 def _copy(job: ChunkJob, sessions: Sessions) -> ChunkResult:

@@ -122,16 +122,12 @@ _cached: dict[int, SourceSessions] = {}
 """The connections of each thread of this process that has any, by the thread's identifier."""
 
 
-def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
+def run_with_sessions(
+    settings: Settings, work: Callable[[Sessions], Result], kind: type[Sessions] = Sessions
+) -> Result:
     """Run ``work`` with this thread's connections to both sides, as ``retry_transient`` does."""
     with translate_errors("the target"), translate_source_errors("the source"):
-        return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
-
-
-def run_with_job_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
-    """Run ``work`` of a job with this thread's connections to both sides, as ``retry_transient`` does."""
-    with translate_errors("the target"), translate_source_errors("the source"):
-        return retry_transient(settings, lambda: _with_sessions(settings, JobSessions, work))
+        return retry_transient(settings, lambda: _with_sessions(settings, kind, work))
 
 
 def prepare_job(settings: Settings) -> None:

@@ -209,6 +209,7 @@ def test_times_of_one_form_are_read_once_and_all_others_each(
         mongo_database["entries"].insert_one(entry(at=time))
         compare_aggregates(mongo_database, target, profile, {})
     assert ["$addFields" in stages for stages in _groupings(mongo_database)] == [False, True]
+    assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == 2 + 2
 
 
 def filled(field: str, column: str) -> Measure:

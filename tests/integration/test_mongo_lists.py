@@ -261,11 +261,11 @@ def test_a_list_of_schedules_reads_no_more_of_an_index_than_passes(what: str, ma
         listed = reads(many, lambda: session.schedules.list(query))
         assert session.schedules.list(query)
         counted = reads(many, lambda: session.schedules.count(query))
-    for found, most in ((listed, of_list), (counted, of_count)):
-        assert found
-        assert not [one for one in found if "COLLSCAN" in one.get("planSummary", "")]
-        assert sum(one.get("keysExamined", 0) for one in found) <= most
-        assert sum(one.get("docsExamined", 0) for one in found) <= most
+    for commands, most in ((listed, of_list), (counted, of_count)):
+        assert commands
+        assert not [one for one in commands if "COLLSCAN" in one.get("planSummary", "")]
+        assert sum(one.get("keysExamined", 0) for one in commands) <= most
+        assert sum(one.get("docsExamined", 0) for one in commands) <= most
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_a_missing_index_would_be_seen(index: tuple[str, str], what: str, mongo_
     with opened(mongo_database) as store:
         mongo_database[index[0]].drop_index(index[1])
         with store.session(TENANT, now=NOW) as session:
-            found = reads(mongo_database, lambda: session.schedules.list(query))
-    assert sum(one.get("keysExamined", 0) + one.get("docsExamined", 0) for one in found) > 2 * most
+            commands = reads(mongo_database, lambda: session.schedules.list(query))
+    assert sum(one.get("keysExamined", 0) + one.get("docsExamined", 0) for one in commands) > 2 * most
 
 
 SPELLINGS: dict[str, Sequence[Any]] = {
@@ -326,8 +326,8 @@ def test_documents_that_are_spelled_otherwise_are_listed_as_a_walk_over_all_woul
             key = f"sch_{random.getrandbits(128):032x}" if own else f"job {random.random()}"
             fire = chosen.pop("nextFireAt")
             base = fresh("schedules", _id=key, id=key, name=f"job {number}", deletedBy=...)
-            said = {name: value for name, value in (base | chosen).items() if value is not ...}
-            documents.append(said)
+            fields = {name: value for name, value in (base | chosen).items() if value is not ...}
+            documents.append(fields)
             of_it = document_of(trigger(schedule(TENANT)))
             triggers.append(of_it | {"scheduleId": key, "nextFireAt": fire})
         mongo_database["schedules"].insert_many(documents)

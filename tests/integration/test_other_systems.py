@@ -342,7 +342,7 @@ def test_the_four_default_jobs_of_the_support_center_keep_arguments_queue_and_st
 def test_job_types_are_the_kinds_of_triggers_and_their_texts_are_said_to_be_left_out(
     source: Connection, postgres_dsn: str, scheduler_dsn: str
 ) -> None:
-    """Each type has its kind, a type that is none quarantines its job, and the target knows no other kind."""
+    """A job type is a kind of trigger. A job of another type is in quarantine; a CHECK refuses any other kind."""
     make(source, "support-center")
     source.execute("DELETE FROM scheduled_jobs")
     source.execute("INSERT INTO scheduler_job_types VALUES (3, 'webhook', 'Webhook', 'when somebody calls', true)")
@@ -364,9 +364,9 @@ def test_job_types_are_the_kinds_of_triggers_and_their_texts_are_said_to_be_left
     ]
     with psycopg.connect(scheduler_dsn) as target, pytest.raises(psycopg.errors.CheckViolation):
         target.execute("UPDATE scheduler.triggers SET kind = 'webhook'")
-    found = check_parity(settings, Scope())
-    assert "scheduler_job_types" not in found.unknown_collections
-    assert found.left_out == {
+    outcome = check_parity(settings, Scope())
+    assert "scheduler_job_types" not in outcome.unknown_collections
+    assert outcome.left_out == {
         "scheduler_job_types": "its names are the kinds of triggers; the titles and descriptions of the types have no"
         " column"
     }

@@ -123,7 +123,6 @@ IS_SQL = re.compile(r"\b(SELECT|UPDATE|DELETE FROM|WHERE|JOIN)\s")
 WITHOUT_TENANT = {
     "WHERE id = ANY({}::{}[])": "all rows with these ids: the caller finds each by id and tenant",
     "EXISTS (SELECT FROM scheduler.? AS g WHERE g.id = ?.?": "the caller appends the tenant, for both cases",
-    "SELECT * FROM scheduler.schedules WHERE id = found.id OFFSET 0": "the query around it compares the tenant",
     "UPDATE scheduler.runs SET lease_expires_at = least(lease_expires_at, $1), updated_at = $1 WHERE state ="
     " 'running' AND worker_id = ANY($2::text[])": "a process of the tenant * executes runs of every tenant",
 }

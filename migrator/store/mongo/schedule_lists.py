@@ -65,9 +65,9 @@ def between(value: datetime | None, after: datetime | None, before: datetime | N
 def earliest(triggers: Sequence[Trigger]) -> dict[UUID, datetime]:
     """Return the next fire of each schedule of which an enabled trigger fires."""
     fires: dict[UUID, datetime] = {}
-    for one in triggers:
-        if one.enabled and one.next_fire_at is not None:
-            fires[one.schedule_id] = min(one.next_fire_at, fires.get(one.schedule_id, one.next_fire_at))
+    for trigger in triggers:
+        if trigger.enabled and trigger.next_fire_at is not None:
+            fires[trigger.schedule_id] = min(trigger.next_fire_at, fires.get(trigger.schedule_id, trigger.next_fire_at))
     return fires
 
 

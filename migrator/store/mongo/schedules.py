@@ -266,8 +266,8 @@ class MongoSchedules(Repository[Schedule]):
         batch, highest = min(most + 1, _LARGEST_BATCH), None
         for segment in walk.segments:
             bucket = None
-            with closing(self._of_tenants(tenants, [where, segment.where], segment.sort, batch)) as found:
-                for row, document in found:
+            with closing(self._of_tenants(tenants, [where, segment.where], segment.sort, batch)) as documents:
+                for row, document in documents:
                     complete = highest if segment.bucket(row) != bucket else None
                     bucket, key = segment.bucket(row), place(row)
                     highest = key if highest is None else max(highest, key)
@@ -293,8 +293,8 @@ class MongoSchedules(Repository[Schedule]):
         firing: set[UUID] = set()
         waiting: list[tuple[datetime, UUID]] = []
         batch = min(most + 1, _LARGEST_BATCH)
-        with closing(self._triggers._each(where, sort=sort, shared=True, batch=batch)) as found:  # noqa: SLF001 - its own other half
-            for trigger in found:
+        with closing(self._triggers._each(where, sort=sort, shared=True, batch=batch)) as triggers:  # noqa: SLF001 - its own other half
+            for trigger in triggers:
                 at, identity = trigger.row.next_fire_at, trigger.row.schedule_id
                 if at is None:
                     continue

@@ -62,7 +62,7 @@ VALUES ($7, split_part($2, '/', 1), $2, $8, $3, $4, 1, {NOW}, {_TTL}, jsonb_buil
 ON CONFLICT (key) DO NOTHING RETURNING fence
 """  # noqa: S608 - as above
 
-_RENEW = f"UPDATE scheduler.locks SET expires_at = {_TTL} WHERE {_MINE} "  # noqa: S608 - as above
+_RENEW = f"UPDATE scheduler.locks SET expires_at = {_TTL} WHERE {_MINE}"  # noqa: S608 - as above
 
 _RELEASE = f"""
 UPDATE scheduler.locks SET owner = NULL, holder = NULL, expires_at = NULL, metadata = NULLIF(

@@ -61,8 +61,9 @@ _FILTERS: dict[str, LiteralString] = {
 # Ids of schedules from an index that a query on schedules cannot use. Each row is looked up by its id (OFFSET 0 keeps
 # the planner from joining otherwise). A row of the tenant and one of * may have the same id, so the filter is applied
 # again.
-_LOOKED_UP: LiteralString = """FROM (SELECT DISTINCT id FROM {}) AS found
-CROSS JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE id = found.id OFFSET 0) AS s
+_LOOKED_UP: LiteralString = """FROM (SELECT DISTINCT id FROM {}) AS ids CROSS JOIN LATERAL (
+    SELECT * FROM scheduler.schedules WHERE id = ids.id AND tenant_id IN (%(tenant)s, '*') OFFSET 0
+) AS s
 """
 _BY_TAGS: dict[str, LiteralString] = {
     # The functions use the index on tags, which row-level security bars. The narrower one first.

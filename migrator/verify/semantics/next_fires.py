@@ -144,7 +144,7 @@ _ARMED: LiteralString = (
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """From here on a line is looked at that may never fire; not the clock, so that two runs say the same."""
 
-NEVER_FIRING = "an enabled schedule that nothing makes fire"
+NEVER_FIRING = "an enabled schedule that never fires"
 UNARMED = "an enabled trigger without a next fire"
 OFF_SLOT = "a next fire that the trigger's own rule does not give"
 NEVER = "an enabled trigger whose line never fires"

@@ -93,9 +93,11 @@ def test_a_completed_run_of_a_celery_task_without_an_id_of_celery_fails_the_crit
     run(target, AFTER, schedule_id=task, state="completed", external_task_id="t-1")
     assert judged("tasks", target).outcome.status == "passed"
     run(target, AFTER, schedule_id=task, state="completed")
-    found = judged("tasks", target)
-    assert (found.outcome.status, found.counts) == ("failed", {"completed runs": 2, "without an id": 1})
-    assert [one.details for one in found.findings] == [("1 runs of Celery tasks completed without an id of Celery",)]
+    criterion = judged("tasks", target)
+    assert (criterion.outcome.status, criterion.counts) == ("failed", {"completed runs": 2, "without an id": 1})
+    assert [one.details for one in criterion.findings] == [
+        ("1 runs of Celery tasks completed without an id of Celery",)
+    ]
 
 
 @pytest.mark.proves("4-Z6")

@@ -154,12 +154,12 @@ def _report_while_open(moved: Settings, done: CutoverResult, folder: Path) -> No
     assert {name for name, status in outcomes(told).items() if status != "passed"} == {*unsure, "fires", "tasks"}
     assert outcomes(told)["fires"] == "not-applicable"  # there was no rollback
     # an id of a requirement stands with its words, and what is real now is not called rehearsed
-    words = {one.id: one.text for one in told.evidence.requirements}
-    assert words.keys() == {name for one in told.evidence.checks for name in one.requirements}
-    assert all(words.values())
-    assert "4-Z7" not in words, "that no trigger is overdue is no zero downtime"
+    texts = {one.id: one.text for one in told.evidence.requirements}
+    assert texts.keys() == {name for one in told.evidence.checks for name in one.requirements}
+    assert all(texts.values())
+    assert "4-Z7" not in texts, "that no trigger is overdue is no zero downtime"
     page = (where / "report.html").read_text()
-    assert f"{words['4-Z1']} (4-Z1)" in page
+    assert f"{texts['4-Z1']} (4-Z1)" in page
     assert "rehearsed on scratch data" not in page
     assert told.exit_status() == 4
     assert integrity.check_report(where / "result.json").exit_status() == 0

@@ -90,8 +90,8 @@ def test_the_documents_are_asked_and_not_what_the_profile_makes_of_them(
         connection.execute("DELETE FROM scheduler.triggers WHERE source = 'stellaops/schedules'")
     sessions = Sessions(ready.settings)
     try:
-        found = find_never_firing_schedules(sessions, Context(as_of=datetime.now(UTC)))
-        assert [one.source_id for one in found] == ["s0", "s1", "s2"]
+        never_firing = find_never_firing_schedules(sessions, Context(as_of=datetime.now(UTC)))
+        assert [one.source_id for one in never_firing] == ["s0", "s1", "s2"]
         assert len(find_never_firing_schedules(sessions, Context(as_of=datetime.now(UTC)), ["runs"])) == 0
     finally:
         sessions.close()

@@ -45,9 +45,11 @@ def with_collections(*collections: CollectionCounts) -> Result:
 
 
 def test_documents_whose_rows_were_changed_after_the_cutover_are_among_the_figures() -> None:
-    found = CollectionComparison(collection="runs", tables=("runs",), documents=9, matched=6, quarantined=1, changed=2)
-    assert found.balanced
-    result = with_collections(found.counts)
+    comparison = CollectionComparison(
+        collection="runs", tables=("runs",), documents=9, matched=6, quarantined=1, changed=2
+    )
+    assert comparison.balanced
+    result = with_collections(comparison.counts)
     figures = shown(result)
     assert (figures[CHANGED], sum(figures.get(name, 0) for name in PARTS)) == (2, 9)
     assert "2 were changed in PostgreSQL since the cutover, and were not compared" in cover(result)

@@ -102,8 +102,8 @@ TRIGGERS: dict[str, tuple[Any, list[str] | None]] = {
 @pytest.mark.parametrize("name", [name for name in TRIGGERS if name != "from a part of a second on"])
 def test_a_job_of_apscheduler_3(name: str) -> None:
     trigger, fires = TRIGGERS[name]
-    found = listed("apscheduler", job(trigger))
-    assert found == (None if fires is None else [[f"03-{fire}" for fire in fires]])
+    computed = listed("apscheduler", job(trigger))
+    assert computed == (None if fires is None else [[f"03-{fire}" for fire in fires]])
 
 
 def test_a_search_begins_with_a_whole_second() -> None:
@@ -114,10 +114,10 @@ def test_a_search_begins_with_a_whole_second() -> None:
 
 def test_what_the_clock_repeats_fires_as_the_library_of_each_source_has_it() -> None:
     cron_line = CronTrigger(hour=2, minute=30, timezone=VIENNA)
-    found = listed("apscheduler", job(cron_line), [SPRING, AUTUMN])
-    assert found == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "10-31T01:30", "11-01T01:30"]]
-    found = listed("celerybeat", task(crontab={"minute": "30", "hour": "2"}), [SPRING, AUTUMN])
-    assert found == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "11-01T01:30"]]
+    fires = listed("apscheduler", job(cron_line), [SPRING, AUTUMN])
+    assert fires == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "10-31T01:30", "11-01T01:30"]]
+    fires = listed("celerybeat", task(crontab={"minute": "30", "hour": "2"}), [SPRING, AUTUMN])
+    assert fires == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "11-01T01:30"]]
 
 
 def test_a_job_that_cannot_be_read_has_no_fires() -> None:
@@ -156,8 +156,8 @@ BOUNDS = {"start_time": "2027-01-01T00:00:00+01:00", "end_time": None}
     ],
 )
 def test_a_schedule_of_apscheduler_4(kind: tuple[str, Document], state: Document, fires: list[str] | None) -> None:
-    found = listed("apscheduler4", schedule(kind[0], **kind[1], **BOUNDS | state))
-    assert found == (None if fires is None else [[f"03-{fire}" for fire in fires]])
+    computed = listed("apscheduler4", schedule(kind[0], **kind[1], **BOUNDS | state))
+    assert computed == (None if fires is None else [[f"03-{fire}" for fire in fires]])
 
 
 def test_an_interval_of_apscheduler_4_is_added_to_what_the_clock_of_its_zone_shows(
@@ -191,8 +191,8 @@ def task(**fields: Any) -> Document:  # noqa: ANN401 - of a document
     ],
 )
 def test_a_task_of_celerybeat(fields: Document, fires: list[str] | None) -> None:
-    found = listed("celerybeat", task(**fields))
-    assert found == (None if fires is None else [[f"03-{fire}" for fire in fires]])
+    computed = listed("celerybeat", task(**fields))
+    assert computed == (None if fires is None else [[f"03-{fire}" for fire in fires]])
 
 
 def test_no_more_are_computed_than_were_asked_for() -> None:
