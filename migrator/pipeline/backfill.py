@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +38,7 @@ from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
 from migrator.sources.profile import Profile
+from migrator.telemetry import say
 
 
 class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,23 +141,29 @@ def _run_copy(
     sessions: Sessions, scope: Scope, begun: "_Start", snapshot: str, throttle: Throttle, *, dry_run: bool
 ) -> BackfillResult:
     settings, profile, plan = sessions.settings, sessions.profile, begun.plan
+    job = partial(
+        ChunkJob,
+        settings=settings,
+        plan=plan,
+        context=plans.plan_context(plan),
+        tenants=scope.tenants,
+        dry_run=dry_run,
+        snapshot=snapshot,
+        begun=uuid4().hex,
+    )
     pending = [chunk for chunk in begun.chunks if not chunk.done]
-    name = uuid4().hex
-    jobs = [
-        ChunkJob(
-            settings=settings,
-            plan=plan,
-            context=plans.plan_context(plan),
-            chunk=chunk,
-            tenants=scope.tenants,
-            dry_run=dry_run,
-            snapshot=snapshot,
-            begun=name,
-        )
-        for chunk in pending
-    ]
-    with Progress("dry run" if dry_run else "backfill", estimates(jobs)) as progress:
-        done, interrupted = run_chunks(settings, profile, jobs, progress, throttle)
+    done: list[ChunkResult] = []
+    interrupted = False
+    while pending and not interrupted:
+        jobs = [job(chunk=chunk) for chunk in pending]
+        with Progress("dry run" if dry_run else "backfill", estimates(jobs)) as progress:
+            results, interrupted = run_chunks(settings, profile, jobs, progress, throttle)
+        done += results
+        pending = [] if dry_run else retry_transient(settings, lambda: _confirm_chunks(sessions, plan))
+        lost = {(chunk.collection, chunk.ordinal) for chunk in pending}
+        if count := sum((result.collection, result.ordinal) in lost for result in done):
+            say(f"backfill: a crash of the target lost committed chunks ({count}); they are copied again")
+            done = [result for result in done if (result.collection, result.ordinal) not in lost]
     if not dry_run and not interrupted:
         retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.reader.close()  # now, because its threads take half a second to end, for which the exit waits
@@ -225,6 +233,12 @@ def _start(
         before_writing()
         chunks = ledger.chunks_of(target, plan.id)
     return _Start(plan, chunks, unknown, resumed)
+
+
+def _confirm_chunks(sessions: Sessions, plan: Plan) -> list[Chunk]:
+    """Return the chunks that are not done; those that are can no longer be lost."""
+    keep_backfill_lock(sessions)
+    return ledger.unconfirmed_chunks(sessions.target, plan.id)
 
 
 def _complete(sessions: Sessions, plan: Plan) -> None:

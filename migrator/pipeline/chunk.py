@@ -97,6 +97,8 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
             done.already = True
             return done
+        # Whoever closes the plan writes all of them to the disk with it, and finds those that a crash took away.
+        target.execute("SET LOCAL synchronous_commit = off")
         fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
         resolver = _resolver(job, sessions, collection, mode)
         totals, digest = _ChunkTotals(done), hashlib.sha256()

@@ -2,7 +2,7 @@
 
 What is dropped is recorded in the transaction that drops it. What is restored is recorded in the transaction that
 restores it. So a killed run leaves a list of what must be restored. Unique constraints are never deferred, because they
-refuse a second copy.
+refuse a second copy. Indexes of few rows stay as well: to build one reads the whole table.
 """
 
 from collections import deque
@@ -23,6 +23,9 @@ MAINTENANCE_MEMORY = "256MB"
 MIN_DOCUMENTS = 10_000
 """Documents below which a table is loaded without dropping anything."""
 
+FEW_ROWS = ("ix_runs_open", "ix_runs_retry_of", "ix_runs_waiting")
+"""Indexes that hold few rows of a history: of runs that have not ended, and of those that repeat another one."""
+
 
 class DeferredObject(msgspec.Struct, frozen=True):
     """An index or constraint that must be created again."""
@@ -35,7 +38,7 @@ class DeferredObject(msgspec.Struct, frozen=True):
 
 
 def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
-    """Drop the non-unique indexes and foreign keys of these empty tables; return how many."""
+    """Drop the foreign keys and the non-unique indexes of many rows of these empty tables; return how many."""
     names = sorted(set(tables))
     objects = target.execute(
         "SELECT 'constraint', rel.relname, con.conname, pg_get_constraintdef(con.oid)"
@@ -43,9 +46,9 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
         " WHERE con.contype = 'f' AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s)"
         " UNION ALL SELECT 'index', rel.relname, idx.relname, pg_get_indexdef(idx.oid)"
         " FROM pg_index AS i JOIN pg_class AS rel ON rel.oid = i.indrelid"
-        " JOIN pg_class AS idx ON idx.oid = i.indexrelid WHERE NOT i.indisunique"
+        " JOIN pg_class AS idx ON idx.oid = i.indexrelid WHERE NOT i.indisunique AND idx.relname <> ALL(%(few)s)"
         " AND rel.relnamespace = %(schema)s::regnamespace AND rel.relname = ANY(%(tables)s) ORDER BY 1, 2, 3",
-        {"schema": SCHEMA, "tables": names},
+        {"schema": SCHEMA, "tables": names, "few": list(FEW_ROWS)},
     ).fetchall()
     for kind, table, name, definition in objects:
         target.execute(

@@ -164,6 +164,17 @@ def set_plan_state(connection: Connection, plan: UUID, state: PlanState) -> None
         checksums.write_plan(connection, plan)
 
 
+def unconfirmed_chunks(connection: Connection, plan: UUID) -> list[Chunk]:
+    """Return the chunks that are not done, when those that are done are on the server's disk.
+
+    A chunk is committed without waiting for the disk, so a crash of the server takes the last ones away. The commit of
+    this transaction waits; what it has seen was committed before it, and is on the disk with it.
+    """
+    with connection.transaction():
+        connection.execute("UPDATE migration.plans SET state = state WHERE id = %s", (plan,))
+        return [chunk for chunk in chunks_of(connection, plan) if not chunk.done]
+
+
 def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int) -> bool:
     """Lock a chunk's entry for this transaction; return whether the chunk must still be done."""
     row = connection.execute(

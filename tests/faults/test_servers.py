@@ -80,6 +80,29 @@ def test_the_target_goes_away_and_comes_back(
     assert number(target, ROWS) == DOCUMENTS == number(target, DONE)
 
 
+def test_a_crash_of_the_target_loses_chunks_and_they_are_copied_again(
+    mongo_database: Database[Any], tmp_path: Path
+) -> None:
+    """A chunk's commit does not wait for the disk. The server writes nothing by itself for ten seconds here."""
+    fill(mongo_database)
+    with PostgresServer(fast=True, settings={"wal_writer_delay": "10s"}) as postgres:
+        target = postgres.create_database("target")
+        upgrade(target)
+        config = write_config(tmp_path, in_chunks(mongo_database, target))
+        with held(config, points.AFTER_COMMIT, tmp_path) as copy:
+            assert number(target, DONE) == 1
+            postgres.kill()
+            copy.go()
+            assert "waiting: the target" in copy.hear("waiting")
+            postgres.restart()
+            assert number(target, DONE) == 0
+            status, _, said = copy.end()
+        assert status == 0, said
+        assert "a crash of the target lost committed chunks (1); they are copied again" in said
+        assert f"{DOCUMENTS} documents" in said
+        assert number(target, ROWS) == DOCUMENTS == number(target, DONE)
+
+
 def test_the_target_stays_away(
     mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path
 ) -> None:
