@@ -3,6 +3,7 @@
 These are the gates of the cutover that can be evaluated before anything was copied. The others depend on the data.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -28,6 +29,7 @@ from migrator.schema import native_target
 from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
+from migrator.store.mongo.indexes import replaced_indexes
 from migrator.store.postgres.connections import describe_pooling
 from migrator.targets import load_target
 
@@ -88,6 +90,23 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     profile = profile_of(settings.source, settings.target)
     yield evaluate("writers of the source", lambda: server_gates.writers(source, settings, profile))
     yield evaluate("reverse sync", lambda: server_gates.reverse_sync(profile))
+    if profile.kept_by_store:
+        gate = evaluate("former indexes", lambda: _former_indexes(source))
+        if gate.words:  # they prevent nothing, and neither does a user who may not list them
+            yield msgspec.structs.replace(gate, passed=gate.passed or None)
+
+
+def _former_indexes(source: MongoDatabase) -> Answer:
+    """Name the indexes of the store that nothing uses any more; only a person drops them."""
+    commands = [
+        f"db.{collection}.dropIndex({json.dumps(name)})"
+        for collection, indexes in replaced_indexes(source).items()
+        for name in indexes
+    ]
+    if not commands:
+        return True, ""
+    why = "an earlier version created them, and another index replaces each"
+    return True, f"{why}; once no process of that version runs, drop them in mongosh: {'; '.join(commands)}"
 
 
 def _table_findings(settings: Settings) -> Iterator[Gate]:

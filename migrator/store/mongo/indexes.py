@@ -117,6 +117,12 @@ PLAIN: Mapping[str, Sequence[_Keys]] = {
 }
 """Collection to its other indexes; ``-`` is descending."""
 
+FORMER: Mapping[str, Sequence[_Keys]] = {
+    names.SCHEDULES: (("handlerName",),),
+    names.TRIGGERS: (("tenantId", "nextFireAt"),),
+}
+"""Collection to indexes that earlier versions created; one of ``PLAIN`` begins with the same keys and replaces each."""
+
 
 SHARED: Final = frozenset({"uq_schedules_name", "uq_policy_jobs_run"})
 """Unique indexes over fields that other applications write, too."""
@@ -143,6 +149,26 @@ def ensure_indexes(database: MongoDatabase) -> Mapping[str, Sequence[str]]:
             if after - before:
                 made[name] = sorted(after - before)
     return made
+
+
+def replaced_indexes(database: MongoDatabase) -> Mapping[str, Sequence[str]]:
+    """Return collection to the names of its indexes that are ``FORMER`` ones, if what replaces them exists.
+
+    An index of the same keys with an option, as an application may have created it, is not among them. Raises the
+    driver's ``PyMongoError`` if the indexes may not be listed.
+    """
+    replaced: dict[str, Sequence[str]] = {}
+    for name, former in FORMER.items():
+        plain = {
+            tuple(about["key"]): index
+            for index, about in database[name].index_information().items()
+            if about.keys() <= {"v", "ns", "key"}
+        }
+        for keys in former:
+            replacement = next(one for one in PLAIN[name] if one[: len(keys)] == keys)
+            if tuple(_directed(keys)) in plain and tuple(_directed(replacement)) in plain:
+                replaced[name] = [*replaced.get(name, ()), plain[tuple(_directed(keys))]]
+    return replaced
 
 
 def _unique(

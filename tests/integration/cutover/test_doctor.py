@@ -22,8 +22,9 @@ from migrator.errors import ConfigurationError
 from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED
 from migrator.testing.servers.mongo import MongoServer
 from tests.conftest import fresh_name
-from tests.copying import run, settings_for, write_config
+from tests.copying import run, settings_for, uri_of, write_config
 from tests.integration.test_postgres_pooler import pooled
+from tests.store_mongo import opened
 
 SOURCE = ("source", "server product", "read", "replica set", "history", "writers of the source", "reverse sync")
 TARGET = ("connection", "target", "schema", "cutover", "roles", "writes", "writers of the target", "time zones")
@@ -124,6 +125,34 @@ def test_a_target_without_the_schema(settings: Settings, postgres_dsn: str, tmp_
     called = CliRunner().invoke(cli, ["doctor", "--config", str(config)])
     assert called.exit_code == DIFFERENT
     assert "NO  schema: scheduler at nothing, migration at nothing: call migrator schema upgrade\n" in called.stdout
+
+
+def test_indexes_that_another_one_replaces_are_named_with_the_command(
+    settings: Settings, mongo_database: Database[Any]
+) -> None:
+    own = msgspec.structs.replace(
+        settings, mongo=MongoSettings(uri=uri_of(mongo_database), database=mongo_database.name)
+    )
+    schedules, triggers = mongo_database["schedules"], mongo_database["triggers"]
+    schedules.create_index("handlerName")
+    triggers.create_index(["tenantId", "nextFireAt"])
+    assert "former indexes" not in found(own), "no index replaces them yet"
+    with opened(mongo_database):
+        pass
+    before = {one.name: set(one.index_information()) for one in (schedules, triggers)}
+    passed, words = found(own)["former indexes"]
+    assert passed
+    assert words == (
+        "an earlier version created them, and another index replaces each; once no process of that version runs, drop"
+        ' them in mongosh: db.schedules.dropIndex("handlerName_1"); db.triggers.dropIndex("tenantId_1_nextFireAt_1")'
+    )
+    assert before == {one.name: set(one.index_information()) for one in (schedules, triggers)}
+    triggers.drop_index("tenantId_1_nextFireAt_1")
+    assert "triggers" not in found(own)["former indexes"][1]
+    schedules.drop_index("handlerName_1")
+    assert "former indexes" not in found(own)
+    schedules.create_index("handlerName", sparse=True)
+    assert "former indexes" not in found(own), "an application's own"
 
 
 def test_zones_that_nobody_knows_and_clocks_that_differ(settings: Settings) -> None:
