@@ -9,7 +9,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from apscheduler.jobstores.mongodb import MongoDBJobStore
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
@@ -24,7 +26,8 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.loop import Tail
 from tests.apscheduler_documents import FILES, document, real, state
-from tests.copying import number, quarantine, run, settings_for, write_config
+from tests.copying import number, quarantine, run, settings_for, uri_of, write_config
+from tests.in_process_jobs import add_jobs
 from tests.tailing import compared, differences
 from tests.unit.sources.apscheduler.test_pickles import LARGE, hostile
 from tests.unit.sources.apscheduler.test_version_4 import SERIALIZERS, documents_of
@@ -145,6 +148,38 @@ def test_the_table_of_sqlalchemy_is_copied_and_compared(postgres_dsn: str, sched
     scheduler.reschedule_job("cron", trigger="interval", minutes=5, timezone="UTC")
     assert {one[1] for one in differences(check_parity(settings, Scope()))} >= {"cron"}
     engine.dispose()
+
+
+@pytest.mark.proves("4-J1", "4-J2", "4-J3")
+def test_jobs_of_a_process_that_wrote_them_into_a_store_once(
+    mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path
+) -> None:
+    kept = MongoDBJobStore(database=mongo_database.name, host=uri_of(mongo_database))
+    scheduler = BackgroundScheduler(timezone="UTC", jobstores={"default": kept})
+    add_jobs(scheduler)
+    scheduler.start(paused=True)
+    due = {job.id: job.next_run_time for job in scheduler.get_jobs()}
+    scheduler.shutdown()
+    settings = settings_for(mongo_database, scheduler_dsn, profile="apscheduler")
+    config = str(write_config(tmp_path, settings))
+    for command in ("backfill", "parity"):
+        status, out, said = run(command, "--config", config)
+        assert status == 0, out + said
+    with psycopg.connect(scheduler_dsn) as connection:
+        rows = connection.execute(
+            "SELECT s.source_id, s.handler_name, s.payload -> 'args', s.payload -> 'kwargs', s.max_concurrency,"
+            " s.status, t.kind, t.interval_ms, t.next_fire_at FROM scheduler.schedules AS s"
+            " JOIN scheduler.triggers AS t ON t.schedule_id = s.id AND t.tenant_id = s.tenant_id"
+        ).fetchall()
+    expected = {
+        "sync_domain_users": ({}, 3_600_000),
+        "session_cleanup": ({"retention_days": 7}, 86_400_000),
+        "desktop_session_cleanup": ({"timeout_minutes": 2}, 60_000),
+    }
+    assert {row[0]: row[1:] for row in rows} == {
+        name: (f"tests.in_process_jobs:{name}", [], keywords, 1, "scheduled", "interval", every, due[name])
+        for name, (keywords, every) in expected.items()
+    }
 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)
