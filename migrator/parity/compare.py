@@ -220,6 +220,9 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
     totals.found.matched += counts.documents
     totals.found.without_remainder += counts.clean
     totals.found.with_remainder += counts.documents - counts.clean
+    for (_, kind, path), count in counts.notes.items():
+        if kind in remainder.LOSSES:
+            totals.losses[path, kind, True] += count
     for document in plain:
         totals.rows[document.record.table] += len(document.positions)
         if different:

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from bson import Int64
+from bson import Int64, ObjectId
 from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -21,6 +21,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.transform import ReadBatch
 from tests import native_codec
+from tests.agenda_documents import pulse
 from tests.conftest import Clusters
 from tests.copying import run_of, settings_for
 from tests.demo_data import seed_quarter
@@ -102,12 +103,18 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def checked(
-    monkeypatch: pytest.MonkeyPatch, codec: str, source: Database[Any], dsn: str, chunk: int, listed: int = 100
+    monkeypatch: pytest.MonkeyPatch,
+    codec: str,
+    source: Database[Any],
+    dsn: str,
+    chunk: int,
+    listed: int = 100,
+    profile: str = "stellaops",
 ) -> ParityOutcome:
     """Compare in this process, with one codec."""
     monkeypatch.setenv(native.VARIABLE, codec)
     native.module.cache_clear()
-    settings = settings_for(source, dsn, chunk=chunk)
+    settings = settings_for(source, dsn, chunk=chunk, profile=profile)
     settings = replace(settings, report=replace(settings.report, max_differences=listed))
     try:
         with ThreadPoolExecutor(1) as pool:
@@ -127,6 +134,25 @@ def source(mongo_client: MongoClient[Any]) -> Iterator[Database[Any]]:
         database[name].insert_many(some)
     yield database
     mongo_client.drop_database(database)
+
+
+def test_both_codecs_count_the_losses_that_remainders_keep(
+    mongo_database: Database[Any], scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch, plain: list[int]
+) -> None:
+    """Of documents that have a remainder in common, which the native codec reads from the second or third one on."""
+    delayed = {"type": "exponential", "delay": Int64(1000)}
+    mongo_database["pulseJobs"].insert_many(pulse(_id=ObjectId(), backoff=delayed) for _ in range(9))
+    settings = settings_for(mongo_database, scheduler_dsn, profile="agenda")
+    assert backfill(settings, Scope()).rows == 18
+    natively, in_python = (
+        by_name(checked(monkeypatch, codec, mongo_database, scheduler_dsn, 100, profile="agenda"))["pulseJobs"]
+        for codec in (native.NATIVE, native.PYTHON)
+    )
+    assert plain[0] > 5
+    assert natively == in_python
+    assert [(one.path, one.kind, one.kept, one.count) for one in natively.losses] == [
+        ("backoff.delay", "type", True, 9)
+    ]
 
 
 def test_both_codecs_report_every_planted_difference(
