@@ -176,7 +176,11 @@ Scene = TypeVar("Scene", bound=LibraryScene)
 
 @contextmanager
 def library_scene(
-    kind: type[Scene], add: Callable[[Database[Document], str], None], server: MongoServer, dsn: str, folder: Path
+    kind: Callable[[MongoServer, Database[Document], str, Path], Scene],
+    add: Callable[[Database[Document], str], None],
+    server: MongoServer,
+    dsn: str,
+    folder: Path,
 ) -> Iterator[Scene]:
     """Yield a scene that is copied, followed and compared; everything of it in MongoDB is removed afterwards.
 

@@ -32,7 +32,7 @@ from migrator.cutover.reverse_encoding import (
     patched,
     stored_rows,
 )
-from migrator.errors import RefusedError
+from migrator.errors import ConfigurationError, RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import SourceDocument, rebuild, serialize_rows
 from migrator.records import Record, SourcedRecord
@@ -95,8 +95,8 @@ def encode_library_rows(
 ) -> list[DocumentWrite]:
     """Return the documents that MongoDB must hold for the noted rows, as the rows are now; each document once.
 
-    Raises ``ReverseSyncError`` for a document that exists and cannot be decoded any more, and ``RefusedError`` for a
-    source whose documents make rows of several tables.
+    Raises ``ReverseSyncError`` for a document that exists and cannot be decoded any more, ``RefusedError`` for a source
+    whose documents make rows of several tables, and ``ConfigurationError`` if a library is missing that reads rows.
     """
     require_written_back(sessions.profile)
     writes: list[DocumentWrite] = []
@@ -179,6 +179,8 @@ class _Encoder:
                 document = rebuild(collection, (row,))
             else:
                 document, _ = patched(current, (_with_id_of(row, current),))
+        except ConfigurationError:
+            raise
         except Exception:  # noqa: BLE001 - functions of any profile; a row that they cannot take costs that row alone
             return None, (ALL_COLUMNS,)
         read = write_back.decoded(collection, self._context, document)
@@ -192,7 +194,7 @@ class _Encoder:
         What follows from its ``_id`` is none of them, such as the key and the time of creation: a new document has a
         new ``_id``, and after a rollback the row of the copy has what follows from that.
         """
-        differing = self._unlike(row, read)
+        differing = {name for name in self._unlike(row, read) if not _says_the_same(collection, name, row, read)}
         if differing and collection.object_ids:
             other = write_back.decoded(collection, self._context, document | {"_id": ObjectId(_OTHER_ID)})
             differing -= self._unlike(read, other[0]) if other else set()
@@ -260,6 +262,19 @@ class _Encoder:
         place = self._sessions.source[self._sessions.name_of(collection.name)]
         wanted = [identity.parse_source_id(source_id) for _, _, source_id in origins.values()]
         return set(map(identity.source_id, _ids(place.find({"_id": {"$in": wanted}}, {"_id": 1}))))
+
+
+def _says_the_same(collection: Collection, column: str, row: Record, other: Record) -> bool:
+    """Whether a column of two rows says the same in another spelling, such as a pickle with a memo and one without."""
+    values = getattr(row, column), getattr(other, column)
+    meaning = collection.meanings.get(column)
+    if meaning is None or None in values:
+        return False
+    try:
+        left, right = map(meaning, values)
+    except Exception:  # noqa: BLE001 - of bytes of which nothing is known
+        return False
+    return bool(left == right)
 
 
 def _with_id_of(row: SourcedRecord, current: SourceDocument) -> SourcedRecord:

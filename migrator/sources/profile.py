@@ -234,6 +234,9 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     adapt: Callable[[Rows, Rows, RunHistory], Rows] | None = None
     """(stored rows of a document, rows that the document makes now, runs of its schedule) → the rows as a document of
     this source makes them, before they are encoded by the reverse sync. Rows that nobody changed stay as they are."""
+    meanings: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+    """Column of the first table → from its value to what it says (``Converter.meaning``), where a library writes the
+    same in several ways."""
     next_fire: NextFire | None = None
     """For a parallel run: if the documents say no runs, their next fires say what was fired."""
     known: frozenset[str] = frozenset()

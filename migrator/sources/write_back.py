@@ -15,6 +15,7 @@ from bson.objectid import ObjectId
 
 from migrator import constraints, cron, states
 from migrator.cron.dialects import fires_alike
+from migrator.errors import ConfigurationError
 from migrator.records import (
     ALL,
     Lock,
@@ -212,9 +213,14 @@ def read_back(collection: Collection, context: Context, document: Document) -> D
 
 
 def encoded(collection: Collection, rows: Rows) -> Document | None:
-    """Return the document of rows; None if a value of theirs leads to none, such as a member of a free JSON object."""
+    """Return the document of rows; None if a value of theirs leads to none, such as a member of a free JSON object.
+
+    Raises ``ConfigurationError`` if a library is missing that reads them.
+    """
     try:
         return collection.encode(rows)
+    except ConfigurationError:
+        raise
     except Exception:  # noqa: BLE001 - a function of any profile; a row that it cannot take costs that row alone
         return None
 

@@ -396,10 +396,6 @@ class CeleryRules(LibraryRules):
         """``without``: fields for which the tables have no column."""
         self._without = without
 
-    def options(self, settings: TargetSettings) -> dict[str, Any]:  # noqa: ARG002 - as above
-        """Return the serializers with which the library is asked: no document and no column says which one it was."""
-        return {"serializers": ["json", "pickle"]}
-
     def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:
         """Return the fields of a task, or the tasks of a group."""
         if "group" in line:

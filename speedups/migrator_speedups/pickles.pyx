@@ -1,6 +1,6 @@
 """The reader of pickles once more, for the opcodes that Python's own pickler writes since protocol 2.
 
-It makes of a pickle what ``migrator.sources.apscheduler.pickles`` makes of it, with that module's classes, or nothing:
+It makes of a pickle what ``migrator.sources.pickles`` makes of it, with that module's classes, or nothing:
 an opcode that is rare, a limit that may be near, and everything that must be refused are left to that module, which
 reads the pickle from its beginning. It imports nothing and calls nothing of what a pickle names.
 

@@ -304,12 +304,30 @@ def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess
     return here.run(str(script), program="python")
 
 
+def of_yaml(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    """Write what the document of a result holds in YAML, as Celery does."""
+    script = config.parent / "of_yaml.py"
+    script.write_text(
+        "import sys\n"
+        "from migrator.errors import MigratorError\n"
+        "from migrator.sources.mapping.converters import serializers\n"
+        "try:\n"
+        "    written = serializers.of_document('5\\n...\\n').dump(['a'])\n"
+        "except MigratorError as error:\n"
+        "    print(error, file=sys.stderr)\n"
+        "    sys.exit(error.exit_status)\n"
+        "assert written == b'- a\\n'\n"
+    )
+    return here.run(str(script), program="python")
+
+
 EXTRAS: dict[str, Callable[[Installed, Path], subprocess.CompletedProcess[str]]] = {
     "sign": sign,
     "celery": on_celery,
     "dask": on_dask,
     "speedups": with_native_codec,
     "embedded": programs,
+    "yaml": of_yaml,
     "croniter": partial(fires, call="'croniter', '30 1 1 11 6'", expected="datetime(2026, 11, 1, 5, 30, tzinfo=UTC)"),
     "apscheduler": partial(
         fires, call="'apscheduler', '30 2 * * mon'", expected="datetime(2026, 11, 2, 7, 30, tzinfo=UTC)"

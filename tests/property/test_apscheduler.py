@@ -14,7 +14,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
-from migrator.sources.apscheduler.pickles import Global, Made, PickledDict, PickleRefusedError, read, read_opcodes
+from migrator.sources.pickles import Global, Made, PickledDict, PickleRefusedError, read, read_opcodes
 from migrator.sources.profile import Rejected
 from tests.apscheduler_documents import document, real, state, travel
 from tests.strategies_bson import keys, values

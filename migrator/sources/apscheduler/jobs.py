@@ -14,10 +14,10 @@ import msgspec
 from bson.binary import Binary
 
 from migrator.records import Record, Schedule, Trigger
-from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import ImportRefusedError, PickledDict, PickleRefusedError
+from migrator.sources import pickles
 from migrator.sources.apscheduler.triggers import Timing, timing_of
-from migrator.sources.apscheduler.values import instant_of, plain, text_of
+from migrator.sources.pickled_values import instant_of, plain, text_of
+from migrator.sources.pickles import ImportRefusedError, PickledDict, PickleRefusedError
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import indexed
 from migrator.sources.tenants import tenant_of

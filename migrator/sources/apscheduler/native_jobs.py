@@ -18,11 +18,12 @@ from bson.binary import Binary
 
 from migrator import constraints
 from migrator.records import Record, Schedule, Trigger
-from migrator.sources.apscheduler import jobs, pickles
-from migrator.sources.apscheduler.pickles import Made, PickledDict
-from migrator.sources.apscheduler.values import Zone, instant_of
+from migrator.sources import pickles
+from migrator.sources.apscheduler import jobs
 from migrator.sources.mapping import native_plan
 from migrator.sources.mapping.native_plan import NULL, NativeJobs, NativePlan, NativeReader, NativeStep, NativeTable
+from migrator.sources.pickled_values import Zone, instant_of
+from migrator.sources.pickles import Made, PickledDict
 from migrator.sources.profile import Context, Document, Rejected
 from migrator.values import copy_format, identity, jsonb
 from migrator.values.times import format_iso

@@ -14,8 +14,8 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import CronError, ZoneError
-from migrator.sources.apscheduler.pickles import Made, PickledDict
-from migrator.sources.apscheduler.values import Zone, instant_of, length_of, local_of, plain, zone_of
+from migrator.sources.pickled_values import Zone, instant_of, length_of, local_of, plain, zone_of
+from migrator.sources.pickles import Made, PickledDict
 from migrator.sources.profile import Note, Rejected
 from migrator.values.times import format_iso
 

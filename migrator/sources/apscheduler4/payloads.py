@@ -17,11 +17,11 @@ from bson.binary import Binary
 from migrator import cron
 from migrator.cron import CronError, ZoneError
 from migrator.records import Run, Schedule
-from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import ImportRefusedError, Made, PickledDict, PickleRefusedError
+from migrator.sources import pickles
 from migrator.sources.apscheduler.triggers import DIALECT
-from migrator.sources.apscheduler.values import Zone, instant_of, local_of, plain, text_of, zone_of
 from migrator.sources.mapping.language import Reading
+from migrator.sources.pickled_values import Zone, instant_of, local_of, plain, text_of, zone_of
+from migrator.sources.pickles import ImportRefusedError, Made, PickledDict, PickleRefusedError
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.values import jsonb, times
 

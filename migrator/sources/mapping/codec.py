@@ -319,7 +319,8 @@ def _function_of(field: Field, write: Writer | None) -> Callable[[Rows], Any] | 
             if row.timezone is None:
                 return None
             held = times.wall_clock(held, cron.zone(row.timezone)[0])
-        return held if write is None else write(held)
+        value = held if write is None else write(held)
+        return NULL if value is None and field.write_null else value
 
     return written
 
@@ -761,8 +762,17 @@ def collection_of(mapping: SourceMapping, mapped: Mapped) -> Collection:
         history=mapped.history,
         derived=mapped.ignored_fields,
         object_ids=any(shape.object_ids for shape in shapes),
+        meanings=dict(_meanings(fields)),
         native=None if isinstance(codec, _Kinds) else lru_cache(maxsize=2)(partial(native_plan.reader_of, codec)),
     )
+
+
+def _meanings(fields: Sequence[Field]) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Yield the columns of the first table that say in several ways the same, with what tells what they say."""
+    for field in fields:
+        meaning = converters.CONVERTERS[field.converter].meaning(field)
+        if meaning is not None:
+            yield tables.split(field.columns[0])[1], meaning
 
 
 def _references(fields: Sequence[Field]) -> Iterator[Reference]:

@@ -16,7 +16,8 @@ NULL: Final = object()
 Place: TypeAlias = tuple[str, str, Callable[..., Any] | None]
 """Of an attribute: table, column and reader; the value as it is if there is no reader."""
 Entry: TypeAlias = tuple[tuple[str, ...], Callable[[Any], Any] | None, bool]
-"""Of a column: path of the field, writer (the value as it is if there is none), and whether nothing is null."""
+"""Of a column: path of the field, writer (the value as it is if there is none), and whether nothing is null: neither
+what the column does not hold, nor what the writer does not write."""
 
 
 def filling(places: Sequence[Place | None]) -> Callable[[Any, Any], None]:
@@ -59,6 +60,8 @@ def writing(entries: Sequence[Entry]) -> Callable[[Sequence[Any], dict[str, Any]
         else:
             names[f"w{index}"] = write
             lines += [f"    v{index} = w{index}(v{index})", f"    if v{index} is not None: {stored}"]
+            if is_null:
+                lines.append(f"    else: {begin}None{end}")
         if is_null:
             lines.append(f"else: {begin}None{end}")
     return _function("values, document", lines, names)

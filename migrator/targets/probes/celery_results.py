@@ -1,9 +1,9 @@
 """Celery's result backends, 5.6 and 5.7: the database and MongoDB.
 
 ``entries`` asks ``AsyncResult`` for every task, and ``GroupResult.restore`` for every saved group. The sessions are
-read only, and the library gets no chance to make its indexes in MongoDB. ``options.serializers``: values of
-``result_serializer`` of the application, of which the first that reads an entry is taken; ``options.serializer``: the
-only one (json if omitted). Pickles are read without code of the application.
+read only, and the library gets no chance to make its indexes in MongoDB. ``options.serializer``: the application's
+``result_serializer``; omitted: of ``SERIALIZERS`` the first that reads an entry, since nothing stored says which it
+was. Pickles are read without code of the application.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from .dialogue import Lines, Refused
 DISTRIBUTIONS = ("celery",)
 TASKS, GROUPS = "celery_taskmeta", "celery_tasksetmeta"
 MONGO_TASKS, MONGO_GROUPS = "celery_taskmeta", "celery_groupmeta"
+SERIALIZERS = ("json", "pickle", "msgpack", "yaml")
 LIBRARY = frozenset({"celery.app.base._unpickle_appattr", "celery.backends.base.unpickle_backend"})
 """What pickles of the library's results call."""
 FIELDS = ("name", "args", "kwargs", "worker", "retries", "queue", "date_done")
 
 
 def _serializers(request: dict[str, Any]) -> list[str]:
-    options = request.get("options", {})
-    return list(options.get("serializers") or [options.get("serializer", "json")])
+    """Return the serializers to ask with; of those that are not asked for by name, the ones that are installed."""
+    wanted = request.get("options", {}).get("serializer")
+    installed = importlib.import_module("kombu.serialization").registry._encoders
+    return [wanted] if wanted else [name for name in SERIALIZERS if name in installed]
 
 
 def _application(request: dict[str, Any], serializer: str, *, read_only: bool) -> Any:
@@ -54,6 +57,8 @@ def _read_pickles_inertly() -> None:
         content_type="application/x-python-serialize",
         content_encoding="binary",
     )
+    backends = importlib.import_module("celery.backends.base")
+    setattr(backends, "unpickle_backend", _own_backend)  # noqa: B010 - as below
     models = importlib.import_module("celery.backends.database.models")
     for model in (models.Task, models.TaskExtended, models.TaskSet):
         for column in model.__table__.columns:
@@ -62,6 +67,11 @@ def _read_pickles_inertly() -> None:
     module = importlib.import_module("celery.backends.database")
     if hasattr(module, "pickle"):
         setattr(module, "pickle", inert)  # noqa: B010 - a module has no such attribute for mypy
+
+
+def _own_backend(*_: Any) -> Any:
+    """Return the backend of this application for that of a pickled group, which names an address of its own."""
+    return importlib.import_module("celery").current_app.backend
 
 
 def _is_error(value: Any) -> bool:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +109,21 @@ def of_mongo(uri: str, database: str) -> Document:
     return {"result_backend": uri, "mongodb_backend_settings": {"database": database}}
 
 
+def written_with(serializer: str) -> Document:
+    """Return the settings of an application with a serializer of its own."""
+    return {"result_serializer": serializer, "accept_content": ["json", serializer]}
+
+
 class CeleryScene(LibraryScene):
     """Results of Celery in MongoDB, and the tables of its database backend."""
 
     made = MADE
 
-    def __init__(self, server: MongoServer, database: Database[Document], dsn: str, folder: Path) -> None:
+    def __init__(
+        self, server: MongoServer, database: Database[Document], dsn: str, folder: Path, *, serializer: str
+    ) -> None:
         super().__init__(server, database, dsn, folder)
+        self.serializer = serializer
         target = msgspec.structs.replace(self.settings.target, interpreter=str(python(MADE)))
         self.settings = msgspec.structs.replace(self.settings, target=target)
         self.config = write_config(folder, self.settings)
@@ -122,7 +131,7 @@ class CeleryScene(LibraryScene):
     @property
     def in_mongo(self) -> Document:
         """The application before the cutover; the fence stops its user."""
-        return of_mongo(self.mongo.uri, self.database.name)
+        return of_mongo(self.mongo.uri, self.database.name) | written_with(self.serializer)
 
     @property
     def in_postgres(self) -> Document:
@@ -130,13 +139,12 @@ class CeleryScene(LibraryScene):
         return {
             "result_backend": self.dsn.replace("postgresql://", "db+postgresql+psycopg://"),
             "database_engine_options": {"connect_args": {"options": "-c timezone=UTC"}},
-        }
+        } | written_with(self.serializer)
 
     def read(self, store: PostgresStore | MongoStore) -> dict[str, Line]:
         """Return the reading by Celery of each result and of each group, by id, with the milliseconds of times."""
-        lines = [
-            msgspec.json.decode(_MICROSECONDS.sub(r"\1", json.dumps(line))) for line in ask(MADE, store, "entries")
-        ]
+        answer = ask(MADE, store, "entries", options={"serializer": self.serializer})
+        lines = [msgspec.json.decode(_MICROSECONDS.sub(r"\1", json.dumps(line))) for line in answer]
         assert lines.pop()["kind"] == "done"
         entries = {line["id"]: line for line in lines}
         assert len(entries) == len(lines), "each once"
@@ -163,20 +171,29 @@ def first() -> list[Worked]:
 
 
 @pytest.fixture
-def celery(auth_server: MongoServer, postgres_dsn: str, tmp_path: Path, first: list[Worked]) -> Iterator[CeleryScene]:
-    def add(database: Database[Document], uri: str) -> None:
-        first.append(work(of_mongo(uri, database.name)))
+def serializer() -> str:
+    return "json"
 
-    with library_scene(CeleryScene, add, auth_server, postgres_dsn, tmp_path) as made:
+
+@pytest.fixture
+def celery(
+    auth_server: MongoServer, postgres_dsn: str, tmp_path: Path, first: list[Worked], serializer: str
+) -> Iterator[CeleryScene]:
+    def add(database: Database[Document], uri: str) -> None:
+        first.append(work(of_mongo(uri, database.name) | written_with(serializer)))
+
+    scene = partial(CeleryScene, serializer=serializer)
+    with library_scene(scene, add, auth_server, postgres_dsn, tmp_path) as made:
         yield made
 
 
 @pytest.mark.slow
 @pytest.mark.proves("6-T3", "6-T10")
-def test_results_and_groups_are_read_there_and_back(celery: CeleryScene, first: list[Worked]) -> None:
+@pytest.mark.parametrize(("serializer", "turns"), [("json", TURNS), ("pickle", 1), ("yaml", 1), ("msgpack", 1)])
+def test_results_and_groups_are_read_there_and_back(celery: CeleryScene, first: list[Worked], turns: int) -> None:
     [old], stored = first, Stored()
     stored.add(old)
-    for _ in range(TURNS):
+    for _ in range(turns):
         library_cutover.run(celery.settings, celery.conditions)
         assert_found(celery.read(celery.postgres), stored)
         # the task that was begun on MongoDB ends on PostgreSQL

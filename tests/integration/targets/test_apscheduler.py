@@ -13,7 +13,7 @@ import pytest
 from bson.binary import Binary
 from pymongo.database import Database
 
-from migrator.sources.apscheduler import pickles
+from migrator.sources import pickles
 from migrator.targets.library import LIBRARIES, MongoStore, PostgresStore
 from migrator.targets.probes import apscheduler3, stand_ins
 from migrator.testing.servers.mongo import MongoServer

@@ -121,6 +121,14 @@ class Converter(ABC):
         The function returns None for what is not written.
         """
 
+    def meaning(self, _field: Field, /) -> Callable[[Any], Any] | None:
+        """Return the function from the value of the first column to what it says; None: the value itself says it.
+
+        A library may spell one value in several ways. Where rows were written back, equal meanings are no loss. The
+        function raises for a value of which nothing is known.
+        """
+        return None
+
     @abstractmethod
     def aggregate(self, field: Field, value: Any, sql: str, default: Any, /) -> Aggregate | None:
         """Return the aggregate of a field; None: nothing is counted.

@@ -6,18 +6,16 @@ pickle of each result. Nothing of the application and nothing of Celery is impor
 that hold plain data.
 """
 
-import base64
-import io
 import json
-import pickle
 import pickletools
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+from migrator.sources import pickles
+from migrator.sources.mapping.converters import serializers
 from migrator.sources.mapping.converters.base import (
     Reader,
     Target,
@@ -28,108 +26,20 @@ from migrator.sources.mapping.converters.base import (
 )
 from migrator.sources.mapping.converters.binaries import BytesConverter
 from migrator.sources.mapping.converters.documents import HELD, are_keywords
+from migrator.sources.mapping.converters.serializers import (
+    UNREADABLE,
+    from_json,
+    in_bson,
+    is_pickle,
+    to_json,
+    to_pickle,
+)
 from migrator.sources.mapping.language import Field, Reading
+from migrator.sources.pickles import Made
 from migrator.sources.profile import Rejected
-from migrator.values.times import to_bson
 
-_PICKLE: Final = b"\x80"
-"""The first byte of a pickle of protocol 2 or later; Celery writes no other."""
-_PROTOCOL: Final = 4
 _BYTEA: Final = frozenset({"bytea"})
-_MARK, _VALUE = "__type__", "__value__"
-_DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "datetime": datetime.fromisoformat,
-    "date": lambda value: datetime.fromisoformat(value).date(),
-    "time": time.fromisoformat,
-    "decimal": Decimal,
-    "uuid": lambda value: UUID(**value),
-    "bytes": str.encode,
-    "base64": lambda value: base64.b64decode(value.encode()),
-}
-"""As Kombu reads JSON."""
-_UNREADABLE: Final = (ValueError, TypeError, AttributeError, InvalidOperation, RecursionError)
-_IDS: Final = "a list of ids, as JSON or as a pickle"
-
-
-def _from_json(text: str | bytes) -> Any:
-    """Return the value of a text as Kombu decodes it; raises one of ``_UNREADABLE``."""
-    return json.loads(text, object_hook=_decoded)
-
-
-def _decoded(held: dict[str, Any]) -> Any:
-    if held.keys() != {_MARK, _VALUE}:
-        return held
-    if held[_MARK] not in _DECODERS:
-        raise ValueError
-    return _DECODERS[held[_MARK]](held[_VALUE])
-
-
-def _to_json(value: Any) -> str:
-    """Return the text that Kombu makes of a value; raises one of ``_UNREADABLE``."""
-    return json.dumps(value, default=_encoded)
-
-
-def _encoded(value: object) -> Any:  # noqa: PLR0911 - what JSON holds, one for each type
-    match value:
-        case datetime():
-            return {_MARK: "datetime", _VALUE: value.isoformat()}
-        case date():
-            return {_MARK: "date", _VALUE: value.isoformat()}
-        case time():
-            return {_MARK: "time", _VALUE: value.isoformat()}
-        case Decimal():
-            return {_MARK: "decimal", _VALUE: str(value)}
-        case UUID():
-            return {_MARK: "uuid", _VALUE: {"hex": value.hex}}
-        case bytes():
-            try:
-                return {_MARK: "bytes", _VALUE: value.decode()}
-            except UnicodeDecodeError:
-                return {_MARK: "base64", _VALUE: base64.b64encode(value).decode()}
-    raise TypeError
-
-
-def _pickled(value: Any) -> bytes:
-    """Return the pickle of plain data, which is the same for equal values."""
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, _PROTOCOL)
-    pickler.fast = True  # without a memo, which tells equal texts from the same text
-    pickler.dump(value)
-    return buffer.getvalue()
-
-
-_PLAIN: Final = frozenset({("datetime", name) for name in ("datetime", "date", "time", "timezone", "timedelta")}) | {
-    ("decimal", "Decimal"),
-    ("uuid", "UUID"),
-}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads pickles of plain data alone."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return one of the classes of plain data; raises ``UnpicklingError`` for any other."""
-        if (module, name) not in _PLAIN:
-            raise pickle.UnpicklingError
-        return super().find_class(module, name)
-
-
-_MEMO: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"})
-
-
-def _unpickled(data: bytes) -> Any:
-    """Return the value of a pickle that ``_pickled`` made; raises ``ValueError`` for any other.
-
-    An opcode of the memo alone could make Python ask for all memory.
-    """
-    try:
-        if not any(operation.name in _MEMO for operation, *_ in pickletools.genops(data)):
-            value = _PlainUnpickler(io.BytesIO(data)).load()
-            if _pickled(value) == data:
-                return value
-    except Exception:  # noqa: BLE001 - a pickle raises whatever it likes
-        raise ValueError from None
-    raise ValueError
+_IDS: Final = "a list of ids, as the serializer of the application writes it"
 
 
 def _reject(field: Field, expected: str) -> NoReturn:
@@ -156,14 +66,7 @@ class Serialized(BytesConverter):
 
     def writer(self, _field: Field, /) -> Writer | None:
         """Write a text if the bytes are one; a binary value that looks like one is remainder."""
-
-        def write(value: bytes) -> str | bytes:
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return value
-
-        return write
+        return lambda value: value.decode() if serializers.is_text(value) else value
 
 
 def _utf_8(value: str, field: Field) -> bytes:
@@ -182,25 +85,24 @@ class _Bytes(Uncounted):
     operation = no_operation
 
 
-def _is_pickle(value: object) -> bool:
-    return isinstance(value, bytes) and value.startswith(_PICKLE)
-
-
 def _encode(value: Any, reading: Reading) -> bytes | None:
-    """Return a value in the serializer of the document's result; None if that is neither JSON nor pickle.
+    """Return a value in the serializer of the document's result; None if that is unknown, or cannot write the value."""
+    serializer = serializers.of_document(reading.document.get("result"))
+    try:
+        return None if serializer is None else serializer.dump(value)
+    except UNREADABLE:
+        return None
 
-    Raises one of ``_UNREADABLE``.
-    """
-    result = reading.document.get("result")
-    if _is_pickle(result):
-        return _pickled(value)
-    return None if isinstance(result, bytes) else _to_json(value).encode()
+
+def _meaning(value: bytes) -> str:
+    """Return what bytes of any serializer say; raises one of ``UNREADABLE``."""
+    return serializers.in_order(serializers.of_bytes(value).load(value))
 
 
 class CeleryEncoded(_Bytes):
     """Any value that JSON has, of which the column holds the bytes that the serializer of the document's result makes.
 
-    It is JSON, or pickle; with another serializer the column is empty.
+    With a serializer that is not known, or that cannot write the value, the column is empty.
     """
 
     name = "celery-encoded"
@@ -210,38 +112,26 @@ class CeleryEncoded(_Bytes):
 
         def read(value: object, reading: Reading) -> bytes | None:
             try:
-                _to_json(value)
-                return _encode(value, reading)
-            except _UNREADABLE:
+                to_json(value)
+            except UNREADABLE:
                 _reject(field, "values that JSON has, times, UUIDs and bytes")
+            return _encode(value, reading)
 
         return read
 
     def writer(self, _field: Field, /) -> Writer | None:
         return _plain_value
 
+    def meaning(self, _field: Field, /) -> Callable[[Any], Any] | None:
+        return _meaning
+
 
 def _plain_value(value: bytes) -> Any:
-    """Return the value of JSON or of a pickle; None for what is neither, or holds what BSON does not."""
+    """Return the value of bytes; None for those of an unknown serializer, or of what BSON does not hold."""
     try:
-        return _in_bson(_unpickled(value) if _is_pickle(value) else _from_json(value))
-    except _UNREADABLE:
+        return in_bson(serializers.of_bytes(value).load(value))
+    except UNREADABLE:
         return None
-
-
-def _in_bson(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _in_bson(inner) for name, inner in value.items()}
-        case list():
-            return [_in_bson(inner) for inner in value]
-        case datetime():
-            return value if value.tzinfo is None else to_bson(value)
-        case int() if not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-            raise ValueError
-        case None | bool() | int() | float() | str() | bytes():
-            return value
-    raise TypeError
 
 
 class CeleryJson(Uncounted):
@@ -266,9 +156,9 @@ class CeleryJson(Uncounted):
             if field.holds == "keywords" and not are_keywords(value):
                 _reject(field, "an object without names that begin with $")
             try:
-                text = "" if _has_bytes(value) else _to_json(value)
-                _from_json(text)
-            except _UNREADABLE:
+                text = "" if _has_bytes(value) else to_json(value)
+                from_json(text)
+            except UNREADABLE:
                 _reject(field, "values that JSON has, and times")
             return checked(text, field.path)
 
@@ -277,8 +167,8 @@ class CeleryJson(Uncounted):
     def writer(self, _field: Field, /) -> Writer | None:
         def write(value: str) -> Any:
             try:
-                return _in_bson(_from_json(value))
-            except _UNREADABLE:
+                return in_bson(from_json(value))
+            except UNREADABLE:
                 return None
 
         return write
@@ -309,10 +199,10 @@ class CeleryStamps(_Bytes):
                 return None
             stamps = {name: reading.document[name] for name in value if name in reading.document}
             try:
-                _to_json(stamps)
-                return _encode({"stamped_headers": value, "stamps": stamps}, reading)
-            except _UNREADABLE:
+                to_json(stamps)
+            except UNREADABLE:
                 _reject(field, "stamps that JSON has")
+            return _encode({"stamped_headers": value, "stamps": stamps}, reading)
 
         return read
 
@@ -322,6 +212,9 @@ class CeleryStamps(_Bytes):
             return held.get("stamped_headers") if isinstance(held, dict) else None
 
         return write
+
+    def meaning(self, _field: Field, /) -> Callable[[Any], Any] | None:
+        return _meaning
 
 
 class CeleryPickle(_Bytes):
@@ -333,13 +226,13 @@ class CeleryPickle(_Bytes):
         field = target.field
 
         def read(value: object, _reading: Reading) -> bytes:
-            if isinstance(value, bytes) and _is_pickle(value):
+            if is_pickle(value):
                 return bytes(value)
             if type(value) is not str:
                 _reject(field, "a text that holds JSON, or a pickle")
             try:
-                return _pickled(_from_json(value))
-            except _UNREADABLE:
+                return to_pickle(from_json(value))
+            except UNREADABLE:
                 _reject(field, "a text that Celery can read as JSON")
 
         return read
@@ -349,34 +242,51 @@ class CeleryPickle(_Bytes):
 
         def write(value: bytes) -> str | bytes:
             try:
-                return _to_json(_unpickled(value))
-            except _UNREADABLE:
+                held = serializers.from_pickle(value)
+                return to_json(held) if to_pickle(held) == value else value
+            except UNREADABLE:
                 return value
 
         return write
 
 
-_OF_TEXTS: Final = frozenset(
-    {"PROTO", "FRAME", "EMPTY_LIST", "MEMOIZE", "BINPUT", "MARK", "SHORT_BINUNICODE", "BINUNICODE", "APPEND", "APPENDS"}
-) | {"STOP"}
-"""The opcodes of a pickle of a list of texts."""
-
-
 def _ids_of(value: object, field: Field) -> list[str]:
-    """Return the ids of the tasks of a saved group: JSON, or a pickle, which is not executed."""
+    """Return the ids of the tasks of a saved group; a pickle is not executed."""
     ids: Any = None
-    try:
-        if isinstance(value, bytes) and _is_pickle(value):
-            operations = [(operation.name, argument) for operation, argument, _ in pickletools.genops(value)]
-            if _OF_TEXTS.issuperset(name for name, _ in operations):
-                ids = [argument for name, argument in operations if name.endswith("UNICODE")]
-        elif type(value) is str:
-            ids = json.loads(value)
-    except (ValueError, RecursionError):
-        pass
-    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+    serializer = serializers.of_document(value)
+    if serializer is not None and isinstance(value, str | bytes):
+        with suppress(*UNREADABLE):
+            ids = serializer.load(value.encode() if isinstance(value, str) else bytes(value))
+    if not isinstance(ids, list) or not all(isinstance(key, str) for key in ids):
         _reject(field, _IDS)
     return ids
+
+
+_RESULTS: Final = "celery.app.base._unpickle_appattr"
+"""What Celery's own pickles of results call: it takes a class from the current application by name."""
+
+
+def _group_of(value: bytes) -> tuple[serializers.Serializer, Any]:
+    """Return the serializer of a group, and the group as ``GroupResult.as_tuple`` gives it.
+
+    With pickle Celery stores the ``GroupResult`` itself, with the backend of its results: of that the names of classes
+    and functions are read, and nothing is loaded. Raises one of ``UNREADABLE``.
+    """
+    if not is_pickle(value):
+        serializer = serializers.of_bytes(value)
+        return serializer, serializer.load(value)
+    held = pickles.read_opcodes(value, any_name=True)
+    return serializers.PICKLE, _as_tuple(held) if isinstance(held, Made) else serializers.from_pickle(value)
+
+
+def _as_tuple(held: object) -> Any:
+    """Return what ``as_tuple`` of a pickled result gives, as a list."""
+    match held:
+        case Made(name=name, arguments=("GroupResult", (str() as key, list() as results))) if name == _RESULTS:
+            return [[key, None], [_as_tuple(result) for result in results]]
+        case Made(name=name, arguments=("AsyncResult", (str() as key, _, _, _, parent))) if name == _RESULTS:
+            return [[key, None if parent is None else _as_tuple(parent)], None]
+    raise ValueError
 
 
 class CeleryGroup(_Bytes):
@@ -388,24 +298,29 @@ class CeleryGroup(_Bytes):
         field = target.field
 
         def read(value: object, reading: Reading) -> bytes | None:
-            children = [[[one, None], None] for one in _ids_of(value, field)]
+            children = [[[key, None], None] for key in _ids_of(value, field)]
             return _encode([[reading.document["_id"], None], children], reading)
 
         return read
 
     def writer(self, _field: Field, /) -> Writer | None:
-        def write(value: bytes) -> str | None:
+        """Write the ids of the results in the serializer of the group, as Celery's MongoDB backend does."""
+
+        def write(value: bytes) -> str | bytes | None:
             try:
-                _, children = json.loads(value)
-                return json.dumps([one for (one, _), _ in children])
-            except _UNREADABLE:
+                serializer, (_, children) = _group_of(value)
+                ids = serializer.dump([key for (key, _), _ in children])
+            except UNREADABLE:
                 return None
+            return ids.decode() if serializer.is_text else ids
 
         return write
 
+    def meaning(self, _field: Field, /) -> Callable[[Any], Any] | None:
+        return lambda value: serializers.in_order(_group_of(value)[1])
 
-_GLOBAL: Final = b"ccelery.app.base\n_unpickle_appattr\n"
-"""What Celery's own pickles of results call: it takes a class from the current application by name."""
+
+_GLOBAL: Final = f"c{_RESULTS}\n".encode().replace(b"base.", b"base\n")
 
 
 class CeleryGroupPickle(_Bytes):
@@ -420,7 +335,7 @@ class CeleryGroupPickle(_Bytes):
         field = target.field
 
         def read(value: object, reading: Reading) -> bytes:
-            children = b"".join(_call("AsyncResult", _text(one) + b"\x85") for one in _ids_of(value, field))
+            children = b"".join(_call("AsyncResult", _text(key) + b"\x85") for key in _ids_of(value, field))
             results = b"](" + children + b"e"
             group = _call("GroupResult", _text(reading.document["_id"]) + results + b"\x86")
             return b"\x80\x02" + group + b"."
@@ -435,7 +350,7 @@ class CeleryGroupPickle(_Bytes):
                 texts = [argument for _, argument, _ in pickletools.genops(value) if isinstance(argument, str)]
             except Exception:  # noqa: BLE001 - what is no pickle raises whatever it likes
                 return None
-            ids = [one for name, one in pairwise(texts) if name == "AsyncResult"]
+            ids = [key for name, key in pairwise(texts) if name == "AsyncResult"]
             return json.dumps(ids)
 
         return write

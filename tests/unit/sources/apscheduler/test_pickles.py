@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from migrator.sources.apscheduler import pickles
-from migrator.sources.apscheduler.pickles import (
+from migrator.sources import pickles
+from migrator.sources.pickles import (
     Global,
     ImportRefusedError,
     Made,

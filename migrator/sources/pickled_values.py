@@ -13,7 +13,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import ZoneError
-from migrator.sources.apscheduler.pickles import Global, Made, PickledDict
+from migrator.sources.pickles import Global, Made, PickledDict
 from migrator.sources.profile import Rejected
 from migrator.values.times import format_iso
 

@@ -166,12 +166,15 @@ def _native() -> Any:  # noqa: ANN401 - of an extension
     return reader(PickledDict, Made, Global, _global, _made, _CONVERTED, _SHARED)
 
 
-def read_opcodes(data: bytes) -> Any:  # noqa: ANN401 - any plain data
-    """Do what ``read`` does, opcode by opcode: this is what decides."""
+def read_opcodes(data: bytes, *, any_name: bool = False) -> Any:  # noqa: ANN401 - any plain data
+    """Do what ``read`` does, opcode by opcode: this is what decides.
+
+    ``any_name``: a global may have any name. It is a name here like those of the list, of which nothing is loaded.
+    """
     if len(data) > LONGEST:
         raise PickleRefusedError(f"at most {LONGEST} bytes")
     stream = io.BytesIO(data)
-    machine = _Machine()
+    machine = _Machine(any_name=any_name)
     try:
         machine.execute(stream)
     except PickleRefusedError:
@@ -189,7 +192,8 @@ def read_opcodes(data: bytes) -> Any:  # noqa: ANN401 - any plain data
 class _Machine:
     """The stack machine that a pickle is written for, which keeps what it is told as data."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_name: bool) -> None:
+        self._any_name = any_name
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []
         """The stacks under the marks that are set."""
@@ -349,12 +353,17 @@ class _Machine:
     def name_global(self, argument: str) -> None:
         """Name a global."""
         module, _, name = argument.partition(" ")
-        self._stack.append(_global(module, name))
+        self._stack.append(self._named(module, name))
 
     def import_from_stack(self, _: object) -> None:
         """Name a global by two texts."""
         name = self._pop()
-        self._stack.append(_global(self._pop(), name))
+        self._stack.append(self._named(self._pop(), name))
+
+    def _named(self, module: object, name: object) -> Global:
+        if self._any_name and isinstance(module, str) and isinstance(name, str):
+            return Global(f"{_RENAMED.get(module, module)}.{name}")
+        return _global(module, name)
 
     def _make(self, target: object, arguments: object) -> None:
         """Push what a call stands for; one that makes a text makes another one each time that it is repeated."""
@@ -381,7 +390,7 @@ class _Machine:
         """Name a global and record its call."""
         found = tuple(self._above_mark())
         module, _, name = argument.partition(" ")
-        self._make(_global(module, name), found)
+        self._make(self._named(module, name), found)
 
     def call_above_mark(self, _: object) -> None:
         """Record a call of the first value above the mark with the others."""
