@@ -95,7 +95,7 @@ def _encode(value: Any, reading: Reading) -> bytes | None:
 
 
 def _meaning(value: bytes) -> str:
-    """Return what bytes of any serializer say; raises one of ``UNREADABLE``."""
+    """Return the meaning of bytes of any serializer as JSON; raises one of ``UNREADABLE``."""
     return serializers.in_order(serializers.of_bytes(value).load(value))
 
 
@@ -280,7 +280,7 @@ def _group_of(value: bytes) -> tuple[serializers.Serializer, Any]:
 
 
 def _as_tuple(held: object) -> Any:
-    """Return what ``as_tuple`` of a pickled result gives, as a list."""
+    """Return a pickled result as ``as_tuple`` gives it, as a list."""
     match held:
         case Made(name=name, arguments=("GroupResult", (str() as key, list() as results))) if name == _RESULTS:
             return [[key, None], [_as_tuple(result) for result in results]]
