@@ -5,7 +5,7 @@ Derived rows are made from many documents together (the workers of Agenda), and 
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from psycopg import sql
@@ -24,6 +24,9 @@ from migrator.values import document as documents
 from migrator.values import identity
 
 _PRIMARY_KEY = ("id", "tenant_id")
+STATISTICS_ENTRIES: Final = 10
+"""Of a column, that a copy collects, unless the server is set to fewer: the usual 100 cost much while nothing else can
+be done."""
 
 
 def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) -> dict[str, set[UUID]]:
@@ -67,7 +70,7 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
             target.execute(
                 "SELECT set_config(name, least(setting::int, %s)::text, true) FROM pg_settings"
                 " WHERE name = 'default_statistics_target'",
-                (sessions.target_tables.statistics_entries,),
+                (STATISTICS_ENTRIES,),
             )
             for table, columns in sessions.target_tables.analyzed(record):
                 target.execute(

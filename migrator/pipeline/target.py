@@ -8,7 +8,7 @@ database as a copy, and what the tables are called in the catalogue.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 from uuid import UUID
 
 from psycopg import sql
@@ -61,10 +61,6 @@ FINISHED: Final = (
 
 class TargetTables(ABC):
     """The tables of a target, for the pipeline."""
-
-    statistics_entries: ClassVar[int]
-    """Entries of a column's statistics that a copy collects, unless the server is set to fewer: the usual 100 cost much
-    while nothing else can be done."""
 
     @abstractmethod
     def require_ready(self, connection: Connection) -> None:
@@ -132,8 +128,6 @@ class TargetTables(ABC):
 
 class SchedulerTables(TargetTables):
     """The schema ``scheduler``: a migration role, tenants, a persistence epoch, indexes that are built afterwards."""
-
-    statistics_entries = 30
 
     def require_ready(self, connection: Connection) -> None:
         require_known(connection)
@@ -213,8 +207,6 @@ class SchedulerTables(TargetTables):
 
 class NativeTables(TargetTables):
     """Tables that a library has made: its own indexes stay as they are, and no role of the tool's is needed."""
-
-    statistics_entries = 10
 
     def __init__(self, target: Target, settings: TargetSettings) -> None:
         self._target, self._settings = target, settings

@@ -18,9 +18,10 @@ about them.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -476,8 +477,12 @@ class ReadBatch:
             self._rows = _read_natively(self._reader, collection, resolver, batch, excluded)
             self._tables = tuple(table.record for table in self._reader.plan.tables)
         self._for_python: set[int] = set()
-        self._pending: dict[int, bytes] = {}
-        """Position to remainder of the documents whose pending row was taken."""
+        self._pending: set[int] = set()
+        """Positions of the documents whose pending row was taken."""
+
+    @cached_property
+    def _place(self) -> "_PendingPlace | None":
+        return _pending_place(self._reader, self._collection)
 
     @property
     def plain(self) -> int:
@@ -490,7 +495,8 @@ class ReadBatch:
         if self._rows is None or not (self._rows.remainders or self._pending):
             return PlainCounts(plain, plain)
         alike = Counter(left for position, left in self._rows.remainders if position not in self._for_python)
-        alike.update(self._pending.values())
+        if self._pending and self._place is not None:
+            alike[self._place.remainder] += len(self._pending)
         unclean, notes = 0, Counter[Counted]()
         for left, count in alike.items():
             kept, is_clean = _kept(self._collection, remainder.entries(left))
@@ -521,7 +527,7 @@ class ReadBatch:
 
         The Python codec reads these documents unless the caller takes their rows (``take_pending``).
         """
-        place = None if self._rows is None else _pending_place(self._reader, self._collection)
+        place = None if self._rows is None else self._place
         if place is None or not self._rows.handed:
             return None
         rows = _read_pending(self._reader, self._collection, self._resolver, self._rows, self._excluded, place)
@@ -533,9 +539,7 @@ class ReadBatch:
 
     def take_pending(self, rows: Iterable[PendingRow]) -> None:
         """Count the documents of these rows as read: the caller has stored the rows, or seen that they are stored."""
-        place = _pending_place(self._reader, self._collection)
-        assert place is not None  # noqa: S101 - there would be no such row
-        self._pending.update({one.position: place.remainder(one.link.target_id) for one in rows})
+        self._pending.update(row.position for row in rows)
 
     def documents(self, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[SourceDocument]]:
         """Yield all documents that are not plain, in their order, as ``transform_batch`` does."""
@@ -576,26 +580,24 @@ def _read_with(
     return rows
 
 
+_ANY: Final = UUID("0123456789abcdef0123456789abcdef")
+"""Stands for the row of a reference, in what is the same for each of them."""
+
+
 class _PendingPlace(NamedTuple):
     """Where the documents of a collection say the reference into their own table."""
 
     among: int
     """Position among the references of the collection."""
     reference: Reference
-    name: str
-    """Of the field."""
     column: int
     """Position of its cell in the row."""
     extra: int
     """That of the remainder."""
-
-    def spelled(self, target: UUID) -> str:
-        """Return the text of the field."""
-        return f"{self.reference.prefix}{target.hex}"
-
-    def remainder(self, target: UUID) -> bytes:
-        """Return the remainder of a document whose other fields are in columns."""
-        return remainder.difference({self.name: self.spelled(target)}, {})
+    remainder: bytes
+    """That of a document whose other fields are in columns, with ``_ANY`` as the reference."""
+    cell: tuple[bytes, bytes]
+    """What COPY takes as the remainder, before and behind the digits of the reference."""
 
 
 def _pending_place(reader: Any, collection: Collection) -> _PendingPlace | None:  # noqa: ANN401 - a NativeReader
@@ -619,7 +621,11 @@ def _pending_place(reader: Any, collection: Collection) -> _PendingPlace | None:
     says_more = step.others or step.default is not None or step.null_as is not None or step.required
     if says_more or reference.required or reference.shared or reference.by or reference.named is None:
         return None
-    return _PendingPlace(own[0], reference, step.key.decode(), step.column, columns.index("extra"))
+    left = remainder.difference({step.key.decode(): f"{reference.prefix}{_ANY.hex}"}, {})
+    before, digits, behind = (b"\1" + jsonb.as_sent(left)).partition(_ANY.hex.encode())
+    if not digits:
+        return None
+    return _PendingPlace(own[0], reference, step.column, columns.index("extra"), left, (before, behind))
 
 
 def _read_pending(
@@ -669,8 +675,8 @@ def _left_pending(row: bytes, place: _PendingPlace) -> tuple[bytes, PendingLink 
         target_table=place.reference.target.table,
         target_id=target,
         target_source=f"{source.decode().partition('/')[0]}/{place.reference.collection}",
-        target_source_id=place.spelled(target),
+        target_source_id=f"{place.reference.prefix}{target.hex}",
     )
-    left = b"\1" + jsonb.as_sent(place.remainder(target))
-    cell = len(left).to_bytes(4, "big") + left
-    return b"".join((row[:begin], NULL, row[end:extra], cell, row[after:])), link
+    cell = target.hex.encode().join(place.cell)
+    size = len(cell).to_bytes(4, "big")
+    return b"".join((row[:begin], NULL, row[end:extra], size, cell, row[after:])), link

@@ -294,8 +294,10 @@ def starts(row: bytes) -> list[int]:
     places, position = [], 2
     for _ in range(int.from_bytes(row[:2], "big")):
         places.append(position)
-        position += 4 + max(_unpack_length(row, position)[0], 0)
-    return [*places, position]
+        (length,) = _unpack_length(row, position)
+        position += 4 if length < 0 else 4 + length
+    places.append(position)
+    return places
 
 
 _codecs: dict[type[msgspec.Struct], RowCodec] = {}

@@ -17,11 +17,10 @@ from pymongo.database import Database
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline import backfill as flow
-from migrator.pipeline import deferred_ddl, ledger, locks, plan, references, sessions
+from migrator.pipeline import completion, deferred_ddl, ledger, locks, plan, references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
-from migrator.pipeline.target import SchedulerTables
 from migrator.pipeline.transform import PendingLink
 from migrator.schema.catalogue import differences
 from migrator.testing.demo import SEED, Size, faulty_documents
@@ -151,7 +150,7 @@ def test_statistics_after_a_copy_are_there_from_a_small_sample(
         "SELECT array_length(histogram_bounds::text::text[], 1) FROM pg_stats"
         " WHERE schemaname = 'scheduler' AND tablename = 'runs' AND attname = '{}'"
     )
-    assert number(scheduler_dsn, bounds.format("id")) == SchedulerTables.statistics_entries + 1 < 50
+    assert number(scheduler_dsn, bounds.format("id")) == completion.STATISTICS_ENTRIES + 1 < 50
     with psycopg.connect(scheduler_dsn) as target:
         assert target.execute(bounds.format("stats")).fetchone() is None
 

@@ -12,10 +12,11 @@ from bson import Binary, Int64
 from pymongo.database import Database
 
 from migrator.config import Settings
+from migrator.pipeline import completion
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.bulk_load import BulkLoad
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.target import NativeTables, SchedulerTables
+from migrator.pipeline.target import NativeTables
 from migrator.schema import native_target, revisions
 from migrator.schema.direct_copy import direct_copy
 from migrator.sources import profile_of
@@ -274,8 +275,7 @@ def test_statistics_of_a_librarys_table_are_from_a_smaller_sample(
             "SELECT schemaname, attname, array_length(histogram_bounds::text::text[], 1) FROM pg_stats"
             " WHERE tablename IN ('parts', 'parts_origins') AND attname IN ('id', 'source_id', 'more') ORDER BY 1, 2"
         ).fetchall()
-    entries = NativeTables.statistics_entries + 1
-    assert entries < SchedulerTables.statistics_entries
+    entries = completion.STATISTICS_ENTRIES + 1
     assert bounds == [
         ("depot", "id", entries),
         ("migration_depot", "id", entries),
