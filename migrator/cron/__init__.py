@@ -4,7 +4,7 @@
 ``tzdata`` package.
 """
 
-from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, validate
+from migrator.cron.dialects import DIALECTS, fires_after, next_fire, next_fires, parse, validate
 from migrator.cron.expression import CronError, UnavailableError, ZoneError
 from migrator.cron.zones import database_version, zone
 
@@ -14,6 +14,7 @@ __all__ = [
     "UnavailableError",
     "ZoneError",
     "database_version",
+    "fires_after",
     "next_fire",
     "next_fires",
     "parse",

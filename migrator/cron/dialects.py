@@ -98,15 +98,16 @@ def next_fires(dialect: str, expression: str, timezone: str | None, after: datet
     Fewer when the engine's search ends first. Raises ``CronError`` and ``ZoneError`` as ``validate`` does,
     ``ValueError`` for a naive ``after``.
     """
-    return list(islice(_forward(dialect, expression, timezone, after), count))
+    return list(islice(fires_after(dialect, expression, timezone, after), count))
 
 
 def next_fire(dialect: str, expression: str, timezone: str | None, after: datetime) -> datetime | None:
     """Return the first fire strictly after ``after``, or None; as ``next_fires``."""
-    return next(_forward(dialect, expression, timezone, after), None)
+    return next(fires_after(dialect, expression, timezone, after), None)
 
 
-def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
+def fires_after(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
+    """Yield the fires strictly after ``after``, each when it is asked for; as ``next_fires``."""
     parsed = parse(dialect, expression)
     zone, begin = zone_key(parsed, timezone), max(_microseconds(after) // 1_000_000, _FIRST_SEARCHED)
     for instant in _search(parsed, zone, begin) if isinstance(parsed, Expression) else parsed.after(zone, begin):

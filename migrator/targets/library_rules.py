@@ -11,7 +11,6 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -19,14 +18,11 @@ import msgspec
 from bson.binary import UUID_SUBTYPE, Binary
 from psycopg import sql
 
-from migrator import cron
 from migrator.config import TargetSettings
 from migrator.connections.postgres import Connection
-from migrator.cron import agenda
-from migrator.cron.expression import CronError
 from migrator.targets import quartz_documents, queue_documents
 from migrator.targets.library import Line
-from migrator.targets.quartz_documents import Documents, Window
+from migrator.targets.quartz_documents import Documents
 from migrator.values.identity import parse_source_id
 
 Part: TypeAlias = Literal["entries", "fires", "work", "locks"]
@@ -60,13 +56,6 @@ class DueEntry(msgspec.Struct, frozen=True):
         return self.hours is None or int(at // 3600) % 24 in self.hours
 
 
-class FiringRule(msgspec.Struct, frozen=True):
-    """The text of a rule, and the zone that it is meant in."""
-
-    text: str
-    zone: str | None
-
-
 class LibraryRules:
     """What the checks take from a library; a class of a library has what differs."""
 
@@ -75,7 +64,10 @@ class LibraryRules:
     unbounded: ClassVar[frozenset[str]] = frozenset({"TooLongError", "EndlessError"})
     """Errors of an entry that the library computes or executes for ever: they are no difference of the two sides."""
     has_source: ClassVar[bool] = True
-    """Whether the library itself reads the documents; else ``source_entries`` and ``source_fires`` do."""
+    """Whether the library itself reads the documents.
+
+    Else ``source_entries`` does, and the fires of the copy are held against those that the tool computes.
+    """
     has_clock: ClassVar[bool] = True
     """Whether the library works at any instant. Else its clock is the real one: each time begins with a fresh copy."""
     names_documents: ClassVar[bool] = False
@@ -113,18 +105,6 @@ class LibraryRules:
 
     def source_entries(self, documents: Documents) -> Iterator[Line]:
         """Return the lines of the entries of the documents, as the library's probe prints those of its tables."""
-        raise NotImplementedError
-
-    def source_fires(self, documents: Documents, windows: Sequence[Window], limit: int) -> Iterator[Line]:
-        """Return the lines of the next fires of the documents; of an entry that has none, nothing is compared."""
-        raise NotImplementedError
-
-    def rule(self, line: Line) -> "FiringRule | None":  # noqa: ARG002 - of libraries whose rules the tool evaluates
-        """Return the rule of an entry that ``own_fires`` evaluates; None of one that it does not."""
-        return None
-
-    def own_fires(self, rule: "FiringRule", window: Window, limit: int) -> list[datetime] | None:
-        """Return the first fires in a window, as the tool computes them without the library; None if it cannot."""
         raise NotImplementedError
 
     def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
@@ -319,49 +299,11 @@ class AgendaRules(LibraryRules):
             due = max(locked + self.LIFETIME, -math.inf if due is None else due)
         return DueEntry(line["id"], None if fields.get("disabled") is not False else due)
 
-    def rule(self, line: Line) -> FiringRule | None:
-        """Return the interval or the cron line of a job; None of one that is bound by dates or days, or has neither."""
-        fields = line["fields"]
-        interval = fields.get("repeatInterval")
-        if interval is None or any(fields.get(name) is not None for name in ("startDate", "endDate", "skipDays")):
-            return None
-        text = str(interval["$Long"] if isinstance(interval, dict) else interval)
-        return FiringRule(text, fields.get("repeatTimezone"))
-
-    def own_fires(self, rule: FiringRule, window: Window, limit: int) -> list[datetime] | None:
-        """Return the fires of a rule, counted from the beginning of the window; the zone of the probe is UTC."""
-        return _agenda_fires(rule, window, limit)
-
     def hold(self, connection: Connection, schema: str, names: Mapping[str, str], key: str, until: float) -> None:
         """Lock a job so that the lifetime of its lock is over at an instant."""
         table = sql.Identifier(schema, names.get("agenda_jobs", "agenda_jobs"))
         locked = datetime.fromtimestamp(until - self.LIFETIME, UTC)
         connection.execute(sql.SQL("UPDATE {} SET locked_at = %s WHERE id = %s").format(table), (locked, key))
-
-
-@lru_cache(maxsize=4_096)
-def _agenda_fires(rule: FiringRule, window: Window, limit: int) -> list[datetime] | None:
-    begin, end = window
-    try:
-        milliseconds = agenda.interval_ms(float(rule.text) if _is_number(rule.text) else rule.text)
-        if milliseconds is None:
-            fires = cron.next_fires("agenda", rule.text, rule.zone, begin, limit)
-        elif milliseconds > 0:
-            step = timedelta(milliseconds=milliseconds)
-            fires = [begin + step * number for number in range(1, min(limit, (end - begin) // step) + 1)]
-        else:
-            return None  # the library computes no fire that is later
-    except (CronError, OverflowError):
-        return None
-    return [fire for fire in fires if fire <= end]
-
-
-def _is_number(text: str) -> bool:
-    """Whether Agenda takes a text for a number of milliseconds."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 _object_id = re.compile("[0-9a-f]{24}").fullmatch
@@ -530,10 +472,6 @@ class QuartzRules(LibraryRules):
     def source_entries(self, documents: Documents) -> Iterator[Line]:
         """Return the entries of the documents of quartz-mongodb."""
         return quartz_documents.entries_of(documents)
-
-    def source_fires(self, documents: Documents, windows: Sequence[Window], limit: int) -> Iterator[Line]:
-        """Return the fires of the documents, which another engine computes."""
-        return quartz_documents.fires_of(documents, windows, limit)
 
     def fields(self, line: Line, *, in_source: bool) -> Mapping[str, Any]:  # noqa: ARG002 - of libraries that differ
         """Return the fields without what is a serialized object of Java in the document: data, and calendars."""

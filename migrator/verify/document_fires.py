@@ -1,169 +1,230 @@
-"""The next fires of documents as the tool computes them, of the trigger that it makes for the schema ``scheduler``.
+"""The next fires of documents as the tool computes them, without the library of their application.
 
-A library is asked for the fires of the documents too. A fault of its rules would be the same on both sides. Here
-pickles are read as data, and ``migrator.cron`` evaluates cron lines.
+A library is asked for the fires of the documents too, where it reads them. A fault of its rules would be the same on
+both sides. Here documents are read as data, and ``migrator.cron`` evaluates cron lines. ``document_fires`` computes as
+the probe of the library is asked to (``fires`` in ``migrator/targets/probes``), and returns the lines that it prints.
 
-A document that makes no such trigger has no fires here: a calendar interval, a combination with an interval or a date,
-an interval that is no whole number of milliseconds.
+A document whose rule says too little, or something that is not evaluated here, has no line.
 """
 
-import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count, islice, takewhile
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from migrator import cron
+from migrator.cron import CronError, agenda
 from migrator.parity.firing_rules import FiringRule, decoded_rule
 from migrator.sources import described_profile
-from migrator.sources.apscheduler4 import payloads
 from migrator.sources.profile import Context, Document, Rejected, Skipped
 from migrator.sources.tenants import NO_TENANT
+from migrator.targets import quartz_documents
 from migrator.targets.library import Line
+from migrator.targets.library_rules import RULES
 from migrator.targets.quartz_documents import Window
+from migrator.verify import apscheduler_fires
+from migrator.verify.apscheduler_fires import UncomputableError
 
-_SECOND: Final = timedelta(seconds=1)
-_SET_BACK: Final = timedelta(hours=3)
-"""More than a clock is set forward or back."""
-_CUT: Final = "empty-window"
-"""The note about bounds that the trigger of the tool has not."""
+Documents: TypeAlias = Callable[[str], Iterator[Document]]
+"""Collection, by its name in the profile → its documents that have rows."""
+Fires: TypeAlias = Callable[[Document, Sequence[Window], int], list[list[datetime]]]
+"""(document, windows, limit) → the first fires in each window, aware."""
 
-
-class _Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How the fires of a source's documents are computed."""
-
-    collection: str
-    entry: Callable[[Document], str]
-    """Returns the id by which the library lists the entry of a document in PostgreSQL."""
-    fires: Callable[[Document, FiringRule, Window, int], list[datetime] | None]
-    """Returns the first fires in a window; None where the rule says too little."""
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DAY: Final = timedelta(days=1)
+_WEEK: Final = 7
 
 
 def document_fires(
-    source: str,
-    zone: str | None,
-    documents: Callable[[str], Iterator[Document]],
-    windows: Sequence[Window],
-    limit: int,
+    source: str, zone: str | None, documents: Documents, windows: Sequence[Window], limit: int
 ) -> Iterator[Line]:
     """Yield the fires of the documents of a source in each window, as ``fires`` of a probe.
 
     ``zone``: that of cron lines which name none. Nothing is yielded of a source whose documents are not read here.
     """
-    way = _WAYS.get(source)
-    if way is None:
-        return
-    collection = described_profile(source).by_name()[way.collection]
-    context = Context(as_of=windows[0][0], default_tenant=NO_TENANT, zone=zone)
-    for document in documents(way.collection):
+    match source:
+        case "apscheduler":
+            fires = apscheduler_fires.job_fires
+            yield from _lines(documents("jobs"), fires, _text_of_id, _in_microseconds, windows, limit)
+        case "apscheduler4":
+            fires = apscheduler_fires.schedule_fires
+            yield from _lines(documents("schedules"), fires, _id_of_schedule, _in_microseconds, windows, limit)
+        case "agenda":
+            for name in ("agendaJobs", "pulseJobs"):
+                yield from _lines(documents(name), _agenda_fires, _uuid_of_id, _in_milliseconds, windows, limit)
+        case "celerybeat":
+            fires = partial(_beat_fires, zone)
+            yield from _lines(documents("schedules"), fires, _name_of_task, _in_microseconds, windows, limit)
+        case "quartz":
+            yield from quartz_documents.fires_of(documents, windows, limit)
+
+
+def _lines(
+    documents: Iterator[Document],
+    fires_of: Fires,
+    entry: Callable[[Document], str],
+    text: Callable[[datetime], str],
+    windows: Sequence[Window],
+    limit: int,
+) -> Iterator[Line]:
+    """Yield the lines of documents; ``entry`` gives the id by which the library lists one in PostgreSQL."""
+    for document in documents:
         try:
-            decoded = collection.decode(document, context)
-            rule = decoded_rule(decoded.rows)
-            if rule is None or any(note.kind == _CUT for note in decoded.notes):
-                continue
-            in_windows = [(window, way.fires(document, rule, window, limit)) for window in windows]
-        except (Rejected, Skipped):
+            listed = fires_of(document, windows, limit)
+        except (Rejected, Skipped, CronError, UncomputableError, ValueError, OverflowError):
             continue
-        for window, fires in in_windows:
-            if fires is not None:
-                listed = [fire.isoformat(timespec="microseconds") for fire in fires]
-                yield {"kind": "fires", "id": way.entry(document), "window": [*window], "fires": listed}
+        for window, fires in zip(windows, listed, strict=True):
+            yield {"kind": "fires", "id": entry(document), "window": [*window], "fires": [*map(text, fires)]}
 
 
-def _bounded(fires: Iterator[datetime], rule: FiringRule, window: Window, limit: int) -> list[datetime]:
-    """Return the fires in a window, up to the last one that the rule allows."""
-    begin, end = window
-    last = rule.end_at
-    within = takewhile(lambda fire: fire < end and (last is None or fire <= last), fires)
-    return [*islice((fire for fire in within if fire >= begin), limit)]
+def _text_of_id(document: Document) -> str:
+    return str(document["_id"])
 
 
-def _of_line(rule: FiringRule, after: datetime, window: Window, limit: int) -> list[datetime]:
-    """Return the fires of a cron line after an instant."""
-    fires = cron.next_fires(rule.dialect or "", rule.expression or "", rule.zone, after, limit)
-    return _bounded(iter(fires), rule, window, limit)
+def _id_of_schedule(document: Document) -> str:
+    return f"schedule {document['_id']}"
+
+
+def _uuid_of_id(document: Document) -> str:
+    return RULES["agenda"].key(str(document["_id"]))
+
+
+def _name_of_task(document: Document) -> str:
+    return str(document["name"])
+
+
+def _in_microseconds(fire: datetime) -> str:
+    return fire.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _in_milliseconds(fire: datetime) -> str:
+    """Return a time as JavaScript writes it."""
+    return fire.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+# Agenda, of the release that has a backend for PostgreSQL, which reads the documents of all releases
+
+
+class _Recurrence(msgspec.Struct, frozen=True):
+    """When a job of Agenda recurs."""
+
+    interval: str
+    """Words, milliseconds or a cron line; empty if ``at`` says it."""
+    at: str
+    zone: str | None
+    start: datetime | None
+    end: datetime | None
+    skipped: frozenset[int]
+    """Days of the week, from 0 for Sunday."""
+
+
+def _agenda_fires(document: Document, windows: Sequence[Window], limit: int) -> list[list[datetime]]:
+    interval, at = document.get("repeatInterval"), document.get("repeatAt")
+    if not interval and not at:
+        due = _date_of(document.get("nextRunAt"))
+        return [[due] if due is not None and begin <= due <= end else [] for begin, end in windows]
+    days = document.get("skipDays") or []
+    if not isinstance(interval, str | int | float | None) or not isinstance(days, list):
+        raise UncomputableError
+    if not all(isinstance(day, int | float) for day in days) or len({*days}) < len(days):
+        raise UncomputableError  # the library counts them, and a text is one that contains digits
+    recurrence = _Recurrence(
+        interval=str(interval or ""),
+        at=str(at or ""),
+        zone=document.get("repeatTimezone") or None,
+        start=_date_of(document.get("startDate")),
+        end=_date_of(document.get("endDate")),
+        skipped=frozenset(days),
+    )
+    return [_recurrent(recurrence, window, limit) for window in windows]
+
+
+def _date_of(value: object) -> datetime | None:
+    if value is not None and not isinstance(value, datetime):
+        raise UncomputableError  # a number, or a date that Python has not
+    return None if value is None else value.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=4_096)
-def _apscheduler(rule: FiringRule, window: Window, limit: int) -> list[datetime] | None:
-    """Return the fires of a rule of APScheduler 3, which searches from the later of begin and start on."""
-    begin = window[0]
-    first = begin if rule.start_at is None else max(begin, rule.start_at)
-    if rule.kind == "cron":
-        whole = first if not first.microsecond else first.replace(microsecond=0) + _SECOND
-        return _of_line(rule, whole - _SECOND, window, limit)
-    if rule.kind == "one_time":
-        return [] if rule.run_at is None else _bounded(iter((rule.run_at,)), rule, window, limit)
-    if rule.start_at is None or rule.interval_ms is None:
-        return None
-    return _bounded(_stepped(rule.start_at, rule.interval_ms / 1_000, begin), rule, window, limit)
+def _recurrent(recurrence: _Recurrence, window: Window, limit: int) -> list[datetime]:
+    """Return the fires of a job that has run when the window begins, and again at each fire, up to its end.
 
-
-def _stepped(start: datetime, step: float, begin: datetime) -> Iterator[datetime]:
-    """Yield instants a number of seconds apart, from ``begin`` on, in doubles as the library counts them."""
-    number = max(0, math.ceil((begin.timestamp() - start.timestamp()) / step))
-    fire = datetime.fromtimestamp(start.timestamp() + step * number, UTC)
-    while True:
-        yield fire
-        fire = datetime.fromtimestamp(fire.timestamp() + step, UTC)
-
-
-def _of_schedule(document: Document, rule: FiringRule, window: Window, limit: int) -> list[datetime] | None:
-    """Return the fires of a schedule of APScheduler 4: those after the last fire that its trigger remembers.
-
-    It adds an interval to what the clock of the zone shows, so that a day of 23 hours counts as one of 24.
+    A fire that the bounds or the days to skip have moved is what the next one is counted from.
     """
-    place = payloads.place_of(document)
-    if place is None:
-        return None
-    if rule.kind == "one_time":
-        fires = () if place.is_over or rule.run_at is None else (rule.run_at,)
-        return _bounded(iter(fires), rule, window, limit)
-    if place.last is None or (rule.kind == "cron" and place.last.microsecond):
-        return None
-    if rule.kind == "cron":
-        return _of_line(rule, max(place.last.astimezone(UTC), window[0] - _SECOND), window, limit)
-    step = timedelta(milliseconds=rule.interval_ms or 0)
-    return None if step < _SECOND else _bounded(_on_the_clock(place.last, step, window[0]), rule, window, limit)
+    last, end = window
+    fires: list[datetime] = []
+    following = _unbounded(recurrence, last)
+    while len(fires) < limit and (fire := next(following, None)) is not None:
+        moved = _moved(recurrence, fire)
+        if moved is None or moved > end:
+            break
+        fires.append(moved)
+        if moved != fire:
+            following = _unbounded(recurrence, moved)
+    return fires
 
 
-def _on_the_clock(last: datetime, step: timedelta, begin: datetime) -> Iterator[datetime]:
-    """Yield the instants a number of steps after ``last`` by the clock of its zone, from before ``begin`` on."""
-    elapsed = begin.astimezone(last.tzinfo) - last  # by that clock too
-    first = max(1, (elapsed - _SET_BACK) // step)
-    return ((last + step * number).astimezone(UTC) for number in count(first))
+def _unbounded(recurrence: _Recurrence, last: datetime) -> Iterator[datetime]:
+    """Yield the fires after one, without bounds. The zone of the probe is UTC, in which times of day are read."""
+    if not recurrence.interval:
+        return cron.fires_after("agenda-at", recurrence.at, None, last)
+    text = recurrence.interval
+    length = agenda.interval_ms(float(text) if _is_number(text) else text)
+    if length is None:
+        return cron.fires_after("agenda", text, recurrence.zone, last)
+    if length <= 0:
+        raise UncomputableError  # the library computes no fire that is later
+    return (last + length * number * _MILLISECOND for number in count(1))
+
+
+def _moved(recurrence: _Recurrence, fire: datetime) -> datetime | None:
+    """Return a fire within the bounds of a job, on a day that it does not skip; None: the job has ended."""
+    if recurrence.start is not None and fire < recurrence.start:
+        fire = recurrence.start
+    if recurrence.skipped:
+        place = cron.zone(recurrence.zone or "UTC")[0]
+        shown = fire.astimezone(place)
+        for _ in range(_WEEK):
+            if shown.isoweekday() % _WEEK not in recurrence.skipped:
+                break
+            shown = (shown + _DAY).replace(fold=0).astimezone(UTC).astimezone(place)
+        else:
+            return None
+        fire = shown.astimezone(UTC)
+    return None if recurrence.end is not None and fire > recurrence.end else fire
+
+
+_is_number = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII).fullmatch
+"""Whether Agenda takes a text for a number of milliseconds."""
+
+
+# celerybeat-mongo
+
+
+def _beat_fires(zone: str | None, document: Document, windows: Sequence[Window], limit: int) -> list[list[datetime]]:
+    """Return the fires of a task as if it had run when a window begins, and again at each fire."""
+    collection = described_profile("celerybeat").by_name()["schedules"]
+    context = Context(as_of=windows[0][0], default_tenant=NO_TENANT, zone=zone)
+    rule = decoded_rule(collection.decode(document, context).rows)
+    if rule is None:
+        raise UncomputableError
+    return [_of_rule(rule, window, limit) for window in windows]
 
 
 @lru_cache(maxsize=4_096)
-def _beat(rule: FiringRule, window: Window, limit: int) -> list[datetime] | None:
-    """Return the fires of a task as if it had run when the window begins, and again at each fire."""
-    begin = window[0]
-    unbounded = msgspec.structs.replace(rule, start_at=None, end_at=None)  # beat heeds them, and its schedules do not
+def _of_rule(rule: FiringRule, window: Window, limit: int) -> list[datetime]:
+    """Return the fires of a rule without its bounds: beat heeds them, and its schedules do not."""
+    begin, end = window
     if rule.kind == "cron":
-        return _of_line(unbounded, begin, window, limit)
-    step = timedelta(milliseconds=rule.interval_ms or 1)
-    return _bounded((begin + step * number for number in range(1, limit + 1)), unbounded, window, limit)
-
-
-_WAYS: Final[Mapping[str, _Way]] = {
-    "apscheduler": _Way(
-        collection="jobs",
-        entry=lambda document: str(document["_id"]),
-        fires=lambda _, rule, window, limit: _apscheduler(rule, window, limit),
-    ),
-    "apscheduler4": _Way(
-        collection="schedules", entry=lambda document: f"schedule {document['_id']}", fires=_of_schedule
-    ),
-    "celerybeat": _Way(
-        collection="schedules",
-        entry=lambda document: str(document["name"]),
-        fires=lambda _, rule, window, limit: _beat(rule, window, limit),
-    ),
-}
-"""Source → how the fires of its documents are computed."""
+        fires = cron.fires_after(rule.dialect or "", rule.expression or "", rule.zone, begin)
+    else:
+        step = timedelta(milliseconds=rule.interval_ms or 1)
+        fires = (begin + step * number for number in range(1, limit + 1))
+    return [*islice(takewhile(lambda fire: fire < end, fires), limit)]
 
 
 def zone_of(options: Mapping[str, Any]) -> str | None:

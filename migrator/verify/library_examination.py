@@ -45,7 +45,7 @@ from migrator.targets.library import (
     interpreter_of,
     make_tables,
 )
-from migrator.targets.library_rules import RULES, DueEntry, FiringRule, LibraryRules, Part
+from migrator.targets.library_rules import RULES, DueEntry, LibraryRules, Part
 from migrator.targets.model import Target
 from migrator.targets.quartz_documents import Window
 from migrator.values.identity import source_id
@@ -94,6 +94,8 @@ class PartResult(msgspec.Struct, kw_only=True):
     causes: dict[str, int] = {}
     """Every fault by cause."""
     unsure: list[str] = []
+    alone: list[str] = []
+    """Entries of which the tool itself computes no fires."""
     nothing: str = ""
     """Why there was nothing to check."""
 
@@ -106,10 +108,20 @@ class Listing(msgspec.Struct, kw_only=True):
     """The fields of the entries that the caller named."""
     entries: list[DueEntry]
     zones: set[str]
-    rules: dict[str, FiringRule]
-    """Of the entries whose next fires the tool computes too."""
     failed: set[str]
     """Entries with which the library could do nothing."""
+
+
+class ListedFires(msgspec.Struct, kw_only=True):
+    """The next fires of entries, as one side computes them."""
+
+    digests: Digests = {}
+    """Of the fires of an entry in all windows."""
+    numbers: Counter[str] = msgspec.field(default_factory=Counter)
+    """How many fires an entry has in them."""
+    failed: set[str] = set()
+    endless: set[str] = set()
+    """Entries for which the library searches without end; they are among ``failed``."""
 
 
 class Examination:
@@ -161,10 +173,8 @@ class Examination:
                 for line in self._ask(store, **members):
                     if line.get("document") not in left:
                         yield line
-        elif members["do"] == "entries":
-            yield from self.rules.source_entries(self._documents)
         else:
-            yield from self.rules.source_fires(self._documents, members["windows"], members["limit"])
+            yield from self.rules.source_entries(self._documents)
 
     def _documents(self, collection: str) -> Iterator[dict[str, Any]]:
         """Return the documents of a collection that are not in quarantine; none if the source has no such one."""
@@ -183,7 +193,7 @@ class Examination:
             source.client.close()
 
     def _list(self, keep: frozenset[str] = frozenset(), *, in_source: bool) -> Listing:
-        listing = Listing(digests={}, kept={}, entries=[], zones=set(), rules={}, failed=set())
+        listing = Listing(digests={}, kept={}, entries=[], zones=set(), failed=set())
         lines = self._ask_source(do="entries") if in_source else self._ask_copy(do="entries")
         for line in lines:
             if line["kind"] not in ("entry", "failed"):
@@ -197,8 +207,6 @@ class Examination:
                 listing.zones |= _zones([line.get("fields"), line.get("schedule")])
                 if not in_source:
                     listing.entries.append(self.rules.entry(line))
-                    if (rule := self.rules.rule(line)) is not None:
-                        listing.rules[key] = rule
             same_key = listing.digests.get(key, b"")  # a task and a group, say
             listing.digests[key] = _digest([same_key.hex(), fields])
             if key in keep:
@@ -267,74 +275,69 @@ class Examination:
         )
 
     def fires(self) -> PartResult:
-        """Hold the next fires of each entry in the scratch copy against those in MongoDB."""
+        """Hold the next fires of each entry in the scratch copy against those in MongoDB and those of its rule."""
         wanted, copied = self.listed()
         windows = self._windows(copied.zones | wanted.zones)
         most = FIRES // max(len(windows) * len(copied.digests), 1)
         limit = min(max(most, LEAST_FIRES), MOST_FIRES)
-        sides = []
-        own = _OwnFires(self.rules, copied.rules, limit)
-        of_documents = self._fires_of_documents(windows, limit)
-        failed: set[str] = set()
-        total = 0
         asked = {"do": "fires", "windows": windows, "limit": limit}
-        for lines, key_of in ((self._ask_source(**asked), self.rules.key), (self._ask_copy(**asked), str)):
-            fires: dict[str, bytes] = {}
-            endless: set[str] = set()
-            total = 0
-            for line in lines:
-                if line["kind"] not in ("fires", "failed"):
-                    continue
-                key = key_of(line["id"])
-                if line["kind"] == "failed":
-                    failed.add(key)
-                    if line["error"] in self.rules.unbounded:
-                        endless.add(key)
-                listed = line.get("fires", ())
-                if key_of is str:
-                    own.compare(key, line)
-                if key in wanted.digests:
-                    total += len(listed)
-                fires[key] = _chained(fires, key, line)
-            sides.append((fires, endless))
-        (left, endless), (right, endless_too) = sides
-        unknown = endless | endless_too
+        computed = self._listed_fires(self._computed_fires(windows, limit), str)
+        source = self._listed_fires(self._ask_source(**asked), self.rules.key) if self.rules.has_source else computed
+        copy = self._listed_fires(self._ask_copy(**asked), str)
+        unknown, failed = source.endless | copy.endless, source.failed | copy.failed
         # an entry that one side lacks, or that differs, is told by the part `entries`
-        common = {key for key in left.keys() & right.keys() if wanted.digests.get(key) == copied.digests.get(key)}
+        same = {key for key in copy.digests if wanted.digests.get(key) == copied.digests.get(key)} - unknown
+        compared = same & source.digests.keys()
+        own = compared & computed.digests.keys() - failed
         faults = [
             LibraryFault(key, "library-fires", "its next fires in PostgreSQL are not those in MongoDB")
-            for key in sorted(common - unknown)
-            if left[key] != right[key]
+            for key in sorted(compared)
+            if source.digests[key] != copy.digests[key]
         ]
-        computed = of_documents.keys() - failed
         # where the two sides differ that is told already, and the document may have changed in between
-        differing = own.differing | {key for key in computed if left.get(key) == right.get(key) != of_documents[key]}
         faults += [
             LibraryFault(key, "library-rule", "its next fires are not those of its rule, as this tool computes them")
-            for key in sorted(differing & common - unknown)
+            for key in sorted(own)
+            if source.digests[key] == copy.digests[key] != computed.digests[key]
         ]
+        total = sum(count for key, count in copy.numbers.items() if key in wanted.digests)
         return PartResult(
             counts={
-                "entries": len(common - unknown),
+                "entries": len(compared),
                 "windows": len(windows),
                 "fires at most in a window": limit,
                 "fires compared": total,
-                "entries whose fires the tool computes too": len((own.compared | computed) & common - unknown),
+                "entries whose fires the tool computes too": len(own),
+                "entries whose fires the library alone computes": len(same - failed - computed.digests.keys()),
+                "entries of which the library computes no fires": len(same & failed),
                 "computed without end": len(unknown),
             },
             unsure=_without_end(unknown),
-            nothing="" if (total and common) or unknown else "no entry has a next fire that is compared",
+            alone=sorted(same - failed - computed.digests.keys()),
+            nothing="" if (total and compared) or unknown else "no entry has a next fire that is compared",
             **_sorted_faults(faults),
         )
 
-    def _fires_of_documents(self, windows: Sequence[Window], limit: int) -> Digests:
-        """Return the digests of the fires that the tool computes of the documents, as of those of the library."""
+    def _computed_fires(self, windows: Sequence[Window], limit: int) -> Iterator[Line]:
+        """Return the lines of the fires that the tool computes of the documents."""
         source = profile_of(self.settings.source, self.settings.target).name
         zone = document_fires.zone_of(self.settings.target.options)
-        digests: Digests = {}
-        for line in document_fires.document_fires(source, zone, self._documents, windows, limit):
-            digests[line["id"]] = _chained(digests, line["id"], line)
-        return digests
+        return document_fires.document_fires(source, zone, self._documents, windows, limit)
+
+    def _listed_fires(self, lines: Iterable[Line], key_of: Callable[[str], str]) -> "ListedFires":
+        listed = ListedFires()
+        for line in lines:
+            if line["kind"] not in ("fires", "failed"):
+                continue
+            key = key_of(line["id"])
+            if line["kind"] == "failed":
+                listed.failed.add(key)
+                if line["error"] in self.rules.unbounded:
+                    listed.endless.add(key)
+            fires = line.get("fires", ())
+            listed.numbers[key] += len(fires)
+            listed.digests[key] = _digest([listed.digests.get(key, b"").hex(), fires, line.get("error")])
+        return listed
 
     def _windows(self, zones: Iterable[str]) -> list[tuple[datetime, datetime]]:
         """Return the year, and the days around each change of the clock in it."""
@@ -449,28 +452,6 @@ class Examination:
         return lines, time_module.monotonic() - began if self.rules.clock_moves else 0.0
 
 
-class _OwnFires:
-    """The fires that the tool computes of the rules, held against those that the library computes of them."""
-
-    def __init__(self, rules: LibraryRules, of_entries: Mapping[str, FiringRule], limit: int) -> None:
-        self._rules, self._of_entries, self._limit = rules, of_entries, limit
-        self.compared: set[str] = set()
-        self.differing: set[str] = set()
-
-    def compare(self, key: str, line: Line) -> None:
-        """Compare the fires of an entry in a window; one that the library fails with is told by the library."""
-        rule = self._of_entries.get(key)
-        if rule is None or line["kind"] != "fires":
-            return
-        begin, end = map(datetime.fromisoformat, line["window"])
-        fires = self._rules.own_fires(rule, (begin, end), self._limit)
-        if fires is None:
-            return
-        self.compared.add(key)
-        if fires != [*map(datetime.fromisoformat, line["fires"])]:
-            self.differing.add(key)
-
-
 _ASKED: Final[Mapping[str, str]] = {
     "entries": "listing entries",
     "fires": "computing next fires",
@@ -549,11 +530,6 @@ def _different(wanted: Digests, copied: Digests, quarantined: set[str]) -> set[s
 
 def _digest(value: object) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
-
-
-def _chained(fires: Mapping[str, bytes], key: str, line: Line) -> bytes:
-    """Return the digest of the fires of an entry in a window, and in those before it."""
-    return _digest([fires.get(key, b"").hex(), line.get("fires", ()), line.get("error")])
 
 
 def _sorted_faults(faults: list[LibraryFault]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _as_table(state: Mapping[str, Any]) -> PickledDict:
 
 def _cron(state: Mapping[str, Any], notes: list[Note]) -> Timing:
     zone = zone_of(state.get("timezone"), f"{PATH}.timezone")
-    keywords = _keywords(state.get("fields"))
+    keywords = keywords_of(state.get("fields"))
     spec: dict[str, Any] = {"cron": keywords, "timezone": zone.text(), **_window_spec(state)} | _jitter(state)
     line: dict[str, Any] = dict(keywords)
     if zone.name is None and _quiet_key(zone) is None:
@@ -239,8 +239,11 @@ def _window(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"start_at": bounds.get("start_date"), "end_at": bounds.get("end_date")}
 
 
-def _keywords(fields: object) -> dict[str, str]:
-    """Return the keyword arguments that a cron trigger was made with; all eight fields if there were none."""
+def keywords_of(fields: object) -> dict[str, str]:
+    """Return the keyword arguments that a cron trigger was made with; all eight fields if there were none.
+
+    Raises ``Rejected`` for what is not the fields of a trigger.
+    """
     path = f"{PATH}.fields"
     if type(fields) is not list or len(fields) != len(_FIELDS):
         raise Rejected("wrong-type", path, "the eight fields of a cron trigger")

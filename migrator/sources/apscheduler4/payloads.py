@@ -8,7 +8,7 @@ that a trigger means the same in both. Every binary value, and every field witho
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ from migrator.records import Run, Schedule
 from migrator.sources import pickles
 from migrator.sources.apscheduler.triggers import DIALECT
 from migrator.sources.mapping.language import Reading
-from migrator.sources.pickled_values import Zone, instant_of, local_of, plain, text_of, zone_of
+from migrator.sources.pickled_values import Zone, instant_of, plain, text_of, zone_of
 from migrator.sources.pickles import ImportRefusedError, Made, PickledDict, PickleRefusedError
 from migrator.sources.profile import Context, Document, Note, Rejected, Rows
 from migrator.values import jsonb, times
@@ -191,11 +191,11 @@ def derive_result(document: Document, reading: Reading, context: Context) -> Non
 
 def _timing(value: object, notes: list[Note]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return a trigger as JSON, and the columns of the trigger that fires at the same times, if there is one."""
-    kind, state = _trigger(value)
+    kind, state = trigger_of(value)
     shown = {name: _shown(member) for name, member in state.items() if name != "version"}
-    spec = {kind.removeprefix(_PACKAGE).partition(".")[2]: shown}
+    spec = {kind.partition(".")[2]: shown}
     columns: dict[str, Any] | None = None
-    match kind.removeprefix(_PACKAGE):
+    match kind:
         case "cron.CronTrigger":
             columns = _cron(state, notes)
         case "interval.IntervalTrigger":
@@ -211,46 +211,18 @@ def _timing(value: object, notes: list[Note]) -> tuple[dict[str, Any], dict[str,
     return spec, columns
 
 
-def _trigger(value: object) -> tuple[str, dict[str, Any]]:
-    """Return the class of a trigger, and the members of its state."""
-    match value:
-        case Made(name=str() as name, state=PickledDict() as state):
-            return name, state.named()
-        case [str() as name, PickledDict() as state] | (str() as name, PickledDict() as state):
-            return name.replace(":", "."), state.named()
-    raise Rejected("wrong-type", "trigger", "a trigger of APScheduler")
+def trigger_of(value: object) -> tuple[str, dict[str, Any]]:
+    """Return the class of a trigger, as ``cron.CronTrigger``, and the members of its state; also of one of version 3.
 
-
-class TriggerPlace(msgspec.Struct, frozen=True):
-    """Where a trigger stands, which its state remembers."""
-
-    last: datetime | None
-    """Its last fire, by the clock of its own zone; None if it has not fired."""
-    is_over: bool
-    """Whether a trigger for one time has fired."""
-
-
-def place_of(document: Document) -> TriggerPlace | None:
-    """Return where the trigger of a schedule stands; None of a combination, whose members remember fires of their own.
-
-    Raises ``Rejected`` for a trigger that cannot be read.
+    Raises ``Rejected`` for what is no trigger.
     """
-    kind, state = _trigger(read_value(document.get("trigger"), "trigger"))
-    if kind.startswith(f"{_PACKAGE}combining."):
-        return None
-    last = state.get("last_fire_time")
-    return TriggerPlace(None if last is None else _on_its_clock(last), state.get("completed") is True)
-
-
-def _on_its_clock(value: object) -> datetime:
-    """Return an aware time in the zone that it names."""
-    path = "trigger.last_fire_time"
-    moment = _instant(value, path)
-    if isinstance(value, str):
-        return moment.astimezone(datetime.fromisoformat(value).tzinfo)
-    place = local_of(value, path)[1]
-    zone = zone_of(place, path)
-    return moment.astimezone(cron.zone(zone.name)[0] if zone.name else timezone(zone.offset or timedelta()))
+    match value:
+        case Made(name=str() as name, state=state) | [str() as name, state]:
+            if isinstance(state, tuple):  # version 3.0 wrote it beside a None
+                state = state[-1]
+            if isinstance(state, PickledDict):
+                return name.replace(":", ".").removeprefix(_PACKAGE), state.named()
+    raise Rejected("wrong-type", "trigger", "a trigger of APScheduler")
 
 
 def _shown(member: object) -> Any:  # noqa: ANN401 - JSON
@@ -277,7 +249,8 @@ def _zone(state: Mapping[str, Any]) -> Zone:
     return Zone(text_of(value, "trigger.timezone")) if isinstance(value, str) else zone_of(value, "trigger.timezone")
 
 
-def _keywords(state: Mapping[str, Any]) -> dict[str, str]:
+def keywords_of(state: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a cron trigger as keywords; raises ``Rejected``."""
     fields = state.get("fields")
     if not isinstance(fields, list) or len(fields) != len(_FIELDS) or not all(isinstance(one, str) for one in fields):
         raise Rejected("wrong-type", "trigger.fields", "the eight fields of a cron trigger")
@@ -292,7 +265,7 @@ def _cron(state: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
         return None
     if mapped:
         notes.append(Note("mapped-zone", "trigger.timezone"))
-    line = _line(_keywords(state), key, notes)
+    line = _line(keywords_of(state), key, notes)
     return None if line is None else {**line, "timezone": key, **_window(state)}
 
 
@@ -306,16 +279,19 @@ def _line(keywords: Mapping[str, Any], zone: str | None, notes: list[Note]) -> d
     return {"cron_expression": text, "cron_dialect": DIALECT}
 
 
-def _interval(state: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
-    parts = state.get("interval")
+def interval_of(parts: object) -> timedelta:
+    """Return the length of an interval, of which a state has six parts; raises ``Rejected``."""
     if not isinstance(parts, list) or not all(type(one) in (int, float) for one in parts):
         raise Rejected("wrong-type", "trigger.interval", "six numbers")
     try:
         weeks, days, hours, minutes, seconds, microseconds = parts
-        length = timedelta(days, seconds, microseconds, 0, minutes, hours, weeks)
+        return timedelta(days, seconds, microseconds, 0, minutes, hours, weeks)
     except (ValueError, OverflowError):
         raise Rejected("out-of-range", "trigger.interval", "six numbers of a length of time") from None
-    milliseconds, rest = divmod(length, _MILLISECOND)
+
+
+def _interval(state: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | None:
+    milliseconds, rest = divmod(interval_of(state.get("interval")), _MILLISECOND)
     if rest or not 0 < milliseconds <= _LARGEST:
         notes.append(Note("unusable-interval", "trigger.interval"))
         return None
@@ -328,11 +304,11 @@ def _either(state: Mapping[str, Any], notes: list[Note]) -> dict[str, Any] | Non
     if not isinstance(members, list):
         raise Rejected("wrong-type", "trigger.triggers", "a list of triggers")
     lines = []
-    for kind, inner in map(_trigger, members):
-        if kind != f"{_PACKAGE}cron.CronTrigger":
+    for kind, inner in map(trigger_of, members):
+        if kind != "cron.CronTrigger":
             notes.append(Note("unevaluable-trigger", "trigger"))
             return None
         bounds = {"start_date": inner.get("start_time"), "end_date": inner.get("end_time")}
         given = {name: _instant(one, "trigger.triggers").isoformat() for name, one in bounds.items() if one is not None}
-        lines.append({**_keywords(inner), "timezone": _zone(inner).text(), **given})
+        lines.append({**keywords_of(inner), "timezone": _zone(inner).text(), **given})
     return _line({"or": lines}, None, notes)

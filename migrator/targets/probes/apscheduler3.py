@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import math
 import threading
+from functools import partial
 from typing import Any
 
 from . import stand_ins, stores
@@ -134,10 +135,24 @@ def fires(request: dict[str, Any], lines: Lines) -> None:
             _without_jitter(job.trigger)
             for window in request["windows"]:
                 with bounded(request["entry_seconds"]):
-                    found = stores.fires_of(job.trigger.get_next_fire_time, window, request["limit"])
+                    following = job.trigger.get_next_fire_time
+                    found = stores.fires_of(partial(first_of, job), following, window, request["limit"])
                 lines.put("fires", id=job.id, window=window, fires=found)
         except Exception as error:  # noqa: BLE001 - of one job
             lines.fail(job.id, error)
+
+
+def first_of(job: Any, begin: Any) -> Any:
+    """Return the fire from which those of a window are listed: the first one of a job that has not fired yet.
+
+    A calendar interval begins with its first date, and a combination with a date of it, also if that has passed; an
+    ``AndTrigger`` may find no first fire. Their jobs go on from where they stand.
+    """
+    kind = type(job.trigger).__name__
+    if kind in ("CronTrigger", "IntervalTrigger", "DateTrigger") or job.next_run_time is None:
+        return job.trigger.get_next_fire_time(None, begin)
+    fire = job.trigger.get_next_fire_time(None, begin) if kind == "OrTrigger" else job.next_run_time
+    return job.next_run_time if fire is not None and fire < begin else fire
 
 
 def _without_jitter(trigger: Any) -> None:

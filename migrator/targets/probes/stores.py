@@ -89,17 +89,24 @@ def in_utc(time: datetime | None) -> str | None:
 
 
 def fires_of(
-    following: Callable[[datetime | None, datetime], datetime | None], window: tuple[str, str], limit: int
+    first: Callable[[datetime], datetime | None],
+    following: Callable[[datetime | None, datetime], datetime | None],
+    window: tuple[str, str],
+    limit: int,
 ) -> list[str | None]:
-    """Return the fires in a window: ``following(previous, now)`` gives the next; one before the window ends them."""
+    """Return the fires in a window; those before it are passed over.
+
+    ``first(begin)`` gives the first one, and ``following(previous, now)`` the next.
+    """
     begin, end = (instant(text) for text in window)
     listed: list[datetime] = []
-    fire = following(None, begin)
-    while fire is not None and begin <= fire < end and len(listed) < limit:
-        listed.append(fire)
-        fire = following(listed[-1], listed[-1])
+    fire = first(begin)
+    while fire is not None and fire < end and len(listed) < limit:
+        if fire >= begin:
+            listed.append(fire)
+        previous, fire = fire, following(fire, max(fire, begin))
         # within a zone Python compares what the clock shows, which is the same twice where it is set back
-        if fire is not None and fire.timestamp() <= listed[-1].timestamp():
+        if fire is not None and fire.timestamp() <= previous.timestamp():
             break
     return [in_utc(fire) for fire in listed]
 

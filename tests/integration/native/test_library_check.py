@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -59,9 +61,27 @@ def document(key: str, trigger: Any, due: datetime | None, **members: Any) -> Do
     return {"_id": key, "next_run_time": due_seconds, "job_state": Binary(pickle.dumps(state, 4))}
 
 
+LATER = (SOON + timedelta(days=10)).date()
+NOON: dict[str, Any] = {"hour": 12, "minute": 30, "timezone": VIENNA}
+
+
+def combined(*, hours: int = 31, start: datetime = SOON) -> list[Any]:
+    """Return an interval, a date and a calendar interval."""
+    return [
+        IntervalTrigger(hours=hours, start_date=start, timezone="UTC"),
+        DateTrigger(SOON + timedelta(days=3, minutes=7), "UTC"),
+        CalendarIntervalTrigger(days=1, start_date=LATER, **NOON),
+    ]
+
+
 def documents() -> list[Document]:
     nightly = CronTrigger(hour=2, minute=30, timezone=VIENNA)
+    calendar = CalendarIntervalTrigger(days=3, start_date=LATER, **NOON)
+    noon = AndTrigger([CalendarIntervalTrigger(days=1, start_date=LATER, **NOON), CronTrigger(**NOON)])
     return [
+        document("calendar", calendar, calendar.get_next_fire_time(None, SOON)),
+        document("either", OrTrigger(combined()), SOON),
+        document("both", noon, noon.get_next_fire_time(None, SOON)),
         document("nightly", nightly, nightly.get_next_fire_time(None, SOON)),
         document("soon", IntervalTrigger(seconds=45, start_date=SOON, timezone="UTC"), SOON),
         document("each", IntervalTrigger(seconds=45, start_date=SOON, timezone="UTC"), SOON, coalesce=False),
@@ -108,12 +128,14 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
         "work": ("passed", ()),
         "locks": ("not-applicable", ()),
     }
-    assert checks["entries"].counts["listed in the copy"] == 7
+    assert checks["entries"].counts["listed in the copy"] == 10
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
-    assert checks["fires"].counts["entries whose fires the tool computes too"] == 7
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == 10
+    assert checks["fires"].counts["entries whose fires the library alone computes"] == 0
+    assert checks["fires"].tallies == ()
     work = checks["work"].counts
-    assert (work["entries that were due"], work["entries that were not"]) == (6, 1)
-    assert (work["executions"], work["given up as too late"]) == (5, 1)
+    assert (work["entries that were due"], work["entries that were not"]) == (9, 1)
+    assert (work["executions"], work["given up as too late"]) == (8, 1)
     assert everything(settings, mongo_database) == before
 
 
@@ -151,7 +173,7 @@ def test_it_says_what_the_library_is_asked_for_and_how_far_it_is(
     assert before[0] == "verify: library: making a scratch copy of the tables"
     for asked in (in_source, in_copy):
         assert [line for line in before if line.startswith(asked)][:2] == [asked, f"{asked}: 1 so far"]
-        assert f"{asked}: 7 so far" in before
+        assert f"{asked}: 10 so far" in before
     assert "verify: library: executing what is due in the scratch copy" in before
 
 
@@ -214,14 +236,33 @@ def test_a_row_that_differs_is_found_in_the_list_of_the_library(settings: Settin
         assert words in details[key][1]
 
 
-def test_another_rule_is_found_in_the_fires(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+RULES: dict[str, tuple[str, Any]] = {
+    "another minute": ("nightly", CronTrigger(hour=2, minute=31, timezone=VIENNA)),
+    "a changed interval of a combination": ("either", OrTrigger(combined(hours=32))),
+    "a member of a combination that is dropped": ("either", OrTrigger(combined()[:2])),
+    "a changed calendar interval": ("calendar", CalendarIntervalTrigger(days=4, start_date=LATER, **NOON)),
+    "a time of day that is shifted": (
+        "calendar",
+        CalendarIntervalTrigger(days=3, start_date=LATER, hour=12, minute=31, timezone=VIENNA),
+    ),
+    "a start date that is shifted": ("either", OrTrigger(combined(start=SOON + timedelta(hours=1)))),
+    "a start date of an interval that is shifted": (
+        "soon",
+        IntervalTrigger(seconds=45, start_date=SOON + timedelta(seconds=1), timezone="UTC"),
+    ),
+}
+"""What is changed in the table → the job, and its trigger."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_another_rule_is_found_in_the_fires(name: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entries are told to be the same, as of a library that lists a rule and computes another."""
     monkeypatch.setattr(library_rules.ApschedulerRules, "fields", lambda _self, line, **_: {"due": line["due"]})
-    rule = CronTrigger(hour=2, minute=31, timezone=VIENNA)
-    execute(settings, STATE, changed("nightly", trigger=rule), "nightly")
+    key, rule = RULES[name]
+    execute(settings, STATE, changed(key, trigger=rule), key)
     checks = checked(settings, "entries", "fires")
     assert [checks[part].outcome.status for part in ("entries", "fires")] == ["passed", "failed"]
-    assert [(one.key, one.cause) for one in checks["fires"].findings] == [("nightly", "library-fires")]
+    assert [(one.key, one.cause) for one in checks["fires"].findings] == [(key, "library-fires")]
 
 
 FAULTY = """
@@ -245,12 +286,47 @@ def without_one(self, previous, now):
 cron.get_next_fire_time, interval.get_next_fire_time = shifted, without_one
 """
 """Cron lines fire an hour late in summer, and an hourly job leaves out one fire."""
+READ: dict[str, tuple[str, str]] = {
+    "a changed interval": ("calendarinterval.CalendarIntervalTrigger", "self.days += (self.days == 3)"),
+    "a shifted start date": (
+        "interval.IntervalTrigger",
+        "self.start_date += (self.interval_length == 31 * 3600) * timedelta(hours=1)",
+    ),
+    "a dropped member": ("combining.OrTrigger", "self.triggers = self.triggers[:2]"),
+}
+"""What the library reads of a trigger, on both sides → the class, and how its state is read."""
+ALTERED = """
+import importlib
+from datetime import timedelta
+module, _, name = "apscheduler.triggers.{kind}".rpartition(".")
+trigger = getattr(importlib.import_module(module), name)
+read = trigger.__setstate__
+
+def altered(self, state):
+    read(self, state)
+    {change}
+
+trigger.__setstate__ = altered
+"""
+
+
+@pytest.mark.proves("6-T2")
+@pytest.mark.parametrize("name", READ)
+def test_a_library_that_reads_a_trigger_wrongly_on_both_sides_is_found(
+    name: str, settings: Settings, tmp_path: Path
+) -> None:
+    kind, change = READ[name]
+    check = checked(altered(settings, ALTERED.format(kind=kind, change=change), tmp_path), "fires")["fires"]
+    assert check.outcome.status == "failed"
+    expected = "calendar" if name == "a changed interval" else "either"
+    assert [(one.key, one.cause) for one in check.findings] == [(expected, "library-rule")]
 
 
 @pytest.mark.proves("6-T2")
 def test_a_library_that_computes_wrongly_on_both_sides_is_found(settings: Settings, tmp_path: Path) -> None:
     check = checked(altered(settings, FAULTY, tmp_path), "fires")["fires"]
     assert check.outcome.status == "failed"
+    assert check.counts["computed without end"] == 1, "of two triggers that do not agree in summer"
     assert [(one.key, one.cause) for one in check.findings] == [
         ("nightly", "library-rule"),
         ("overdue", "library-rule"),

@@ -33,7 +33,8 @@ NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 HOUR = timedelta(hours=1)
 KEYS = {name: ObjectId() for name in (
     "every night", "each hour", "once", "overdue", "past", "disabled", "locked", "cut off", "cut off for ever", "ended",
-    "bounded", "milliseconds", "odd", "of older versions", "with NUL", "skip days in words", "of Pulse",
+    "bounded", "milliseconds", "odd", "of older versions", "with NUL", "skip days in words", "of Pulse", "in words",
+    "at noon",
 )}  # fmt: skip
 MORE = "6b000000-0000-4000-8000-000000000001"
 """The id of a job that nobody copied."""
@@ -68,6 +69,8 @@ def jobs() -> dict[str, list[Document]]:
         "milliseconds": {"repeatInterval": 90_000, "nextRunAt": NOW + HOUR},
         "odd": {"nextRunAt": NOW + 2 * HOUR, "data": ODD},
         "with NUL": {"nextRunAt": NOW + 2 * HOUR, "data": {"text": "a\0b"}},
+        "in words": {"repeatAt": "tomorrow at noon", "nextRunAt": NOW + 2 * HOUR},
+        "at noon": {"repeatAt": "12pm", "nextRunAt": NOW + 2 * HOUR},
         "skip days in words": night | {"nextRunAt": NOW + 2 * HOUR, "skipDays": "2 days"},
     }  # fmt: skip
     made = [job_6(_id=KEYS[name], name=name, lastModifiedBy="application") | members for name, members in kinds.items()]
@@ -130,11 +133,16 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
         name: ("passed", []) for name in parts
     }
     counts = checks["entries"].counts
-    assert (counts["listed in the source"], counts["listed in the copy"], counts["in quarantine"]) == (17, 15, 2)
+    assert (counts["listed in the source"], counts["listed in the copy"], counts["in quarantine"]) == (19, 17, 2)
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
-    assert checks["fires"].counts["entries whose fires the tool computes too"] == 4, "a cron line and three intervals"
+    fires = checks["fires"]
+    assert fires.counts["entries whose fires the tool computes too"] == 16
+    assert fires.counts["entries whose fires the library alone computes"] == 1
+    assert [(tally.severity, tally.cause, tally.count, tally.keys) for tally in fires.tallies] == [
+        ("explained", "library-alone", 1, (str(uuid_of(KEYS["in words"])),))
+    ]
     work = checks["work"].counts
-    assert (work["entries that were due"], work["entries that were not"]) == (13, 2), "disabled; ended"
+    assert (work["entries that were due"], work["entries that were not"]) == (15, 2), "disabled; ended"
     assert checks["locks"].counts["held by another process"] == 5
     assert everything(settings, mongo_database) == before
 
@@ -263,12 +271,14 @@ def faulty(folder: Path, package: str, file: str, function: str, old: str, new: 
 @pytest.mark.parametrize(
     ("old", "new", "wrong"),
     [
-        ("tz: attrs.repeatTimezone", "tz: 'UTC'", {("every night", "library-rule")}),
+        ("tz: attrs.repeatTimezone", "tz: 'UTC'", {("every night", "library-rule"), ("bounded", "library-rule")}),
+        ("endDate: attrs.endDate,", "", {("bounded", "library-rule")}),
+        ("skipDays: attrs.skipDays,", "skipDays: [6],", {("bounded", "library-rule")}),
         # a number, as MongoDB has it, goes the way of words, and its text in PostgreSQL that of numbers
         (
             "lastRun.valueOf() + numericInterval)",
             "lastRun.valueOf() + numericInterval + 1)",
-            {("milliseconds", "library-rule"), ("milliseconds", "library-fires")},
+            {("milliseconds", "library-fires")},
         ),
         (
             "lastRun.valueOf() + intervalValue)",

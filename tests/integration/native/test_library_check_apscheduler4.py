@@ -110,7 +110,8 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     counts = checks["entries"].counts
     assert counts["listed in the copy"] == counts["listed in the source"] - 1
     assert counts["in quarantine"] == 1
-    assert checks["fires"].counts["entries whose fires the tool computes too"] == 7
+    assert checks["fires"].counts["entries whose fires the tool computes too"] == 10
+    assert checks["fires"].counts["entries whose fires the library alone computes"] == 0
     assert checks["work"].counts["executions"] > 0
     assert checks["work"].counts["given up as too late"] > 0
     assert checks["locks"].counts["held by another process"] > 0
@@ -180,8 +181,22 @@ def without_one(self):
     return of_interval(self)
 
 cron.next, interval.next = shifted, without_one
+calendar = importlib.import_module("apscheduler.triggers.calendarinterval").CalendarIntervalTrigger
+either = importlib.import_module("apscheduler.triggers.combining").OrTrigger
+read_calendar, read_either = calendar.__setstate__, either.__setstate__
+
+def doubled(self, state):
+    read_calendar(self, state)
+    self.months *= 2
+
+def dropped(self, state):
+    read_either(self, state)
+    self.triggers, self._next_fire_times = self.triggers[:1], self._next_fire_times[:1]
+
+calendar.__setstate__, either.__setstate__ = doubled, dropped
 """
-"""A cron line fires an hour late in summer, and an interval leaves out one fire."""
+"""A cron line fires an hour late in summer, an interval leaves out one fire, a calendar interval is twice as long, and
+either of two triggers is the first alone."""
 
 
 @pytest.mark.proves("6-T6")
@@ -191,8 +206,10 @@ def test_a_library_that_computes_wrongly_on_both_sides_is_found(
     copied(settings, mongo_database)
     check = checked(altered(settings, FAULTY, tmp_path), "fires")["fires"]
     assert [(found, cause) for found, cause, _ in told(check)] == [
+        ("schedule calendar", "library-rule"),
         ("schedule cron", "library-rule"),
         ("schedule interval", "library-rule"),
+        ("schedule or", "library-rule"),
     ]
     assert check.outcome.status == "failed"
 

@@ -13,7 +13,7 @@ from apscheduler.triggers.combining import AndTrigger, OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
-from bson import Binary, ObjectId
+from bson import Binary, Int64, ObjectId
 
 from migrator.verify.document_fires import document_fires, zone_of
 
@@ -86,15 +86,38 @@ TRIGGERS: dict[str, tuple[Any, list[str] | None]] = {
         ["27T01:00", "27T02:00", "28T01:00", "29T00:00", "29T01:00"],
     ),
     "both": (
-        AndTrigger([CronTrigger(hour=4, timezone=VIENNA), CronTrigger(day_of_week="mon", hour="*", timezone=VIENNA)]),
-        ["29T02:00"],
+        AndTrigger([CronTrigger(hour=4, timezone=VIENNA), CronTrigger(hour=4, day_of_week="*", timezone=VIENNA)]),
+        ["27T03:00", "28T02:00", "29T02:00"],
     ),
-    "a calendar interval": (CalendarIntervalTrigger(days=1, start_date=date(2027, 1, 1), timezone=VIENNA), None),
-    "with an interval in it": (OrTrigger([IntervalTrigger(days=1, timezone="UTC")]), None),
-    "an interval of microseconds": (IntervalTrigger(seconds=0.0000015, timezone="UTC"), None),
+    "both, which do not agree at once": (
+        AndTrigger([CronTrigger(hour=4, timezone=VIENNA), CronTrigger(day_of_week="mon", hour="*", timezone=VIENNA)]),
+        None,
+    ),
+    "a calendar interval": (
+        CalendarIntervalTrigger(days=1, start_date=date(2027, 1, 1), timezone=VIENNA),
+        ["27T23:00", "28T22:00", "29T22:00"],
+    ),
+    "a calendar interval at a time that the clock skips": (
+        CalendarIntervalTrigger(days=1, hour=2, minute=30, start_date=date(2027, 1, 1), timezone=VIENNA),
+        ["27T01:30", "29T00:30"],
+    ),
+    "a calendar interval of months": (
+        CalendarIntervalTrigger(months=1, hour=12, start_date=date(2026, 12, 29), timezone="UTC"),
+        ["29T12:00"],
+    ),
+    "a calendar interval of months and days that has ended": (
+        CalendarIntervalTrigger(
+            months=1, days=1, start_date=date(2026, 12, 24), end_date=date(2027, 3, 26), timezone="UTC"
+        ),
+        [],
+    ),
+    "with an interval in it": (
+        OrTrigger([IntervalTrigger(days=1, start_date=BEGIN, timezone="UTC"), CronTrigger(hour=5, timezone="UTC")]),
+        ["27T00:00", "27T05:00", "28T05:00", "29T05:00"],
+    ),
     "an empty time between its bounds": (
         CronTrigger(hour=2, timezone=VIENNA, start_date=BEGIN + DAY, end_date=BEGIN),
-        None,
+        [],
     ),
 }
 
@@ -118,6 +141,11 @@ def test_what_the_clock_repeats_fires_as_the_library_of_each_source_has_it() -> 
     assert fires == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "10-31T01:30", "11-01T01:30"]]
     fires = listed("celerybeat", task(crontab={"minute": "30", "hour": "2"}), [SPRING, AUTUMN])
     assert fires == [[f"03-{fire}" for fire in NIGHTLY], ["10-30T00:30", "10-31T00:30", "11-01T01:30"]]
+
+
+def test_what_the_clock_repeats_fires_once_in_agenda() -> None:
+    [line] = document_fires("agenda", None, jobs_alone(of_agenda(**NIGHT)), [AUTUMN], 5)
+    assert [fire[5:16] for fire in line["fires"]] == ["10-30T00:30", "10-31T00:30", "11-01T01:30"]
 
 
 def test_a_job_that_cannot_be_read_has_no_fires() -> None:
@@ -145,14 +173,20 @@ BOUNDS = {"start_time": "2027-01-01T00:00:00+01:00", "end_time": None}
         (CRON, {"last_fire_time": EARLY}, NIGHTLY),
         (CRON, {"last_fire_time": "2027-03-28T03:30:00+02:00"}, ["29T00:30"]),
         (CRON, {"last_fire_time": EARLY, "end_time": "2027-03-28T01:30:00+00:00"}, ["27T01:30", "28T01:30"]),
-        (CRON, {"last_fire_time": None}, None),
-        (CRON, {"last_fire_time": "2027-03-26T02:30:00.5+01:00"}, None),
+        (CRON, {"last_fire_time": None, "start_time": EARLY}, NIGHTLY),
+        (CRON, {"last_fire_time": None, "start_time": "2027-03-27T01:30:00+00:00"}, None),
+        (CRON, {"last_fire_time": "2027-03-26T02:30:00.5+01:00"}, NIGHTLY),
         (HOURS, {"last_fire_time": EARLY}, ["27T01:30", "27T13:30", "28T01:30", "28T13:30", "29T01:30"]),
         (HOURS, {"last_fire_time": EARLY, "end_time": "2027-03-27T14:00:00+00:00"}, ["27T01:30", "27T13:30"]),
-        (("interval:IntervalTrigger", {"interval": [0, 0, 0, 0, 0, 5_000]}), {"last_fire_time": EARLY}, None),
+        (("interval:IntervalTrigger", {"interval": [0, 0, 0, 0, 0, -5]}), {"last_fire_time": EARLY}, None),
         (DATE, {"completed": False}, ["28T00:00"]),
         (DATE, {"completed": True}, []),
-        (("combining:OrTrigger", {"triggers": [["apscheduler.triggers." + CRON[0], {**CRON[1], **BOUNDS}]]}), {}, None),
+        (
+            ("combining:OrTrigger", {"triggers": [["apscheduler.triggers." + CRON[0], {**CRON[1], **BOUNDS}]]}),
+            {},
+            NIGHTLY,
+        ),
+        (("combining:AndTrigger", {"triggers": []}), {}, None),
     ],
 )
 def test_a_schedule_of_apscheduler_4(kind: tuple[str, Document], state: Document, fires: list[str] | None) -> None:
@@ -195,9 +229,63 @@ def test_a_task_of_celerybeat(fields: Document, fires: list[str] | None) -> None
     assert computed == (None if fires is None else [[f"03-{fire}" for fire in fires]])
 
 
+def of_agenda(**fields: Any) -> Document:  # noqa: ANN401 - of a document
+    """Return a job of Agenda."""
+    return {"_id": ObjectId("65a000000000000000000001"), "name": "a", "type": "normal", "nextRunAt": None, **fields}
+
+
+NIGHT = {"repeatInterval": "30 2 * * *", "repeatTimezone": VIENNA}
+ON_SATURDAY = datetime(2027, 3, 27, 12)  # noqa: DTZ001 - as BSON gives it
+
+
+@pytest.mark.parametrize(
+    ("fields", "fires"),
+    [
+        (NIGHT, NIGHTLY),
+        (NIGHT | {"disabled": True}, NIGHTLY),
+        (NIGHT | {"skipDays": [0]}, ["27T01:30", "29T01:30"]),
+        (NIGHT | {"startDate": ON_SATURDAY}, ["27T12:00", "28T01:30", "29T00:30"]),
+        (NIGHT | {"startDate": ON_SATURDAY, "skipDays": [6, 0]}, ["29T11:00"]),
+        (NIGHT | {"endDate": ON_SATURDAY}, ["27T01:30"]),
+        (NIGHT | {"skipDays": [0, 1, 2, 3, 4, 5, 6]}, []),
+        ({"repeatInterval": "one day and 12 hours"}, ["28T12:00", "30T00:00"]),
+        ({"repeatInterval": 36 * 3_600_000}, ["28T12:00", "30T00:00"]),
+        ({"repeatInterval": Int64(36 * 3_600_000)}, ["28T12:00", "30T00:00"]),
+        ({"repeatInterval": "129600000"}, ["28T12:00", "30T00:00"]),
+        ({"repeatInterval": "12.96e7"}, ["28T12:00", "30T00:00"]),
+        ({"repeatInterval": "1 day", "repeatTimezone": VIENNA}, ["28T00:00", "29T00:00", "30T00:00"]),
+        ({"repeatInterval": "30 2 * * *"}, ["27T02:30", "28T02:30", "29T02:30"]),
+        ({"repeatInterval": "0 0 1 1 *"}, []),
+        ({"repeatInterval": "0 seconds"}, None),
+        ({"repeatAt": "3:30pm", "repeatTimezone": VIENNA}, ["27T15:30", "28T15:30", "29T15:30"]),
+        ({"nextRunAt": ON_SATURDAY}, ["27T12:00"]),
+        ({"nextRunAt": None}, []),
+        ({"repeatAt": "tomorrow at noon"}, None),
+        ({"repeatInterval": "whenever"}, None),
+        ({"repeatInterval": -1}, None),
+        (NIGHT | {"skipDays": "2 days"}, None),
+        (NIGHT | {"skipDays": [0, 0]}, None),
+        (NIGHT | {"repeatTimezone": "Nowhere"}, None),
+        (NIGHT | {"startDate": 5.0}, None),
+    ],
+)
+def test_a_job_of_agenda(fields: Document, fires: list[str] | None) -> None:
+    lines = [*document_fires("agenda", None, jobs_alone(of_agenda(**fields)), [SPRING], 5)]
+    assert [line["id"] for line in lines] == ["00000000-65a0-0000-0000-000000000001"] * len(lines)
+    assert [line["fires"] for line in lines] == ([] if fires is None else [[f"2027-03-{at}:00.000Z" for at in fires]])
+
+
+def jobs_alone(document: Document) -> Any:  # noqa: ANN401 - see document_fires
+    """Return the documents of Agenda's collection; there are none of Pulse."""
+    return lambda name: iter([document] if name == "agendaJobs" else [])
+
+
 def test_no_more_are_computed_than_were_asked_for() -> None:
     every = {"interval": {"_cls": "Interval", "every": 1, "period": "minutes"}}
     assert listed("celerybeat", task(**every), limit=2) == [["03-27T00:01", "03-27T00:02"]]
+    for text in ("1 second", "* * * * * *"):
+        [line] = document_fires("agenda", None, jobs_alone(of_agenda(repeatInterval=text)), [SPRING], 2)
+        assert line["fires"] == ["2027-03-27T00:00:01.000Z", "2027-03-27T00:00:02.000Z"]
     trigger = IntervalTrigger(minutes=1, start_date=BEGIN, timezone="UTC")
     assert listed("apscheduler", job(trigger), limit=2) == [["03-27T00:00", "03-27T00:01"]]
 
