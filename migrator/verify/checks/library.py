@@ -88,7 +88,7 @@ def _result(context: CheckContext, part: PartResult) -> CheckResult:
 
 
 def _alone(keys: list[str]) -> tuple[Tally, ...]:
-    """Return what is said of entries whose fires the tool does not compute."""
+    """Return the finding about entries whose fires the tool does not compute."""
     tally = Tally(
         severity="explained",
         cause="library-alone",
