@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
@@ -205,6 +206,47 @@ def test_the_fires_of_a_trigger_of_version_4_are_those_that_the_library_computed
     assert listed is not None
     shown = [[datetime.fromisoformat(fire) for fire in window] for window in listed[:3]]
     assert shown == [[datetime.fromisoformat(fire) for fire in window] for window in fires]
+
+
+YORK = "America/New_York"
+EITHER: dict[str, tuple[list[tuple[str, str, str]], list[str]]] = {
+    "two zones": (
+        [("UTC", "6", "0"), ("Europe/Vienna", "7", "0")],
+        ["13T06:00", "14T06:00", "15T06:00"],
+    ),
+    "a search that comes from the hour before the gap": (
+        [(YORK, "1-3", "30"), (YORK, "3", "30")],
+        ["13T06:30", "13T07:30", "13T08:30", "14T06:30", "14T07:30", "15T05:30", "15T06:30", "15T07:30"],
+    ),
+    "a time that the clock skips before one that it does not": (
+        [(YORK, "2", "30"), (YORK, "3", "0")],
+        ["13T07:30", "13T08:00", "14T07:30", "14T07:00", "15T06:30", "15T07:00"],
+    ),
+    "a search that sets a time that the clock skips": (
+        [(YORK, "2-3", "30"), (YORK, "3", "30")],
+        ["13T07:30", "13T08:30", "14T07:30", "14T07:30", "15T06:30", "15T07:30"],
+    ),
+}
+"""Zone, hour and minute of each member → the fires that APScheduler 4.0.0a6 computed."""
+
+
+@pytest.mark.parametrize("name", EITHER)
+def test_members_that_fire_at_one_time_by_the_clock_fire_once(name: str) -> None:
+    """The clock of New York is set forward on the 14th."""
+    start = "2027-03-13T00:00:00+00:00"
+    members = []
+    for zone, hour, minute in EITHER[name][0]:
+        first = datetime.fromisoformat(start).astimezone(ZoneInfo(zone)).isoformat()
+        fields = {"fields": ["*", "*", "*", "*", "*", hour, minute, "0"], "timezone": zone}
+        state = {"version": 1, **fields, "start_time": first, "end_time": None, "last_fire_time": None}
+        members.append(["apscheduler.triggers.cron:CronTrigger", state])
+    either = ["apscheduler.triggers.combining:OrTrigger", {"version": 1, "triggers": members, "next_fire_times": []}]
+    stored = Binary(json.dumps({"_apscheduler_json": either}).encode())
+    window = (datetime.fromisoformat(start), datetime(2027, 4, 1, tzinfo=UTC))
+    expected = EITHER[name][1]
+    document = {"_id": "a", "trigger": stored}
+    [line] = document_fires("apscheduler4", None, lambda _: iter([document]), [window], len(expected))
+    assert [fire[8:16] for fire in line["fires"]] == expected
 
 
 NOON = {"version": 1, "time": [12, 0, 0], "start_date": "2027-01-31", "end_date": None, "timezone": "UTC"}
