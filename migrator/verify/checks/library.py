@@ -93,7 +93,7 @@ def _alone(keys: list[str]) -> tuple[Tally, ...]:
         severity="explained",
         cause="library-alone",
         title="next fires that the library alone computes: a fault of it that both sides have is not seen",
-        fix="the rule is none that this tool computes: see docs/targets.md",
+        fix="the library says them, for this tool does not compute their rule (docs/targets.md)",
         count=len(keys),
         keys=tuple(keys[:5]),
     )

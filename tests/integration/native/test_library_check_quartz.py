@@ -102,6 +102,9 @@ def test_the_library_says_of_a_copy_what_the_documents_say(settings: Settings) -
     before = everything(settings)
     checks = checked(settings)
     assert {name: told(check) for name, check in checks.items()} == {name: [] for name in checks}
+    fires = checks["fires"].counts
+    assert fires["entries whose fires the tool computes too"] == fires["entries"] == 15
+    assert [tally.keys for tally in checks["fires"].tallies] == [("trigger:paused.trigger-17",)], "it has a calendar"
     assert {name: check.outcome.status for name, check in checks.items()} == {
         "entries": "passed",
         "fires": "passed",
