@@ -119,7 +119,7 @@ def _writing_loop(entries: Sequence[Any]) -> Callable[[Sequence[Any], dict[str, 
     def fill(values: Sequence[Any], document: dict[str, Any]) -> None:
         for (parents, name, write, is_null), held in zip(listed, values, strict=True):
             value = held if held is None or write is None else write(held)
-            if value is not None or (is_null and held is None):
+            if value is not None or is_null:
                 place = document
                 for parent in parents:
                     place = place.setdefault(parent, {})

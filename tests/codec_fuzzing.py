@@ -28,6 +28,7 @@ from migrator.sources.profile import Collection, Context
 from migrator.values import document as documents
 from migrator.values.copy_format import codec
 from tests import agenda_documents, apscheduler_documents, hostile_documents, modelled_documents, ports
+from tests.real_documents import real_documents
 
 CONTEXT: Final = Context(as_of=datetime(2026, 11, 20, 12, tzinfo=UTC), default_tenant="fallback")
 BATCH: Final = 48
@@ -82,7 +83,7 @@ class Difference(AssertionError):  # noqa: N818 - what is looked for
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Return every collection of a shipped source that has a native codec, and Agenda's into its own tables."""
+    """Return every collection of a source that has a native codec, and those into tables of Agenda and Celery."""
     found = []
     for profile in (*ports.PROFILES, *_MODELLED):
         for collection in load_profile(profile).collections:
@@ -98,11 +99,29 @@ def cases() -> tuple[Case, ...]:
         taken = own[name].native
         if taken is not None:
             found.append(Case("agenda", own[name], CONTEXT, taken(CONTEXT), tuple(made)))
+    results = native_profile("celery-results", "celery-results").by_name()["celery_taskmeta"]
+    taken = results.native
+    if taken is not None:
+        found.append(Case("celery-results", results, CONTEXT, taken(CONTEXT), tuple(_celery_results())))
     pickled = apscheduler_documents.COLLECTION
     taken = pickled.native
     if taken is not None:
         found.append(Case("apscheduler", pickled, CONTEXT, taken(CONTEXT), apscheduler_documents.alike()))
     return tuple(found)
+
+
+def _celery_results() -> Iterator[bytes]:
+    for document in real_documents("celery-results/celery_taskmeta"):
+        yield documents.encode(document)
+    call = {"name": "shop.add", "args": [1, 2.5, "\u00e9\U0001f600", None, [True]], "kwargs": {"a": {"b": "\x7f\n"}}}
+    children = [[["a", [["b", None], None]], None], [["c", None], [[["d", None], None]]]]
+    moment = datetime(2026, 11, 24, 1, 2, 3, 4_000)  # noqa: DTZ001 - as BSON has it
+    first = {"_id": "a", "status": "SUCCESS", "result": '{"a": 1}', "traceback": None}
+    last = {"children": children, "date_done": moment}
+    yield documents.encode(first | last | call | {"worker": "w", "retries": 0, "queue": "celery"})
+    yield documents.encode({"_id": "b"} | call | first | last)
+    for result in (b"\x80\x04K\x05.", b"\x80", b"\x91\x05", "5\n...\n", "5", None):
+        yield documents.encode(first | {"result": result} | last)
 
 
 def _agenda_jobs() -> Iterator[bytes]:

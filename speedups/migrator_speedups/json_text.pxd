@@ -44,6 +44,11 @@ cdef class Shape:
 # kind: the BSON type. size: bytes of the value; none after them is read. shape: None takes any value.
 cdef int write_json(Buffer out, uint8_t kind, const uint8_t* value, size_t size, Shape shape) except -1
 
+# Append the text that Python's json.dumps makes of a BSON value: members in their order, ASCII alone. Return 1, or 0 for a
+# value that Python would not read back from it byte for byte, or that Kombu writes otherwise: then ``out`` has the length
+# that it had.
+cdef int write_python_json(Buffer out, uint8_t kind, const uint8_t* value, size_t size) except -1
+
 # Append the BSON value of a canonical jsonb text. Return its BSON type, or 0 if the text is not of the shape: then
 # ``out`` has the length that it had.
 # kind, source, source_size: the BSON value that the text was made of; it gives nothing but the order in which members

@@ -57,6 +57,7 @@ cdef enum:
     LONGEST_NUMBER = 40
     SORTED_BY_INSERTION = 12
     SCRATCH_KEPT = 1 << 20
+    MOST_COMPARED = 64  # members of a document whose keys are compared with each other
 
 cdef struct Word:
     const char* text
@@ -1039,6 +1040,159 @@ cdef int _build_members(Buffer out, Reader* reader, Node* node, Source source, i
 
 
 # -- for tests -------------------------------------------------------------------------------------------------------
+
+
+# -- as Python writes JSON -------------------------------------------------------------------------------------------
+
+
+cdef int write_python_json(Buffer out, uint8_t kind, const uint8_t* value, size_t size) except -1:
+    cdef size_t start = out.used
+    if _value_size(kind, value, size) != <int64_t> size or not _write_python(out, kind, value, size, 0):
+        out.used = start
+        return 0
+    return 1
+
+
+cdef int _write_python(Buffer out, uint8_t kind, const uint8_t* value, size_t size, int depth) except -1:
+    """Append the text of a value whose size is right; return 0 for one that is for the Python codec."""
+    cdef int64_t number
+    cdef double real
+    cdef char* text
+    if kind == TEXT:
+        return _write_ascii(out, value + 4, size - 5)
+    if kind == INT32 or kind == INT64:
+        if kind == INT32:
+            number = _int32(value)
+        else:
+            memcpy(&number, value, 8)
+            if INT32_MIN <= number <= INT32_MAX:  # Python gives it back as an int32
+                return 0
+        return _write_int(out, number)
+    if kind == DOUBLE:
+        memcpy(&real, value, 8)
+        if real - real != 0:  # not finite
+            return 0
+        text = PyOS_double_to_string(real, c"r", 0, Py_DTSF_ADD_DOT_0, NULL)
+        try:
+            out.append(text, strlen(text))
+        finally:
+            PyMem_Free(text)
+        return 1
+    if kind == FLAG:
+        if value[0] > 1:
+            return 0
+        out.append(b"true" if value[0] else b"false", 4 if value[0] else 5)
+        return 1
+    if kind == NULL_VALUE:
+        out.append(b"null", 4)
+        return 1
+    if depth >= DEEPEST or _int32(value) != <int64_t> size:
+        return 0
+    return _write_python_members(out, kind == ARRAY, value, size, depth)
+
+
+cdef int _write_python_members(Buffer out, bint is_array, const uint8_t* value, size_t size, int depth) except -1:
+    cdef const uint8_t* at = value + 4
+    cdef const uint8_t* end = value + size - 1
+    cdef uint8_t[12] index
+    cdef size_t length = 1
+    cdef int count = 0
+    cdef Entry item
+    index[0] = c"0"
+    out.append(b"[" if is_array else b"{", 1)
+    while at < end:
+        if not _next_element(&at, end, &item):
+            return 0
+        if count:
+            out.append(b", ", 2)
+        if is_array:
+            if item.key_length != length or memcmp(item.key, index, length) != 0:
+                return 0
+            _count_up(index, &length)
+        else:
+            if count == MOST_COMPARED or _is_read_otherwise(value, &item):
+                return 0
+            if not _write_ascii(out, item.key, item.key_length):
+                return 0
+            out.append(b": ", 2)
+        if not _write_python(out, item.kind, item.value, item.size, depth + 1):
+            return 0
+        count += 1
+    out.append(b"]" if is_array else b"}", 1)
+    return 1
+
+
+cdef bint _is_read_otherwise(const uint8_t* value, const Entry* item) noexcept nogil:
+    """Whether a key makes a document something else to Python: that of a DBRef, of Kombu's types, or one that repeats."""
+    cdef const uint8_t* at = value + 4
+    cdef Entry other
+    if item.key_length and item.key[0] == c"$" or item.key_length == 8 and memcmp(item.key, b"__type__", 8) == 0:
+        return True
+    while at + 1 != item.key:
+        if not _next_element(&at, item.key, &other):
+            return True
+        if other.key_length == item.key_length and memcmp(other.key, item.key, item.key_length) == 0:
+            return True
+    return False
+
+
+cdef int _write_ascii(Buffer out, const uint8_t* text, size_t size) except -1:
+    """Append a text with escapes for all but ASCII; return 0 for one that is not strict UTF-8."""
+    cdef size_t at = 0, run, length
+    cdef uint32_t point
+    cdef uint8_t letter
+    out.append(b'"', 1)
+    while True:
+        run = at
+        while run < size and c" " <= text[run] <= c"~" and text[run] != c'"' and text[run] != c"\\":
+            run += 1
+        out.append(text + at, run - at)
+        at = run
+        if at == size:
+            break
+        out.reserve(12)
+        letter = _escape(text[at])
+        if letter:
+            out.data[out.used] = c"\\"
+            out.data[out.used + 1] = letter
+            out.used += 2
+            at += 1
+            continue
+        point, length = text[at], 1
+        if point >= 0x80:
+            length = _sequence(text + at, size - at)
+            if length == 0:
+                return 0
+            point &= 0xFF >> (length + 1)
+            for run in range(1, length):
+                point = point << 6 | (text[at + run] & 0x3F)
+        at += length
+        if point < 0x10000:
+            _put_escape(out, point)
+        else:
+            point -= 0x10000
+            _put_escape(out, 0xD800 | point >> 10)
+            _put_escape(out, 0xDC00 | (point & 0x3FF))
+    out.append(b'"', 1)
+    return 1
+
+
+cdef inline void _put_escape(Buffer out, uint32_t unit) noexcept:
+    """Append the escape of a unit of UTF-16; there is room."""
+    cdef int place
+    out.data[out.used] = c"\\"
+    out.data[out.used + 1] = c"u"
+    for place in range(4):
+        out.data[out.used + 2 + place] = HEX[unit >> (12 - 4 * place) & 15]
+    out.used += 6
+
+
+def python_json_of(int kind, bytes value not None):
+    """Return the text that Python's ``json.dumps`` makes of a BSON value; None for one that is for the Python codec."""
+    cdef Buffer out = Buffer()
+    if not write_python_json(out, <uint8_t> kind, value, len(value)):
+        return None
+    return <bytes> out.data[: out.used]
 
 
 def json_of(int kind, bytes value not None, Shape shape=None):

@@ -35,12 +35,12 @@ from migrator_speedups.bson_values cimport (
     little64,
     value_size,
 )
-from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json
+from migrator_speedups.json_text cimport Buffer, Shape, write_bson, write_json, write_python_json
 from migrator_speedups.json_text import compile_shape
 from migrator_speedups.outlines cimport Hole, Outlines
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 8  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 9  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -75,6 +75,9 @@ cdef enum Operation:
     STRINGIFIED
     PICKLED_JOB
     DUE
+    SERIALIZED
+    KOMBU_JSON
+    OBJECT_ID_DIGITS
 
 OPERATIONS = {
     "memo": MEMO,
@@ -99,6 +102,9 @@ OPERATIONS = {
     "javascript-json": STRINGIFIED,
     "pickled-job": PICKLED_JOB,
     "due": DUE,
+    "serialized": SERIALIZED,
+    "kombu-json": KOMBU_JSON,
+    "object-id-digits": OBJECT_ID_DIGITS,
 }
 
 cdef enum:
@@ -176,6 +182,7 @@ cdef struct Step:
     bint has_none
     int64_t none
     bint sized  # of a number: doubles are for the Python codec
+    int beside  # the step of the result that says how this field is written
     PyObject* default  # cell, or NULL
     PyObject* null_as  # type and value that are written for null, or NULL
     PyObject* prefix
@@ -508,6 +515,20 @@ cdef inline bint text_of(const Step* step, const uint8_t** text, size_t* size) n
     text[0] = step.value + 4
     size[0] = step.size - 5
     return step.value[step.size - 1] == 0 and is_text(text[0], size[0])
+
+
+cdef inline bint is_json_or_longer(const uint8_t* text, size_t size) noexcept:
+    """Whether the bytes of a text surely stand for a text: one byte may be a number of MessagePack."""
+    return size == 0 or (text[0] < 0x80 and (size > 1 or 48 <= text[0] <= 57))
+
+
+cdef inline bint is_of_json(const Step* result) noexcept:
+    """Whether a result that was read is of JSON: YAML ends with a line end, all else is binary."""
+    if not result.seen:
+        return False
+    if result.kind == TEXT:
+        return result.size == 5 or result.value[result.size - 2] != 10
+    return result.kind == NULL_VALUE
 
 
 # -- Rows ------------------------------------------------------------------------------------------------------------
@@ -844,6 +865,7 @@ cdef class RowCodec:
             step.has_none = described.none is not None
             step.none = described.none or 0
             step.sized = described.sized
+            step.beside = described.beside
             step.default = self._keep(described.default)
             step.null_as = self._keep(described.null_as)
             step.prefix = self._keep(described.prefix)
@@ -1405,6 +1427,31 @@ cdef class RowCodec:
             if step.kind != BINARY or step.value[4] != 0:
                 return 0
             cell.place, cell.source, cell.size = 0, step.value + 5, <int32_t> (step.size - 5)
+        elif step.operation == SERIALIZED:
+            if step.kind == BINARY and step.size > 5 and step.value[4] == 0 and step.value[5] & 0xC0 == 0x80:
+                cell.place, cell.source, cell.size = 0, step.value + 5, <int32_t> (step.size - 5)  # no UTF-8
+            elif text_of(step, &text, &size) and is_json_or_longer(text, size):
+                cell.place, cell.source, cell.size = 0, text, <int32_t> size
+            else:
+                return 0
+        elif step.operation == KOMBU_JSON:
+            if not is_of_json(&self.steps[step.beside]):
+                return 0
+            cell.place = 2
+            cell.offset = self.scratch.used
+            if not write_python_json(self.scratch, step.kind, step.value, step.size):
+                return 0
+            if self.scratch.used - cell.offset > LARGEST:
+                return 0
+            cell.size = <int32_t> (self.scratch.used - cell.offset)
+        elif step.operation == OBJECT_ID_DIGITS:
+            if not text_of(step, &text, &size) or (step.longest and size > step.longest):
+                return 0
+            if size == 2 * OBJECT_ID_SIZE:
+                return not (step.longest and UUID_TEXT > step.longest) and self._digits(cell, text)
+            if size and (text[0] == 48 or text[0] == 45):
+                return 0  # the digits of a UUID that begins with zeros are written otherwise
+            cell.place, cell.source, cell.size = 0, text, <int32_t> size
         elif step.operation == BOOLEAN:
             if step.kind != FLAG or step.value[0] > 1:
                 return 0
@@ -1453,6 +1500,20 @@ cdef class RowCodec:
         if step.others is not NULL:
             for other in <tuple> step.others:
                 self.cells[<int> other] = cell[0]
+        return 1
+
+    cdef int _digits(self, Cell* cell, const uint8_t* text) except -1:
+        """Make the text of a UUID of the digits of an ObjectId, after eight zeros; 0 if they are none."""
+        cdef uint8_t value[OBJECT_ID_SIZE]
+        if not read_hex(text, OBJECT_ID_SIZE, value):
+            return 0
+        cell.place, cell.size = 1, UUID_TEXT
+        memcpy(cell.inline, b"00000000-", 9)
+        memcpy(cell.inline + 9, text, 4)
+        cell.inline[13] = cell.inline[18] = cell.inline[23] = 45
+        memcpy(cell.inline + 14, text + 4, 4)
+        memcpy(cell.inline + 19, text + 8, 4)
+        memcpy(cell.inline + 24, text + 12, 12)
         return 1
 
     cdef int _texts(self, Step* step, Cell* cell) except -1:
@@ -2028,6 +2089,28 @@ cdef class RowCodec:
             self.back.append(&size, 4)
             self.back.append(b"\0", 1)
             self.back.append(cell, size)
+        elif step.operation == SERIALIZED:
+            self._put_head(step.kind, step)
+            if step.kind == TEXT:
+                self._put_text(cell, size)
+            else:
+                self.back.append(&size, 4)
+                self.back.append(b"\0", 1)
+                self.back.append(cell, size)
+        elif step.operation == KOMBU_JSON:
+            # the cell was made of this value, and of no other one is the same text made
+            self._put_head(step.kind, step)
+            self.back.append(step.value, step.size)
+        elif step.operation == OBJECT_ID_DIGITS:
+            self._put_head(TEXT, step)
+            if step.size - 5 == <size_t> size:
+                self._put_text(cell, size)
+            else:
+                memcpy(buffer, cell + 9, 4)
+                memcpy(buffer + 4, cell + 14, 4)
+                memcpy(buffer + 8, cell + 19, 4)
+                memcpy(buffer + 12, cell + 24, 12)
+                self._put_text(buffer, 2 * OBJECT_ID_SIZE)
         elif step.operation == BOOLEAN:
             self._put_head(FLAG, step)
             self.back.append(cell, 1)

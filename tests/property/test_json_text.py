@@ -1,5 +1,6 @@
 """JSON text of the native codec beside its definition, ``values.jsonb`` and ``sources.shapes``."""
 
+import json
 import math
 import struct
 from datetime import UTC, datetime
@@ -335,3 +336,40 @@ def test_a_value_that_a_shape_rejects_is_not_taken() -> None:
         with pytest.raises(Rejected):
             shapes.read(value, Stats)
         assert native.json_of(*raw_of(value), COMPILED[Stats]) is None
+
+
+@PROFILE
+@given(plain_values() | values())
+@example("".join(map(chr, [*range(300), 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF])))
+@example([0.0, -0.0, 1e16, 1e22, 1e-5, 5e-324, 1.7976931348623157e308, float("nan"), float("inf")])
+@example({"b": 1, "a": {"cc": 1, "b": [{}, [], {"z": 1, "y": 2}]}})
+@example({"__type__": 1})
+def test_python_reads_back_what_is_written_as_python_writes_it(value: Value) -> None:
+    kind, raw = raw_of(value)
+    text = native.python_json_of(kind, raw)
+    if text is None:
+        return
+    decoded = document.decode(document.encode({"": value}))[""]
+    assert text == json.dumps(decoded).encode()
+    assert raw_of(json.loads(text)) == (kind, raw)
+
+
+@PROFILE
+@given(plain_values(), st.data())
+def test_changed_bytes_are_handed_over_or_written_as_python_does(value: Value, data: st.DataObject) -> None:
+    kind, raw = raw_of(value)
+    changed = bytearray(raw)
+    for place in data.draw(st.lists(st.integers(0, max(len(raw) - 1, 0)), min_size=1, max_size=3)):
+        if changed:
+            changed[place] = data.draw(st.integers(0, 255))
+    cut = bytes(changed[: data.draw(st.integers(0, len(changed)))]) if data.draw(st.booleans()) else bytes(changed)
+    text = native.python_json_of(kind, cut)
+    if text is not None:
+        decoded = document.decode(raw_document(bytes([kind]) + b"\0" + cut))[""]
+        assert text == json.dumps(decoded).encode()
+        assert raw_of(json.loads(text)) == (kind, cut)
+
+
+def test_a_key_that_repeats_is_for_the_python_codec() -> None:
+    twice = raw_document(b"\x10a\0\1\0\0\0\x10b\0\1\0\0\0\x10a\0\2\0\0\0")
+    assert native.python_json_of(DOCUMENT, twice) is None

@@ -20,6 +20,7 @@ from migrator import constraints, native
 from migrator.records import Record
 from migrator.sources.mapping import converters, tables
 from migrator.sources.mapping.converters.base import Unplannable
+from migrator.sources.mapping.converters.celery import RESULT
 from migrator.sources.mapping.converters.numbers import NUMBER_TYPES, none_of
 from migrator.sources.mapping.language import Field
 from migrator.sources.profile import INHERITED, Context, DeclaredLoss, Note, Rejected
@@ -128,6 +129,8 @@ class NativeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A number that is a double is for the Python codec."""
     none: int | None = None
     """The number that stands for none."""
+    beside: int = 0
+    """Of what stands beside a result, in the serializer of the result: the step of that."""
     per_second: int = 0
     """Of a time that is written as a number."""
     prefix: bytes | None = None
@@ -654,6 +657,10 @@ class _Planner:
             if len(field.columns) > 1:
                 raise Unplannable("words in several columns")
             return {"learn": self._codec.memo_function(field, self._context)}
+        if step.operation == "kombu-json":
+            if RESULT not in self._places:
+                raise Unplannable("a field in the serializer of a result that is not read before")
+            return {"beside": self._places[RESULT]}
         if step.operation == "reference":
             target = tables.referred_table(field.columns[0])
             if not self._codec.keeps_uuids(target, field.collection):

@@ -15,6 +15,7 @@ from migrator.values import document as documents
 from tests import agenda_documents
 from tests.apscheduler_documents import real
 from tests.both_codecs import compare, native_reader
+from tests.real_documents import real_documents
 from tests.stellaops_documents import CONTEXT
 
 JOBS: Final = native_profile("apscheduler", "apscheduler").collections[0]
@@ -64,6 +65,7 @@ IDENTIFIED: Final = (
     ("apscheduler", "apscheduler", "jobs"),
     ("apscheduler4", "apscheduler4", "tasks"),
     ("apscheduler4", "apscheduler4", "schedules"),
+    ("celery-results", "celery-results", "celery_taskmeta"),
     ("celery-results", "celery-results", "celery_groupmeta"),
     ("celery-results", "celery-results-5-6", "celery_taskmeta"),
     ("celery-results", "celery-results-5-6", "celery_groupmeta"),
@@ -228,3 +230,86 @@ def test_which_lines_of_agenda_6_are_plain(changes: dict[str, Any], is_plain: bo
     logs = native_profile("agenda", "agenda").by_name()["agenda_logs"]
     line = bson.encode(agenda_documents.log_6(**changes))
     assert (compare(logs, CONTEXT, [line]).plain == [0]) is is_plain
+
+
+RESULT: Final[dict[str, Any]] = {
+    "_id": "11350d49-e53a-4121-ac28-b2d2dffd301b",
+    "status": "SUCCESS",
+    "result": '{"a": 1}',
+    "traceback": None,
+    "children": [[["a", None], None]],
+    "date_done": datetime(2026, 11, 24, 1, 2, 3, 4_000),  # noqa: DTZ001 - as BSON has it
+    "name": "shop.add",
+    "args": [1, "a"],
+    "kwargs": {"b": None},
+    "worker": "w",
+    "retries": 0,
+    "queue": "celery",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_plain"),
+    [
+        ({}, True),
+        ({"result": ""}, True),
+        ({"result": "7"}, True),
+        ({"result": "x"}, False),  # one byte that is a number of MessagePack too
+        ({"result": "\u00e9"}, False),
+        ({"result": "a\0"}, False),
+        ({"result": None}, True),
+        ({"result": ...}, False),
+        ({"result": "5\n...\n"}, False),  # YAML
+        ({"result": b"\x80\x04K\x05."}, False),  # a pickle, and so are the children
+        ({"result": b"\x80\x04K\x05.", "children": None, "args": None, "kwargs": None}, True),
+        ({"result": b"\x05", "children": None, "args": None, "kwargs": None}, False),
+        ({"result": Binary(b"\x80\x04K\x05.", 2), "children": None, "args": None, "kwargs": None}, False),
+        ({"result": {"a": 1}}, False),
+        ({"children": []}, True),
+        ({"children": None}, True),
+        ({"children": ...}, True),  # without null, which the rows give back
+        ({"args": [-0.0, 1e16, 1e-7, 5e-324, 2**31, '\0\x1f\x7f\u00e9\U0001f600\u2028"\\/']}, True),
+        ({"args": [Int64(5)]}, False),
+        ({"args": [math.nan]}, False),
+        ({"args": [math.inf]}, False),
+        ({"args": [b"x"]}, False),
+        ({"args": [datetime(2026, 1, 1, tzinfo=UTC)]}, False),
+        ({"args": [ObjectId("0" * 24)]}, False),
+        ({"args": "(1, 2)"}, True),
+        ({"kwargs": {"b": {"z": 1, "a": [{}, []]}}}, True),
+        ({"kwargs": {"": 1, "\u00e9": 2}}, True),
+        ({"kwargs": {"b": {"__type__": "datetime", "__value__": "2026-01-01"}}}, False),
+        ({"kwargs": {"$ref": "a", "$id": 1}}, False),
+        ({"kwargs": {f"k{number}": number for number in range(64)}}, True),
+        ({"kwargs": {f"k{number}": number for number in range(65)}}, False),
+        ({"stamped_headers": ["v"]}, False),
+        ({"group_id": "g"}, False),  # a loss that is counted
+        ({"other": 1}, True),
+    ],
+)
+def test_which_results_of_celery_are_plain(changes: dict[str, Any], is_plain: bool) -> None:  # noqa: FBT001 - a parameter
+    results = native_profile("celery-results", "celery-results").by_name()["celery_taskmeta"]
+    document = {name: value for name, value in (RESULT | changes).items() if value is not ...}
+    compared = compare(results, CONTEXT, [documents.encode(document)])
+    assert (compared.plain == [0]) is is_plain
+
+
+def test_a_result_that_stands_after_its_children_says_how_they_are_written() -> None:
+    results = native_profile("celery-results", "celery-results").by_name()["celery_taskmeta"]
+    late = {name: value for name, value in RESULT.items() if name != "result"}
+    assert compare(results, CONTEXT, [documents.encode(late | {"result": "{}"})]).plain == []
+    batch = [documents.encode(RESULT), documents.encode(late | {"result": "- a\n"})]
+    assert compare(results, CONTEXT, batch).plain == [0], "nothing of the document before is left"
+
+
+def test_every_result_in_json_of_the_library_is_plain_but_of_a_group() -> None:
+    results = native_profile("celery-results", "celery-results").by_name()["celery_taskmeta"]
+    real = real_documents("celery-results/celery_taskmeta")
+    plain = compare(results, CONTEXT, [documents.encode(document) for document in real]).plain
+    odd = {"group_id", "parent_id", "stamped_headers"}
+    in_json = {
+        position
+        for position, document in enumerate(real)
+        if isinstance(document["result"], str) and odd.isdisjoint(document) and "children" in document
+    }
+    assert in_json <= {*plain}

@@ -40,6 +40,13 @@ class BytesConverter(Converter):
         )
 
 
+def one_column(field: Field, operation: str) -> Operation:
+    """Return an operation for a field of one column; raises ``Unplannable`` for one of several."""
+    if len(field.columns) > 1:
+        raise Unplannable("a binary value in several columns")
+    return Operation(name=operation)
+
+
 class Binary(BytesConverter):
     """A binary value; a subtype other than 0 is remainder."""
 
@@ -47,9 +54,7 @@ class Binary(BytesConverter):
     shape = always(Any)  # bytes would take a text for base64
 
     def operation(self, field: Field, /) -> Operation:
-        if len(field.columns) > 1:
-            raise Unplannable("a binary value in several columns")
-        return Operation(name="binary")
+        return one_column(field, "binary")
 
     def reader(self, target: Target, /) -> Reader | None:
         path = target.field.path

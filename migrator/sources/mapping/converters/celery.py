@@ -17,6 +17,7 @@ from uuid import UUID
 from migrator.sources import pickles
 from migrator.sources.mapping.converters import serializers
 from migrator.sources.mapping.converters.base import (
+    Operation,
     Reader,
     Target,
     Uncounted,
@@ -24,7 +25,7 @@ from migrator.sources.mapping.converters.base import (
     always,
     no_operation,
 )
-from migrator.sources.mapping.converters.binaries import BytesConverter
+from migrator.sources.mapping.converters.binaries import BytesConverter, one_column
 from migrator.sources.mapping.converters.documents import HELD, are_keywords
 from migrator.sources.mapping.converters.serializers import (
     UNREADABLE,
@@ -38,6 +39,8 @@ from migrator.sources.mapping.language import Field, Reading
 from migrator.sources.pickles import Made
 from migrator.sources.profile import Rejected
 
+RESULT: Final = "result"
+"""The field whose serializer is that of the others."""
 _BYTEA: Final = frozenset({"bytea"})
 _IDS: Final = "a list of ids, as the serializer of the application writes it"
 
@@ -51,6 +54,9 @@ class Serialized(BytesConverter):
 
     name = "serialized"
     shape = always(Any)
+
+    def operation(self, field: Field, /) -> Operation:
+        return one_column(field, "serialized")
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field
@@ -87,7 +93,7 @@ class _Bytes(Uncounted):
 
 def _encode(value: Any, reading: Reading) -> bytes | None:
     """Return a value in the serializer of the document's result; None if that is unknown, or cannot write the value."""
-    serializer = serializers.of_document(reading.document.get("result"))
+    serializer = serializers.of_document(reading.document.get(RESULT))
     try:
         return None if serializer is None else serializer.dump(value)
     except UNREADABLE:
@@ -106,6 +112,10 @@ class CeleryEncoded(_Bytes):
     """
 
     name = "celery-encoded"
+
+    def operation(self, field: Field, /) -> Operation:
+        """Take what stands beside a result in JSON."""
+        return one_column(field, "kombu-json")
 
     def reader(self, target: Target, /) -> Reader | None:
         field = target.field

@@ -144,8 +144,12 @@ class ObjectIdUuid(Same):
     shape = always(Any)
 
     def operation(self, field: Field, /) -> Operation:
-        """Take an ``_id``; of another field, ask once for each value: lines of a log share that of their job."""
-        return Operation(name="object-id-uuid" if field.path == "_id" else "memo")
+        """Take an ``_id``, and a text in a text column; else ask once for each value."""
+        if field.path == "_id":
+            return Operation(name="object-id-uuid")
+        if [tables.type_of(column) for column in field.columns] == ["text"]:
+            return Operation(name="object-id-digits", step={"longest": longest_of(field)})
+        return Operation(name="memo")
 
     def reader(self, target: Target, /) -> Reader | None:
         path, checked = target.field.path, target.checked
