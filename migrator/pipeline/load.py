@@ -116,12 +116,19 @@ def _write(
             return _upsert_all(connection, changed, owned)
     except (psycopg.errors.UniqueViolation, psycopg.errors.ForeignKeyViolation) as error:
         if len(changed) == 1:
-            is_key = isinstance(error, psycopg.errors.UniqueViolation)
-            changed[0][0].reject((duplicate_key if is_key else key_in_use)(error.diag.constraint_name or ""))
+            changed[0][0].reject(_lost_key(error))
             return Counter()
         middle = len(changed) // 2
         written = _write(connection, changed[:middle], owned)
         return written + _write(connection, changed[middle:], owned)
+
+
+def _lost_key(error: psycopg.errors.IntegrityError) -> Rejected:
+    """Return why the document is quarantined whose rows violate a key; an id of ``_upsert_all`` has no constraint."""
+    constraint = error.diag.constraint_name
+    if constraint is None:
+        return duplicate_id()
+    return (duplicate_key if isinstance(error, psycopg.errors.UniqueViolation) else key_in_use)(constraint)
 
 
 def _upsert_all(

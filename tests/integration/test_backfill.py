@@ -17,7 +17,7 @@ from pymongo.database import Database
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.check import check_parity
 from migrator.pipeline import backfill as flow
-from migrator.pipeline import completion, deferred_ddl, ledger, locks, plan, references, sessions
+from migrator.pipeline import completion, deferred_ddl, ledger, load, locks, plan, references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
@@ -212,6 +212,21 @@ def test_two_ids_that_meet_the_first_in_id_order_wins(
         assert sum(one.quarantined for one in check_parity(settings, EVERYTHING).collections) == 2
     assert found[0][0] == found[1][0] == first
     assert sorted(found[0][1]) == sorted(found[1][1]) == [second, third]
+
+
+def test_an_id_that_another_worker_stores_meanwhile_is_told_as_one_that_is_stored(
+    mongo_database: Database[Any], scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = "0123456789abcdef0123456789abcdef"
+    first, second = f"aaa_{shared}", f"run_{shared}"
+    settings = settings_for(mongo_database, scheduler_dsn)
+    mongo_database["runs"].insert_one(run_of(_id=first, id=first))
+    backfill(settings, EVERYTHING)
+    mongo_database["runs"].insert_one(run_of(_id=second, id=second))
+    monkeypatch.setattr(load, "fetch", lambda *_: {})
+    backfill(settings, EVERYTHING)
+    [entry] = entries(settings)
+    assert (entry.source_id, entry.reason, entry.expected) == (second, "duplicate-id", "an id of its own")
 
 
 def _backwards(cut: Callable[..., Any]) -> Callable[..., Any]:
