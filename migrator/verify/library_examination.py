@@ -12,12 +12,13 @@ import json
 import time as time_module
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, time, timedelta
 from graphlib import TopologicalSorter
 from typing import Any, Final
 
 import msgspec
+from bson.raw_bson import RawBSONDocument
 from psycopg import sql
 
 from migrator.config import Settings, mongo_uri, postgres_dsn
@@ -48,7 +49,8 @@ from migrator.targets.library import (
 from migrator.targets.library_rules import RULES, DueEntry, LibraryRules, Part
 from migrator.targets.model import Target
 from migrator.targets.quartz_documents import Window
-from migrator.values.identity import source_id
+from migrator.values.document import OPTIONS, Undecodable, decode
+from migrator.values.identity import source_id_of
 from migrator.verify import document_fires
 from migrator.verify.check import CheckContext
 from migrator.verify.scratch_databases import scratch_target
@@ -73,6 +75,9 @@ MOVED: Final = (
     "the application works on the library's tables since the cutover: what it changed is no difference from MongoDB"
 )
 """Why both sides are not compared after a cutover."""
+
+_AS_BYTES: Final[Any] = OPTIONS.with_options(document_class=RawBSONDocument)
+"""Of documents that the driver does not decode: one that it cannot would end the list."""
 
 Digests = dict[str, bytes]
 
@@ -177,7 +182,10 @@ class Examination:
             yield from self.rules.source_entries(self._documents)
 
     def _documents(self, collection: str) -> Iterator[dict[str, Any]]:
-        """Return the documents of a collection that are not in quarantine; none if the source has no such one."""
+        """Yield the documents of a collection that are not in quarantine; none if the source has no such one.
+
+        One that cannot be decoded is left out.
+        """
         profile = profile_of(self.settings.source, self.settings.target)
         if collection not in {known.name for known in profile.collections}:
             return
@@ -186,9 +194,12 @@ class Examination:
         source = open_source(self.settings)
         try:
             with translate_source_errors("the source"):
-                for document in source[self.settings.source.collections.get(collection, collection)].find():
-                    if source_id(document["_id"]) not in left:
-                        yield document
+                name = self.settings.source.collections.get(collection, collection)
+                stored_documents: Any = source.get_collection(name, codec_options=_AS_BYTES).find()
+                for stored in stored_documents:
+                    if source_id_of(stored.raw) not in left:
+                        with suppress(Undecodable):
+                            yield decode(stored.raw)
         finally:
             source.client.close()
 

@@ -9,13 +9,14 @@ import bson
 import psycopg
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
+from bson.raw_bson import RawBSONDocument
 from msgspec.structs import replace
 from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.result import unverified
+from migrator.result import PASSED, unverified
 from migrator.schema import native_target, revisions
 from migrator.targets import load_target
 from migrator.targets.library_rules import AgendaRules
@@ -322,3 +323,19 @@ def test_a_collection_that_does_not_exist_is_not_asked_for(
     assert checks["entries"].outcome.status == "passed"
     assert checks["entries"].counts["listed in the source"] == 16
     assert len(started.read_text()) == 3, "for the tables, for the scratch copy, and for the one collection"
+
+
+def test_a_document_that_nobody_can_read_leaves_the_others_to_be_compared(
+    unprepared: Settings, mongo_database: Database[Any], postgres_dsn: str
+) -> None:
+    """Its text is not UTF-8: it is in quarantine."""
+    unreadable = bson.encode(job_6(_id=KEYS["odd"], name="odd")).replace(b"odd\0", b"o\xffd\0")
+    mongo_database["agendaJobs"].insert_many(
+        [
+            RawBSONDocument(unreadable),
+            job_6(_id=KEYS["each hour"], name="each hour", repeatInterval="1 hour", nextRunAt=NOW),
+        ]
+    )
+    check = checked(copied(unprepared, postgres_dsn), "fires")["fires"]
+    assert (check.outcome, told(check)) == (PASSED, [])
+    assert check.counts["entries whose fires the tool computes too"] == 1
