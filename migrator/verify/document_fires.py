@@ -113,8 +113,7 @@ class _Recurrence(msgspec.Struct, frozen=True):
     """When a job of Agenda recurs."""
 
     interval: str
-    """Words, milliseconds or a cron line; empty if ``at`` says it."""
-    at: str
+    """Words, milliseconds or a cron line."""
     zone: str | None
     start: datetime | None
     end: datetime | None
@@ -124,17 +123,18 @@ class _Recurrence(msgspec.Struct, frozen=True):
 
 def _agenda_fires(document: Document, windows: Sequence[Window], limit: int) -> list[list[datetime]]:
     interval, at = document.get("repeatInterval"), document.get("repeatAt")
-    if not interval and not at:
+    if not interval and at:
+        raise UncomputableError  # read by the clock of the moment at which it is asked
+    if not interval:
         due = _date_of(document.get("nextRunAt"))
         return [[due] if due is not None and begin <= due <= end else [] for begin, end in windows]
     days = document.get("skipDays") or []
-    if not isinstance(interval, str | int | float | None) or not isinstance(days, list):
+    if not isinstance(interval, str | int | float) or not isinstance(days, list):
         raise UncomputableError
     if not all(isinstance(day, int | float) for day in days) or len({*days}) < len(days):
         raise UncomputableError  # the library counts them, and a text is one that contains digits
     recurrence = _Recurrence(
-        interval=str(interval or ""),
-        at=str(at or ""),
+        interval=str(interval),
         zone=document.get("repeatTimezone") or None,
         start=_date_of(document.get("startDate")),
         end=_date_of(document.get("endDate")),
@@ -169,9 +169,7 @@ def _recurrent(recurrence: _Recurrence, window: Window, limit: int) -> list[date
 
 
 def _unbounded(recurrence: _Recurrence, last: datetime) -> Iterator[datetime]:
-    """Yield the fires after one, without bounds. The zone of the probe is UTC, in which times of day are read."""
-    if not recurrence.interval:
-        return cron.fires_after("agenda-at", recurrence.at, None, last)
+    """Yield the fires after one, without bounds."""
     text = recurrence.interval
     length = agenda.interval_ms(float(text) if _is_number(text) else text)
     if length is None:

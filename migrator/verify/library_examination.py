@@ -99,8 +99,8 @@ class PartResult(msgspec.Struct, kw_only=True):
     causes: dict[str, int] = {}
     """Every fault by cause."""
     unsure: list[str] = []
-    alone: list[str] = []
-    """Entries of which the tool itself computes no fires."""
+    explained: dict[str, list[str]] = {}
+    """What was not held against the rule of an entry, by cause; the entries."""
     nothing: str = ""
     """Why there was nothing to check."""
 
@@ -299,7 +299,7 @@ class Examination:
         # an entry that one side lacks, or that differs, is told by the part `entries`
         same = {key for key in copy.digests if wanted.digests.get(key) == copied.digests.get(key)} - unknown
         compared = same & source.digests.keys()
-        own = compared & computed.digests.keys() - failed
+        own, alone = compared & computed.digests.keys() - failed, same - failed - computed.digests.keys()
         faults = [
             LibraryFault(key, "library-fires", "its next fires in PostgreSQL are not those in MongoDB")
             for key in sorted(compared)
@@ -319,12 +319,12 @@ class Examination:
                 "fires at most in a window": limit,
                 "fires compared": total,
                 "entries whose fires the tool computes too": len(own),
-                "entries whose fires the library alone computes": len(same - failed - computed.digests.keys()),
-                "entries of which the library computes no fires": len(same & failed),
+                "entries whose fires the library alone computes": len(alone),
+                "entries whose fires the library fails to compute": len(same & failed),
                 "computed without end": len(unknown),
             },
             unsure=_without_end(unknown),
-            alone=sorted(same - failed - computed.digests.keys()),
+            explained={"library-alone": sorted(alone), "library-fails": sorted(same & failed)},
             nothing="" if (total and compared) or unknown else "no entry has a next fire that is compared",
             **_sorted_faults(faults),
         )

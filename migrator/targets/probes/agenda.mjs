@@ -237,8 +237,7 @@ function firesIn(library, agenda, attributes, [begin, end], limit) {
   let last = new RealDate(begin)
   try {
     while (found.length < limit) {
-      // repeatAt is read by the clock, whose milliseconds stay; a second later, as in the second that it names it is refused
-      clock.fixed = Math.floor(last.getTime() / 1000) * 1000 + 1000
+      clock.fixed = last.getTime() // repeatAt is read by the clock
       job.attrs.lastRunAt = new Date(last)
       job.computeNextRunAt()
       if (job.attrs.failReason) return { found, error: new Error(job.attrs.failReason) }

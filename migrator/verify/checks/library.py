@@ -3,6 +3,7 @@
 One examination serves every check. What differs between libraries is in ``migrator/targets/library_rules.py``.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -67,7 +68,7 @@ def _result(context: CheckContext, part: PartResult) -> CheckResult:
     return CheckResult(
         outcome=outcome,
         counts={**part.counts, "differences": wrong},
-        tallies=_alone(part.alone)
+        tallies=_explained(part.explained)
         + tuple(
             Tally(
                 severity="difference",
@@ -87,17 +88,33 @@ def _result(context: CheckContext, part: PartResult) -> CheckResult:
     )
 
 
-def _alone(keys: list[str]) -> tuple[Tally, ...]:
-    """Return the finding about entries whose fires the tool does not compute."""
-    tally = Tally(
-        severity="explained",
-        cause="library-alone",
-        title="next fires that the library alone computes: a fault of it that both sides have is not seen",
-        fix="the library says them, for this tool does not compute their rule (docs/targets.md)",
-        count=len(keys),
-        keys=tuple(keys[:5]),
+_EXPLAINED: Final = {
+    "library-alone": (
+        "next fires that the library alone computes: a fault of it that both sides have is not seen",
+        "the library says them, for this tool does not compute their rule (docs/targets.md)",
+    ),
+    "library-fails": (
+        "the library fails to compute all next fires, on both sides",
+        "it does so in the application too, before the copy and after it",
+    ),
+}
+"""Cause of what is no difference → in words, and why it is none."""
+
+
+def _explained(entries: Mapping[str, Sequence[str]]) -> tuple[Tally, ...]:
+    """Return the findings about entries that are not held against their rule."""
+    return tuple(
+        Tally(
+            severity="explained",
+            cause=cause,
+            title=_EXPLAINED[cause][0],
+            fix=_EXPLAINED[cause][1],
+            count=len(keys),
+            keys=tuple(keys[:5]),
+        )
+        for cause, keys in entries.items()
+        if keys
     )
-    return (tally,) * bool(keys)
 
 
 _COPY: Final = "The library is asked about a scratch copy of its tables. It is not started on the tables themselves."

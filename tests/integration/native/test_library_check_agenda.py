@@ -137,10 +137,12 @@ def test_the_library_says_of_a_copy_what_it_says_of_the_source(
     assert (counts["listed in the source"], counts["listed in the copy"], counts["in quarantine"]) == (19, 17, 2)
     assert checks["fires"].counts["windows"] == 3, "the year, and two changes of the clock in Vienna"
     fires = checks["fires"]
-    assert fires.counts["entries whose fires the tool computes too"] == 16
+    assert fires.counts["entries whose fires the tool computes too"] == 15
     assert fires.counts["entries whose fires the library alone computes"] == 1
+    assert fires.counts["entries whose fires the library fails to compute"] == 1
     assert [(tally.severity, tally.cause, tally.count, tally.keys) for tally in fires.tallies] == [
-        ("explained", "library-alone", 1, (str(uuid_of(KEYS["in words"])),))
+        ("explained", "library-alone", 1, (str(uuid_of(KEYS["in words"])),)),
+        ("explained", "library-fails", 1, (str(uuid_of(KEYS["at noon"])),)),
     ]
     work = checks["work"].counts
     assert (work["entries that were due"], work["entries that were not"]) == (15, 2), "disabled; ended"
@@ -321,7 +323,7 @@ def test_a_collection_that_does_not_exist_is_not_asked_for(
     node.chmod(0o700)
     checks = checked(replace(settings, target=replace(settings.target, interpreter=str(node))), "entries")
     assert checks["entries"].outcome.status == "passed"
-    assert checks["entries"].counts["listed in the source"] == 16
+    assert checks["entries"].counts["listed in the source"] == 18
     assert len(started.read_text()) == 3, "for the tables, for the scratch copy, and for the one collection"
 
 

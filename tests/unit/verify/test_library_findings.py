@@ -17,7 +17,9 @@ CONTEXT = CheckContext(
 
 def test_entries_whose_fires_the_library_alone_computes_are_named() -> None:
     keys = [f"job {number}" for number in range(7)]
-    result = library._result(CONTEXT, PartResult(counts={"entries": 9}, alone=keys))
+    result = library._result(
+        CONTEXT, PartResult(counts={"entries": 9}, explained={"library-alone": keys, "library-fails": []})
+    )
     assert result.outcome == PASSED
     assert result.findings_total == 0
     [tally] = result.tallies
