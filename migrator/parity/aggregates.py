@@ -226,8 +226,9 @@ def _from_mongo(
         groups = aggregated()
     if any(_is_inexact(value) for row in groups for name, value in row.items() if name.startswith("s")):
         groups = aggregated(decimals=True)
-    empty, filled = dict.fromkeys(_sums_of(measures, uniform.empty), 0), _presences_of(measures, uniform.filled)
-    return [{**empty, **dict.fromkeys(filled, row["documents"]), **row} for row in groups]
+    nothing = dict.fromkeys(_sums_of(measures, uniform.empty), 0) | dict.fromkeys(_times_of(measures, uniform.empty))
+    filled = _presences_of(measures, uniform.filled)
+    return [{**nothing, **dict.fromkeys(filled, row["documents"]), **row} for row in groups]
 
 
 def _is_inexact(value: object) -> bool:
@@ -239,20 +240,20 @@ def _is_inexact(value: object) -> bool:
 
 def _expected(measures: Sequence[Measure], stored: Sequence[_Row]) -> Uniformity:
     """Return the properties that all rows have, so that all documents should have them."""
-    summed = {one.field for one in measures if one.kind == "sum" and _is_top_level(one.field)}
-    return Uniformity(
-        empty=frozenset(
-            field for field in summed if not any(row[name] for name in _sums_of(measures, {field}) for row in stored)
-        ),
-        filled=frozenset(
-            field
-            for field in summed
-            if (presences := _presences_of(measures, {field}))
-            and all(row[name] == row["documents"] for name in presences for row in stored)
-            and stored
-        ),
-        times=frozenset(one.field for one in measures if one.kind == "time" and _is_top_level(one.field)),
-    )
+    counted = {one.field for one in measures if _is_top_level(one.field) and _presences_of(measures, {one.field})}
+    times = {one.field for one in measures if one.kind == "time" and _is_top_level(one.field)}
+    empty = {
+        field
+        for field in counted | (times if stored else set())
+        if not any(row[name] for name in _sums_of(measures, {field}) for row in stored)
+        and all(row[name] is None for name in _times_of(measures, {field}) for row in stored)
+    }
+    filled = {
+        field
+        for field in counted
+        if stored and all(row[name] == row["documents"] for name in _presences_of(measures, {field}) for row in stored)
+    }
+    return Uniformity(empty=frozenset(empty), filled=frozenset(filled), times=frozenset(times - empty))
 
 
 def _is_top_level(field: str) -> bool:
@@ -261,6 +262,16 @@ def _is_top_level(field: str) -> bool:
 
 def _sums_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
     return [f"s{index}" for index, one in enumerate(measures) if one.kind == "sum" and one.field in fields]
+
+
+def _times_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
+    """Return the names of the first and the last time of the measures of these fields."""
+    return [
+        f"{letter}{index}"
+        for index, measure in enumerate(measures)
+        if measure.kind == "time" and measure.field in fields
+        for letter in "az"
+    ]
 
 
 def _presences_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
@@ -346,7 +357,7 @@ def _pipeline(
             is_of_text = f"s{index}" in presences_of_times
             summand = {"$cond": [f"${measure.field}", 1, 0]} if is_of_text else _summand(measure, decimals=decimals)
             figures[f"s{index}"] = {"$sum": summand}
-        elif measure.kind == "time":
+        elif measure.kind == "time" and measure.field not in uniform.empty:
             path = f"${_TIME}{index}"
             if measure.field in uniform.times:
                 path = f"${measure.field}"
@@ -403,6 +414,10 @@ def _summand(measure: Measure, *, decimals: bool) -> Any:  # noqa: ANN401 - a Mo
                 return field
             found = {"$cond": [{"$and": [{"$gt": [field, -math.inf]}, {"$lt": [field, math.inf]}]}, field, None]}
             return {"$toDecimal": found}
+        case {"$cond": [_, int(), {"$cond": [{"$isNumber": str(field)}, str(value), None]}]} if field == value:
+            if not decimals:  # with a default, of which the same holds
+                return {"$cond": [*measure.expression["$cond"][:2], field]}
+            return {"$toDecimal": _finite(measure.expression)}
         case expression:
             return {"$toDecimal": _finite(expression)}
 

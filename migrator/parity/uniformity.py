@@ -2,8 +2,8 @@
 
 Looking for a field costs MongoDB about as much in an expression as comparing the whole document with a ``$jsonSchema``,
 which looks at each field of a document once. So the rows say what is expected of all documents: columns that are empty
-in every row, columns that are filled in every row, times that are texts of one form. A query looks for a document that
-is otherwise. What it finds is computed document by document.
+in every row, columns that are filled in every row, times that are dates, or texts of one form. A query looks for a
+document that is otherwise. What it finds is computed document by document.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,8 +18,9 @@ REGULAR_TIME: Final = r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9}\+00:00|\+00
 "+" is less than "." and than each digit, so a shorter fraction comes first; "Z" is greater, so it has one length.
 MongoDB reads no text of this form as the time of another day or minute: it takes neither 30 February nor 24:00.
 """
-NAMES_FROM: Final = 500
-"""Number of documents whose fields are allowed in all others, besides those that are measured."""
+FIRST: Final = 500
+"""Number of documents whose fields are allowed in all others, besides those that are measured, and whose times say
+whether those of the others should be dates or texts."""
 _ABSENT: Final = ("null", "undefined")
 """Types of values that count as none, as they do in ``$ifNull``."""
 _PRESENT: Final = (
@@ -41,7 +42,9 @@ class Uniformity(msgspec.Struct, frozen=True):
     filled: frozenset[str] = frozenset()
     """There is a value in every document."""
     times: frozenset[str] = frozenset()
-    """Each value is a text of ``REGULAR_TIME``."""
+    """Each value is a date, or each is a text of ``REGULAR_TIME``: the first is the first in time too."""
+    dates: frozenset[str] = frozenset()
+    """Those of the times that are dates."""
 
 
 NOTHING: Final = Uniformity()
@@ -55,32 +58,44 @@ def confirmed(expected: Uniformity, measured: Iterable[str], search: Search) -> 
     """
     if expected == NOTHING:
         return expected
-    allowed = {*measured, *_first_names(search)} - expected.empty if expected.empty else set[str]()
+    first = _first_fields(search) if expected.empty or expected.times else {}
+    dates = expected.times.intersection(name for name, types in first.items() if "date" in types)
+    expected = msgspec.structs.replace(expected, dates=dates)
+    allowed = {*measured, *filter(_can_be_named, first)} - expected.empty if expected.empty else set[str]()
     if not search(_other_than(_schema(expected, allowed))):
         return expected
-    fields, times = msgspec.structs.replace(expected, times=frozenset()), Uniformity(times=expected.times)
+    fields = msgspec.structs.replace(expected, times=frozenset(), dates=frozenset())
+    times = Uniformity(times=expected.times, dates=dates)
     if fields == NOTHING:
         return NOTHING
     if search(_other_values(fields)):
         fields = NOTHING
     if times == NOTHING or search(_other_than(_schema(times, ()))):
         return fields
-    return msgspec.structs.replace(fields, times=expected.times)
+    return msgspec.structs.replace(fields, times=times.times, dates=dates)
 
 
-def _first_names(search: Search) -> set[str]:
-    """Return the names of the fields of the first documents, without those that a schema cannot name."""
-    each = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": "$$this.k"}}
-    documents = search([{"$limit": NAMES_FROM}, {"$project": {"_id": 0, "names": each}}])
-    return {name for one in documents for name in one["names"] if name and "." not in name and name[0] != "$"}
+def _first_fields(search: Search) -> dict[str, set[str]]:
+    """Return the fields of the first documents, each with the types of its values."""
+    each = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": ["$$this.k", {"$type": "$$this.v"}]}}
+    types: dict[str, set[str]] = {}
+    for document in search([{"$limit": FIRST}, {"$project": {"_id": 0, "fields": each}}]):
+        for name, kind in document["fields"]:
+            types.setdefault(name, set()).add(kind)
+    return types
+
+
+def _can_be_named(field: str) -> bool:
+    """Whether a schema can name a field."""
+    return bool(field) and "." not in field and field[0] != "$"
 
 
 def _schema(expected: Uniformity, allowed: Iterable[str]) -> dict[str, Any]:
     properties: dict[str, dict[str, Any]] = {name: {} for name in allowed}
     for name in expected.filled | expected.times:
-        types = ("string",) if name in expected.times else _PRESENT
+        types = ("date",) if name in expected.dates else ("string",) if name in expected.times else _PRESENT
         properties[name] = {"bsonType": [*types, *(() if name in expected.filled else _ABSENT)]}
-    for name in expected.times:
+    for name in expected.times - expected.dates:
         properties[name]["pattern"] = REGULAR_TIME  # of texts; other values have no pattern to match
     schema: dict[str, Any] = {"properties": properties}
     if expected.filled:

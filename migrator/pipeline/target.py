@@ -266,6 +266,8 @@ class NativeTables(TargetTables):
             prefix=sql.Literal(f"{profile.name}/"),
         )
         count = fetch_value(connection, sql.SQL("SELECT count(*) {}").format(of_others))
+        if not count:
+            return 0, ()
         keys = sql.SQL(", ").join(sql.Identifier("stored", name) for name in table.key)
         rows = connection.execute(
             sql.SQL("SELECT concat_ws(', ', {}) {} ORDER BY {} LIMIT {}").format(keys, of_others, keys, most)

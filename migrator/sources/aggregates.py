@@ -5,10 +5,13 @@ whole milliseconds since 1970, because that is what a BSON date holds, cut towar
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from migrator.sources.profile import Measure
 from migrator.sources.tenants import BLANK
+
+READING: Final = "trunc(extract(epoch from {}) * 1000)::bigint"
+"""SQL of a time in milliseconds; it keeps their order, so it is computed of the first and the last time only."""
 
 
 def tenant(*fallbacks: str, field: str = "$tenantId") -> Any:  # noqa: ANN401 - a MongoDB expression
@@ -54,7 +57,8 @@ def coded(column: str, field: Any, spellings: Mapping[str, str], codes: Mapping[
 def flag(column: str, field: Any, *, default: bool) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Count documents by tenant and a yes or no, which many documents leave to its default."""
     value = {"$cond": [{"$eq": [{"$ifNull": [field, default]}, True]}, "true", "false"]}
-    return Measure(name=column, kind="group", expression=value, sql=f"coalesce({column}, {default})::text")
+    stored = f"coalesce({column}, {default})::text"
+    return Measure(name=column, kind="group", expression=value, sql=stored, field=_name(field))
 
 
 def total(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
@@ -86,9 +90,8 @@ def number(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
 
 def span(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Find the first and the last of a time; ``field`` says where a document has it, unless at ``path``."""
-    reading = "trunc(extract(epoch from {}) * 1000)::bigint"  # keeps their order, so it is computed of two times only
     value = field or f"${path}"
-    return Measure(path, "time", milliseconds(value), column, reading=reading, field=_name(value))
+    return Measure(path, "time", milliseconds(value), column, reading=READING, field=_name(value))
 
 
 def milliseconds(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions

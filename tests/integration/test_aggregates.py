@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from bson import Decimal128, Int64, MinKey, ObjectId
+from bson import Decimal128, Int64, MinKey, ObjectId, Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
@@ -174,11 +174,19 @@ def instant(text: str) -> int:
         # dates
         ([datetime(2025, 5, 1), datetime(2025, 5, 2)], "2025-05-01T00:00:00", "2025-05-02T00:00:00"),  # noqa: DTZ001 - as BSON has it
         (["2025-05-03T00:00:00.000Z", datetime(2025, 5, 2)], "2025-05-02T00:00:00", "2025-05-03T00:00:00"),  # noqa: DTZ001 - as BSON has it
+        ([datetime(2025, 5, 2), "2025-05-03T00:00:00.000Z"], "2025-05-02T00:00:00", "2025-05-03T00:00:00"),  # noqa: DTZ001 - as BSON has it
+        ([datetime(2025, 5, 2), None, MinKey(), 5, Timestamp(1, 1)], "2025-05-02T00:00:00", "2025-05-02T00:00:00"),  # noqa: DTZ001 - as BSON has it
     ],
 )
 def test_the_first_and_the_last_time_are_those_of_the_times_not_of_the_texts(
-    times: list[Any], first: str, last: str, mongo_database: Database[Any], target: psycopg.Connection[Any]
+    times: list[Any],
+    first: str,
+    last: str,
+    mongo_database: Database[Any],
+    target: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(uniformity, "FIRST", 1)
     span = aggregates.span("at", "occurred_at")
     profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
     mongo_database["entries"].insert_many([entry(at=time) for time in times])
@@ -199,17 +207,43 @@ def _groupings(database: Database[Any]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2025-05-01T00:00:00.000Z", "2025-05-01T00:00:00.00Z"),
+        (datetime(2025, 5, 1), "2025-05-01T00:00:00.000Z"),  # noqa: DTZ001 - as BSON has it
+    ],
+)
 def test_times_of_one_form_are_read_once_and_all_others_each(
-    mongo_database: Database[Any], target: psycopg.Connection[Any]
+    times: tuple[Any, Any], mongo_database: Database[Any], target: psycopg.Connection[Any]
 ) -> None:
     span = aggregates.span("at", "occurred_at")
     profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
     mongo_database.command("profile", 2)
-    for time in ("2025-05-01T00:00:00.000Z", "2025-05-01T00:00:00.00Z"):
+    for time in times:
         mongo_database["entries"].insert_one(entry(at=time))
         compare_aggregates(mongo_database, target, profile, {})
     assert ["$addFields" in stages for stages in _groupings(mongo_database)] == [False, True]
-    assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == 2 + 2
+    # each time the first documents, a search for another form, and the groups
+    assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == 2 * 3
+
+
+@pytest.mark.parametrize("time", [None, datetime(2025, 5, 1), "2025-05-01T00:00:00.000Z", "no time"])  # noqa: DTZ001 - as BSON has it
+def test_a_time_that_no_row_has_is_read_if_a_document_has_a_value(
+    time: Any,  # noqa: ANN401 - any BSON value
+    mongo_database: Database[Any],
+    target: psycopg.Connection[Any],
+) -> None:
+    span = aggregates.span("at", "NULL::timestamptz")
+    profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
+    mongo_database["entries"].insert_many([entry(at=None), {**entry(), "at": time}, entry(at=None)])
+    put(target)
+    mongo_database.command("profile", 2)
+    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    (stages,) = _groupings(mongo_database)
+    assert ("a1" in stages["$group"]) == (time is not None)
+    has_time = time is not None and time != "no time"
+    assert [one.label for one in results["at"].differing] == (["first", "last"] if has_time else [])
 
 
 def filled(field: str, column: str) -> Measure:
@@ -247,7 +281,7 @@ def test_fields_are_counted_one_by_one_if_a_document_is_unlike_the_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rows say that no document has a note, and that each has a kind."""
-    monkeypatch.setattr(uniformity, "NAMES_FROM", 1)
+    monkeypatch.setattr(uniformity, "FIRST", 1)
     collection = msgspec.structs.replace(ENTRIES, measures=(NOTE, KIND))
     profile = Profile(name="example", version=1, collections=(collection,))
     mongo_database["entries"].insert_many([entry(**one) for one in documents])

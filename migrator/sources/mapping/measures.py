@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from migrator.sources import aggregates
 from migrator.sources.mapping import sql, tables
 from migrator.sources.mapping.converters import CONVERTERS
 from migrator.sources.mapping.language import Case, Field, Mapped
@@ -76,7 +77,18 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
         expression = {"$cond": [{"$eq": [{"$ifNull": [value, None]}, None]}, default, expression]}
         source_sql = source_sql and f"coalesce({source_sql}, {sql.literal(default)})"
     table = tables.split(field.columns[0])[0]
-    return Measure(field.path, aggregate.kind, expression, _sql(aggregate.sql, table, owner), source_sql)
+    is_said = len(paths) == 1 and (
+        aggregate.kind == "group" or (aggregate.kind == "time" and expression == aggregates.milliseconds(value))
+    )
+    return Measure(
+        name=field.path,
+        kind=aggregate.kind,
+        expression=expression,
+        sql=_sql(aggregate.sql, table, owner),
+        source_sql=source_sql,
+        reading=aggregate.reading,
+        field=field.path if is_said else "",
+    )
 
 
 def _chosen(cases: Sequence[Case]) -> Any:  # noqa: ANN401 - a MongoDB expression

@@ -68,6 +68,8 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     """Over a row of the target."""
     source_sql: str
     """Over a row of a source in PostgreSQL; empty: it is not computed there."""
+    reading: str = "{}"
+    """As ``Measure.reading``."""
     has_default: bool = False
     """The expressions say what holds where the field is absent; else the column's default does."""
 

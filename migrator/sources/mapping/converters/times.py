@@ -285,8 +285,8 @@ _WRITERS: Final[Mapping[str, Writer]] = {
 
 def _aggregate(field: Field, expression: Any, source_sql: str) -> Aggregate:
     """Return the aggregate of a time in whole milliseconds since 1970."""
-    sql = f"trunc(extract(epoch from {column_name(field)}) * 1000)::bigint"
-    return Aggregate(kind="time", expression=expression, sql=sql, source_sql=source_sql)
+    column, reading = column_name(field), aggregates.READING
+    return Aggregate(kind="time", expression=expression, sql=column, source_sql=source_sql, reading=reading)
 
 
 def _instant(value: str, path: str) -> datetime:
