@@ -47,21 +47,6 @@ def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) ->
     return changed
 
 
-def contested_other_rows(sessions: Sessions, plan: Plan, context: Context) -> Iterator[tuple[str, str, set[str]]]:
-    """Yield collection and source id of each quarantined document that must get the id of one of its other rows.
-
-    With the source ids of the documents that hold the id, all of which come after it in MongoDB's order of ``_id``. The
-    caller removes their rows before the next one is asked for. Most ids follow from the ``_id``; a document may state
-    that of its trigger.
-    """
-    collections = sessions.profile.by_name()
-    for name, source_id, _ in contested_documents(sessions.target, plan.profile):
-        if len(collections[name].tables) > 1:
-            holders = _ContestedKeys(sessions, plan, collections[name], context).holders_of_other_rows(source_id)
-            if holders:
-                yield name, source_id, holders
-
-
 def contested_documents(target: Connection, profile: str) -> list[tuple[str, str, Rejected]]:
     """Return collection, source id and reason of the documents that are quarantined because others hold their keys."""
     rows = target.execute(
@@ -149,24 +134,6 @@ class _ContestedKeys:
         for table, row_id, tenant in changed:
             self._sessions.resolver.changed(table, [(row_id, tenant)])
         return [(table, row_id) for table, row_id, _ in changed]
-
-    def holders_of_other_rows(self, loser_id: str) -> set[str]:
-        """Return the documents that hold an id of its rows but the first, if it comes before them and that is all."""
-        loser = self._read(loser_id)
-        if loser is None or self._holders(loser):
-            return set()
-        holders: set[str] = set()
-        for row in serialize_rows(loser.rows[1:]):
-            record: Any = row.record
-            stored = self._sessions.target.execute(
-                sql.SQL("SELECT source_id FROM {} WHERE id = %s AND tenant_id = %s AND source = %s").format(
-                    table_name(record.table)
-                ),
-                (record.id, record.tenant_id, record.source),
-            ).fetchone()
-            if stored is not None and stored[0] != loser_id:
-                holders.add(str(stored[0]))
-        return holders if all(self._first(loser_id, one) for one in holders) else set()
 
     def _read(self, source_id: str) -> SourceDocument | None:
         """Return a document as it is now; None if it does not exist, or cannot become rows, so that it claims no key.

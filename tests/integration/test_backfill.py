@@ -229,33 +229,6 @@ def test_an_id_that_another_worker_stores_meanwhile_is_told_as_one_that_is_store
     assert (entry.source_id, entry.reason, entry.expected) == (second, "duplicate-id", "an id of its own")
 
 
-def test_two_documents_whose_second_rows_meet_the_first_in_id_order_wins(
-    mongo_database: Database[Any], new_scheduler_dsn: Callable[[], str]
-) -> None:
-    """Schedules that were duplicated together with the id of their trigger, and a run that refers to one of them."""
-    keys = [f"sch_{number:032x}" for number in (1, 2, 3)]
-    meant = {"id": f"trg_{9:032x}", "fireCount": 3}
-    mongo_database["schedules"].insert_many(
-        [fresh("schedules", _id=key, id=key, name=key, toolTrigger=meant) for key in reversed(keys)]
-    )
-    mongo_database["runs"].insert_many([run_of(_id=f"of {key}", id=f"of {key}", scheduleId=key) for key in keys])
-    copies = []
-    for backwards in (False, True):
-        dsn = new_scheduler_dsn()
-        settings = settings_for(mongo_database, dsn, chunk=1)
-        with pytest.MonkeyPatch.context() as patch:
-            if backwards:
-                patch.setattr(plan, "cut", _backwards(plan.cut))
-            backfill(settings, EVERYTHING)
-        copies.append((contents(dsn), quarantine(dsn)))
-        assert number(dsn, "SELECT source_id FROM scheduler.triggers") == keys[0]
-        assert {row[1:3] for row in quarantine(dsn)} == {(key, "duplicate-id") for key in keys[1:]}
-        assert backfill(settings, EVERYTHING).written == 0
-        outcome = check_parity(settings, EVERYTHING)
-        assert (outcome.differs, sum(one.quarantined for one in outcome.collections)) == (False, 2)
-    assert copies[0] == copies[1]
-
-
 def _backwards(cut: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: list(cut(*arguments))[::-1]
 

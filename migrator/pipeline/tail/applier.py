@@ -16,7 +16,7 @@ from psycopg import sql
 
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
-from migrator.pipeline.completion import contested_documents, contested_other_rows, reassign_contested_keys
+from migrator.pipeline.completion import contested_documents, reassign_contested_keys
 from migrator.pipeline.extract import DocumentReader, prefetched
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.load import merge_rows
@@ -266,20 +266,6 @@ class Applier:
             waiting = left
         if new:
             self._update_all(self.referring(reassign_contested_keys(self._sessions, self._plan, self._context)))
-            self.reassign_other_rows()
-
-    def reassign_other_rows(self) -> None:
-        """Give each contested id of a document's other rows to the first document."""
-        for name, first, holders in contested_other_rows(self._sessions, self._plan, self._context):
-            collection = self._sessions.profile.by_name()[name]
-            for record in collection.tables:
-                rows = self.lookups.rows_of(collection, record, sorted(holders))
-                self._removed.setdefault(record, {}).update(rows)
-                self._sessions.resolver.mark_removed(record.table, rows)
-            referrers: DocumentsByCollection = {}
-            self._queue_referrers(referrers)
-            for documents_read in (referrers, {name: {first}}, {name: holders}):
-                self._update_all(documents_read)
 
     def referring(self, changed: Mapping[str, Iterable[UUID]]) -> DocumentsByCollection:
         """Find the documents that refer, or would refer, to rows with these ids, by table."""
@@ -308,13 +294,12 @@ def _key(row: SerializedRow) -> RowKey:
 
 def settle_contested_keys(sessions: Sessions, plan: Plan) -> None:
     """Give every contested key to the first document, then read again the documents that refer to a changed row."""
-    if not contested_documents(sessions.target, plan.profile):
-        return
     changed = reassign_contested_keys(sessions, plan, plan_context(plan))
+    if not changed:
+        return
     applier = Applier(sessions, plan)
     with closing(applier.reader), sessions.target.transaction():
         applier.reader.not_before_now()
         named = applier.referring(changed)
         if named:
             applier.apply(named)
-        applier.reassign_other_rows()

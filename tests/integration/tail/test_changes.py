@@ -285,22 +285,6 @@ def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_t
     assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "unknown-value")]
 
 
-def test_the_id_of_a_trigger_that_two_schedules_state_goes_to_the_first(
-    source: Source, scheduler_dsn: str, new_scheduler_dsn: NewDsn
-) -> None:
-    """The run of the schedule that loses it is read again: it refers to nothing."""
-    first, second = (f"sch_{number:032x}" for number in (1, 2))
-    meant = {"id": f"trg_{9:032x}", "fireCount": 3}
-    source["schedules"].insert_one(fresh("schedules", _id=second, id=second, name=second, toolTrigger=meant))
-    source["runs"].insert_one(run_of(_id="of second", id="of second", scheduleId=second))
-    settings = copied(source, scheduler_dsn)
-    source["schedules"].insert_one(fresh("schedules", _id=first, id=first, name=first, toolTrigger=meant))
-    caught_up(settings)
-    assert [one[1:3] for one in quarantine(scheduler_dsn)] == [(second, "duplicate-id")]
-    assert compared(settings) == []
-    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
-
-
 def test_a_holder_of_a_contested_key_that_moved_to_another_tenant_does_not_end_the_tail(
     source: Source, scheduler_dsn: str, new_scheduler_dsn: NewDsn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
