@@ -75,7 +75,8 @@ report_option = click.option(
     "--report/--no-report",
     default=True,
     show_default=True,
-    help="Write the report of the cutover into report.directory at the end, also when the command fails.",
+    help="Write the report of the cutover into report.directory at the end, also when the command fails; a cutover to"
+    " a library's tables has none.",
 )
 
 
@@ -301,7 +302,9 @@ def confirm_command(config: str | None, who: str | None, reason: str | None, *, 
         raise UsageError("the target is the schema scheduler, whose cutover needs no confirmation")
     done = library_cutover.confirm(settings, approval(who, reason), dry_run=dry_run)
     lines = [
-        "nothing was written" if dry_run else "recorded: the application works on PostgreSQL; what was seen of it:",
+        "nothing was written"
+        if dry_run
+        else "recorded: you say that the application works on PostgreSQL; what was seen:",
         *done.seen,
         f"next: {status.FINISH} when the window is over, or {status.ROLLBACK}",
     ]

@@ -19,6 +19,12 @@ if TYPE_CHECKING:  # a command loads the flow that it calls, and no other
 NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
 
+def _in_quarantine(documents: int) -> str:
+    """Return how many documents are in quarantine, and the command that lists them."""
+    number = "1 document is" if documents == 1 else f"{documents:,} documents are"
+    return f"{number} in quarantine: migrator quarantine list"
+
+
 def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
     """Yield the summary of a copy."""
     yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'quarantined':>11} {'skipped':>8}"
@@ -40,7 +46,7 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
         noun = "document" if done.quarantined == 1 else "documents"
         yield f"{done.quarantined:,} {noun} would be quarantined; nothing was written"
     elif done.quarantined:
-        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+        yield _in_quarantine(done.quarantined)
     if not done.complete:
         yield "interrupted: the finished chunks are kept; call migrator backfill again to continue"
     yield NOTHING_COMPARED
@@ -252,7 +258,7 @@ def tail_lines(done: "TailResult") -> Iterator[str]:
     at = datetime.fromtimestamp(done.position.time, UTC)
     yield f"{'caught up with' if done.reached else 'stopped at'} {at:%Y-%m-%d %H:%M:%S} UTC of the source's time"
     if done.quarantined:
-        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+        yield _in_quarantine(done.quarantined)
     yield NOTHING_COMPARED
 
 

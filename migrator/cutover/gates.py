@@ -128,7 +128,10 @@ def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
         return False, "there is no complete parity check: call migrator parity"
     if not check.clean:
         why = "the last complete parity check found differences"
-        return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
+        return False, (
+            f"{why}: if no application works on PostgreSQL yet, call migrator parity --repair apply, which repairs them"
+            " and compares again"
+        )
     if timedelta(seconds=check.age_s) > limit:
         age = f"the last complete parity check is {check.age_s:,.0f} s old (at most {format_duration(limit)})"
         return False, f"{age}: call migrator parity"
@@ -299,9 +302,10 @@ def _application(sessions: Sessions, _: GateOptions) -> Answer:
     if not users:
         return True, "nobody who could write is connected to MongoDB"
     if stops:
-        return None, (
+        can_be_stopped = bool(sessions.settings.hooks.cutover_before_fence)
+        return None if can_be_stopped else False, (
             f"connected now: {', '.join(users)}; {server_gates.RUNS_FIRST}: cutover run is refused while its"
-            " application is connected (the hook cutover_before_fence can stop it)"
+            " application is connected: stop it, or let the hook cutover_before_fence stop it"
         )
     return None, f"connected now, and stopped by the fence: {', '.join(users)}"
 

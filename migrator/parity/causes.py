@@ -61,7 +61,8 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str
 
 
-_AGAIN = "run backfill again: it writes only the rows that differ"
+_UNLESS_USED = "if no application works on PostgreSQL yet, run backfill again"
+_AGAIN = f"{_UNLESS_USED}: it writes only the rows that differ"
 _CODEC = "compare the field with the profile's decode and encode; a difference of this kind is a fault of the codec"
 
 CAUSES: Final[Mapping[CauseCode, Cause]] = {
@@ -78,10 +79,10 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     ),
     "foreign-writer": Cause(
         "the row was written by another program",
-        "stop the other writer, then run backfill again: it writes the rows that differ",
+        f"stop the other writer; {_AGAIN}",
     ),
     "keys": Cause("a key is missing or new inside the value", _CODEC),
-    "missing-row": Cause("a document without its row", "run backfill again: it writes the rows that are missing"),
+    "missing-row": Cause("a document without its row", f"{_UNLESS_USED}: it writes the rows that are missing"),
     "number": Cause("a different number", _AGAIN),
     "number-precision": Cause("numbers that differ in their last places", _CODEC),
     "number-type": Cause("the same number in another type (int32, int64, double, decimal)", _CODEC),

@@ -122,12 +122,17 @@ class CheckContext:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Measure the time of a step, also of one that fails."""
-        began = time.monotonic_ns()
+        """Measure the time of a step, also of one that fails, without that of the steps within it."""
+        began, others = time.monotonic_ns(), self._other_steps(step)
         try:
             yield
         finally:
-            self.steps[step] = (time.monotonic_ns() - began) // 1_000_000
+            took = (time.monotonic_ns() - began) // 1_000_000
+            self.steps[step] = max(took - (self._other_steps(step) - others), 0)
+
+    def _other_steps(self, step: str) -> int:
+        """Return the milliseconds of all other steps."""
+        return sum(took for name, took in self.steps.items() if name != step)
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """The cutover to a library's own tables, the rollback and the finish, with the real library at work on both sides."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from apscheduler.jobstores.base import JobLookupError
@@ -221,12 +223,19 @@ def test_a_change_of_the_library_is_no_difference_and_another_one_is(library: Li
     assert [(one.differing, one.missing, one.extra) for one in found.collections] == [(1, 0, 0)]
 
 
+def with_a_hook_that_stops_nobody(settings: Settings) -> Settings:
+    hooks = msgspec.structs.replace(settings.hooks, cutover_before_fence=[shutil.which("true")])
+    return msgspec.structs.replace(settings, hooks=hooks)
+
+
 def test_a_connected_application_is_told_of_and_stops_the_cutover(library: LibraryScene) -> None:
     with on_mongo(library):
-        ended, said = call(library, "cutover", "plan")
-        assert (ended, "the library executes a job before it writes that down" in said) == (0, True), said
-        ended, said = call(library, "cutover", "run", "--yes")
-        assert (ended, "stop the application" in said) == (USAGE, True), said
+        for words, status_then in ((("plan",), UNVERIFIED), (("run", "--yes"), USAGE)):  # a gate, before the fence
+            ended, said = call(library, "cutover", *words)
+            assert (ended, "the library executes a job before it writes that down" in said) == (status_then, True), said
+            assert "fence-closed" not in said
+        with pytest.raises(RefusedError, match="stop the application"):
+            library_cutover.run(with_a_hook_that_stops_nobody(library.settings), library.conditions)
         with on_mongo(library) as scheduler:  # everything is as it was
             scheduler.pause_job("future")
     assert triggers(library) == []

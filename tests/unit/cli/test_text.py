@@ -11,6 +11,7 @@ from migrator.cli.cutover import WIDTH, _loss_lines
 from migrator.cli.parity import parity_lines, parity_total
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.parity import recorded_check
+from migrator.parity.causes import CAUSES
 from migrator.parity.model import AggregateResult, CollectionComparison, ParityOutcome, tally_of
 from migrator.result import Finding
 
@@ -57,7 +58,8 @@ def test_a_difference_names_as_much_of_its_place_as_there_is() -> None:
     )
     assert list(parity_lines(outcome(runs)))[2:-1] == [
         "runs: 1 x row document: text",
-        "  likely fix: run backfill again: it writes only the rows that differ",  # once for each cause
+        # once for each cause
+        f"  likely fix: {CAUSES['text'].fix}",
         "runs: 1 x row runs: text",
         "runs: 1 x row runs.state: text",
         "  row document of r1: text",

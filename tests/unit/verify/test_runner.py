@@ -1,5 +1,6 @@
 """The runner: every check's outcome reaches the result, also when the check ends in an error."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,13 @@ def test_folders_are_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write reports"):
         run_folder.make(tmp_path / "file", "r")
+
+
+def test_the_time_of_a_step_is_without_that_of_the_steps_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of all is the time that a report names."""
+    readings = iter([0, 1, 5, 8])
+    context = CheckContext(Settings())
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(readings) * 1_000_000)
+    with context.timed("library"), context.timed("library: fires"):
+        pass
+    assert context.steps == {"library": 4, "library: fires": 4}
