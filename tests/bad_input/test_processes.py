@@ -183,7 +183,7 @@ def test_what_is_set_aside_is_named_and_everything_else_is_copied(
     mongo_database["runs"].insert_one(run_of(_id="odd", state="exploded"))
     status, out, _ = call(tmp_path, settings, "backfill")
     assert status == QUARANTINE
-    assert "1 documents are in quarantine: migrator quarantine list" in out
+    assert "1 document is in quarantine: migrator quarantine list" in out
     assert [row[1:4] for row in quarantine(scheduler_dsn)] == [("odd", "unknown-value", "state")]
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 1
 

@@ -238,7 +238,7 @@ def test_a_row_that_differs_is_found_in_the_list_of_the_library(settings: Settin
 
 RULES: dict[str, tuple[str, Any]] = {
     "another minute": ("nightly", CronTrigger(hour=2, minute=31, timezone=VIENNA)),
-    "a changed interval of a combination": ("either", OrTrigger(combined(hours=32))),
+    "a changed interval of a combination": ("either", OrTrigger(combined(hours=5))),
     "a member of a combination that is dropped": ("either", OrTrigger(combined()[:2])),
     "a changed calendar interval": ("calendar", CalendarIntervalTrigger(days=4, start_date=LATER, **NOON)),
     "a time of day that is shifted": (
