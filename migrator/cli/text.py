@@ -21,8 +21,8 @@ NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
 def _in_quarantine(documents: int) -> str:
     """Return how many documents are in quarantine, and the command that lists them."""
-    number = "1 document is" if documents == 1 else f"{documents:,} documents are"
-    return f"{number} in quarantine: migrator quarantine list"
+    verb = "is" if documents == 1 else "are"
+    return f"{_documents(documents)} {verb} in quarantine: migrator quarantine list"
 
 
 def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
@@ -43,8 +43,7 @@ def backfill_lines(done: "BackfillResult", *, dry_run: bool) -> Iterator[str]:
     if done.unknown_collections:
         yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"
     if done.quarantined and dry_run:
-        noun = "document" if done.quarantined == 1 else "documents"
-        yield f"{done.quarantined:,} {noun} would be quarantined; nothing was written"
+        yield f"{_documents(done.quarantined)} would be quarantined; nothing was written"
     elif done.quarantined:
         yield _in_quarantine(done.quarantined)
     if not done.complete:
@@ -114,7 +113,7 @@ def _reference_line(collection: str, reference: "BrokenReference") -> str:
 
 
 def _documents(count: int) -> str:
-    return f"{count:,} document" if count == 1 else f"{count:,} documents"
+    return count_words(count, "document")
 
 
 def _example_lines(collection: str, number: int, example: "Example") -> Iterator[str]:

@@ -354,8 +354,8 @@ def _pipeline(
     readable: list[Any] = []
     for index, measure in enumerate(measures):
         if measure.kind == "sum" and f"s{index}" not in known:
-            is_of_text = f"s{index}" in presences_of_times
-            summand = {"$cond": [f"${measure.field}", 1, 0]} if is_of_text else _summand(measure, decimals=decimals)
+            is_of_time = f"s{index}" in presences_of_times
+            summand = {"$cond": [f"${measure.field}", 1, 0]} if is_of_time else _summand(measure, decimals=decimals)
             figures[f"s{index}"] = {"$sum": summand}
         elif measure.kind == "time" and measure.field not in uniform.empty:
             path = f"${_TIME}{index}"

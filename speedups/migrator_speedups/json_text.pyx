@@ -493,6 +493,15 @@ cdef int write_json(Buffer out, uint8_t kind, const uint8_t* value, size_t size,
     return 1
 
 
+cdef inline bint _read_integer(uint8_t kind, const uint8_t* value, int64_t* number) noexcept nogil:
+    """Read an int32 or an int64; return 0 for an int64 that comes back from JSON as an int32."""
+    if kind == INT32:
+        number[0] = _int32(value)
+        return True
+    memcpy(number, value, 8)
+    return number[0] < INT32_MIN or number[0] > INT32_MAX
+
+
 cdef int _write(Buffer out, uint8_t kind, const uint8_t* value, size_t size, Node* node, int depth) except -1:
     """Append the text of a value whose size is right; return 0 for one that is for the Python codec."""
     cdef int64_t number
@@ -503,12 +512,8 @@ cdef int _write(Buffer out, uint8_t kind, const uint8_t* value, size_t size, Nod
             return 0
         return _write_text(out, value + 4, size - 5)
     if kind == INT32 or kind == INT64:
-        if kind == INT32:
-            number = _int32(value)
-        else:
-            memcpy(&number, value, 8)
-            if INT32_MIN <= number <= INT32_MAX:  # comes back from jsonb as an int32
-                return 0
+        if not _read_integer(kind, value, &number):
+            return 0
         if node is not NULL and not (node.accepts & TAKES_INT and node.least <= number <= node.most):
             return 0
         return _write_int(out, number)
@@ -1039,9 +1044,6 @@ cdef int _build_members(Buffer out, Reader* reader, Node* node, Source source, i
     return _close(out, start)
 
 
-# -- for tests -------------------------------------------------------------------------------------------------------
-
-
 # -- as Python writes JSON -------------------------------------------------------------------------------------------
 
 
@@ -1061,12 +1063,8 @@ cdef int _write_python(Buffer out, uint8_t kind, const uint8_t* value, size_t si
     if kind == TEXT:
         return _write_ascii(out, value + 4, size - 5)
     if kind == INT32 or kind == INT64:
-        if kind == INT32:
-            number = _int32(value)
-        else:
-            memcpy(&number, value, 8)
-            if INT32_MIN <= number <= INT32_MAX:  # Python gives it back as an int32
-                return 0
+        if not _read_integer(kind, value, &number):
+            return 0
         return _write_int(out, number)
     if kind == DOUBLE:
         memcpy(&real, value, 8)
@@ -1185,6 +1183,9 @@ cdef inline void _put_escape(Buffer out, uint32_t unit) noexcept:
     for place in range(4):
         out.data[out.used + 2 + place] = HEX[unit >> (12 - 4 * place) & 15]
     out.used += 6
+
+
+# -- for tests -------------------------------------------------------------------------------------------------------
 
 
 def python_json_of(int kind, bytes value not None):

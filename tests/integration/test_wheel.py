@@ -263,18 +263,26 @@ def with_native_codec(here: Installed, _config: Path) -> subprocess.CompletedPro
     return here.run("--version", MIGRATOR_CODEC="native")
 
 
-def on_celery(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
-    script = config.parent / "executed_by_celery.py"
+def tried(
+    here: Installed, config: Path, statement: str, *, imports: str = "", then: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a statement in Python; an error of the tool is printed, and its exit status is that of the program."""
+    script = config.parent / "tried.py"
     script.write_text(
-        "import sys\n"
+        f"import sys\n{imports}"
         "from migrator.errors import MigratorError\n"
         "try:\n"
-        "    import migrator.scheduler.celery\n"
+        f"    {statement}\n"
         "except MigratorError as error:\n"
         "    print(error, file=sys.stderr)\n"
         "    sys.exit(error.exit_status)\n"
+        f"{then}"
     )
     return here.run(str(script), program="python")
+
+
+def on_celery(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    return tried(here, config, "import migrator.scheduler.celery")
 
 
 def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
@@ -288,37 +296,24 @@ def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
 
 def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess.CompletedProcess[str]:
     """Ask for a fire of a dialect that its own library evaluates."""
-    script = config.parent / "fire.py"
-    script.write_text(
-        "import sys\n"
-        "from datetime import UTC, datetime\n"
-        "from migrator import cron\n"
-        "from migrator.errors import MigratorError\n"
-        "try:\n"
-        f"    fire = cron.next_fire({call}, 'America/New_York', datetime(2026, 10, 31, tzinfo=UTC))\n"
-        "except MigratorError as error:\n"
-        "    print(error, file=sys.stderr)\n"
-        "    sys.exit(error.exit_status)\n"
-        f"assert fire == {expected}\n"
+    return tried(
+        here,
+        config,
+        f"fire = cron.next_fire({call}, 'America/New_York', datetime(2026, 10, 31, tzinfo=UTC))",
+        imports="from datetime import UTC, datetime\nfrom migrator import cron\n",
+        then=f"assert fire == {expected}\n",
     )
-    return here.run(str(script), program="python")
 
 
 def of_yaml(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     """Write what the document of a result holds in YAML, as Celery does."""
-    script = config.parent / "of_yaml.py"
-    script.write_text(
-        "import sys\n"
-        "from migrator.errors import MigratorError\n"
-        "from migrator.sources.mapping.converters import serializers\n"
-        "try:\n"
-        "    written = serializers.of_document('5\\n...\\n').dump(['a'])\n"
-        "except MigratorError as error:\n"
-        "    print(error, file=sys.stderr)\n"
-        "    sys.exit(error.exit_status)\n"
-        "assert written == b'- a\\n'\n"
+    return tried(
+        here,
+        config,
+        "written = serializers.of_document('5\\n...\\n').dump(['a'])",
+        imports="from migrator.sources.mapping.converters import serializers\n",
+        then="assert written == b'- a\\n'\n",
     )
-    return here.run(str(script), program="python")
 
 
 EXTRAS: dict[str, Callable[[Installed, Path], subprocess.CompletedProcess[str]]] = {

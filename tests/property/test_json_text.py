@@ -94,15 +94,20 @@ def test_what_is_taken_means_the_same_and_leads_back(value: Value) -> None:
     assert native.bson_of(text, kind, raw) == (kind, raw)
 
 
-@PROFILE
-@given(plain_values(), st.data())
-def test_changed_bytes_are_handed_over_or_mean_what_python_reads(value: Value, data: st.DataObject) -> None:
-    kind, raw = raw_of(value)
+def damaged(raw: bytes, data: st.DataObject) -> bytes:
+    """Return bytes of which up to three are others, and the end may be missing."""
     changed = bytearray(raw)
     for place in data.draw(st.lists(st.integers(0, max(len(raw) - 1, 0)), min_size=1, max_size=3)):
         if changed:
             changed[place] = data.draw(st.integers(0, 255))
-    cut = bytes(changed[: data.draw(st.integers(0, len(changed)))]) if data.draw(st.booleans()) else bytes(changed)
+    return bytes(changed[: data.draw(st.integers(0, len(changed)))]) if data.draw(st.booleans()) else bytes(changed)
+
+
+@PROFILE
+@given(plain_values(), st.data())
+def test_changed_bytes_are_handed_over_or_mean_what_python_reads(value: Value, data: st.DataObject) -> None:
+    kind, raw = raw_of(value)
+    cut = damaged(raw, data)
     text = native.json_of(kind, cut)
     if text is not None:
         decoded = document.decode(raw_document(bytes([kind]) + b"\0" + cut))[""]
@@ -358,11 +363,7 @@ def test_python_reads_back_what_is_written_as_python_writes_it(value: Value) -> 
 @given(plain_values(), st.data())
 def test_changed_bytes_are_handed_over_or_written_as_python_does(value: Value, data: st.DataObject) -> None:
     kind, raw = raw_of(value)
-    changed = bytearray(raw)
-    for place in data.draw(st.lists(st.integers(0, max(len(raw) - 1, 0)), min_size=1, max_size=3)):
-        if changed:
-            changed[place] = data.draw(st.integers(0, 255))
-    cut = bytes(changed[: data.draw(st.integers(0, len(changed)))]) if data.draw(st.booleans()) else bytes(changed)
+    cut = damaged(raw, data)
     text = native.python_json_of(kind, cut)
     if text is not None:
         decoded = document.decode(raw_document(bytes([kind]) + b"\0" + cut))[""]

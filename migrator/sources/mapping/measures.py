@@ -77,7 +77,7 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
         expression = {"$cond": [{"$eq": [{"$ifNull": [value, None]}, None]}, default, expression]}
         source_sql = source_sql and f"coalesce({source_sql}, {sql.literal(default)})"
     table = tables.split(field.columns[0])[0]
-    is_said = len(paths) == 1 and (
+    is_stated = len(paths) == 1 and (
         aggregate.kind == "group" or (aggregate.kind == "time" and expression == aggregates.milliseconds(value))
     )
     return Measure(
@@ -87,7 +87,7 @@ def _measure(field: Field, default: Any, owner: str) -> Measure | None:  # noqa:
         sql=_sql(aggregate.sql, table, owner),
         source_sql=source_sql,
         reading=aggregate.reading,
-        field=field.path if is_said else "",
+        field=field.path if is_stated else "",
     )
 
 

@@ -130,7 +130,7 @@ class NativeStep(msgspec.Struct, frozen=True, kw_only=True):
     none: int | None = None
     """The number that stands for none."""
     beside: int = 0
-    """Of what stands beside a result, in the serializer of the result: the step of that."""
+    """The step of the result, of a field that is written in the serializer of the result."""
     per_second: int = 0
     """Of a time that is written as a number."""
     prefix: bytes | None = None

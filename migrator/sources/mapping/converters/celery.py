@@ -114,7 +114,7 @@ class CeleryEncoded(_Bytes):
     name = "celery-encoded"
 
     def operation(self, field: Field, /) -> Operation:
-        """Take what stands beside a result in JSON."""
+        """Take a field of a document whose result is in JSON."""
         return one_column(field, "kombu-json")
 
     def reader(self, target: Target, /) -> Reader | None:
@@ -330,7 +330,7 @@ class CeleryGroup(_Bytes):
         return lambda value: serializers.in_order(_group_of(value)[1])
 
 
-_GLOBAL: Final = f"c{_RESULTS}\n".encode().replace(b"base.", b"base\n")
+_GLOBAL: Final = "c{}\n{}\n".format(*_RESULTS.rsplit(".", 1)).encode()
 
 
 class CeleryGroupPickle(_Bytes):
