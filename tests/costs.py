@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from benchmarks.harness.measure import tree_cpu
+from benchmarks.harness.measure import cpu_below
 
 COLLECTION: Final = "(start and collection)"
 LEADER: Final = "(process that leads the others)"
@@ -43,8 +43,7 @@ class Cost(NamedTuple):
 def reading() -> Moment:
     """Return the clocks as they are."""
     times = os.times()
-    own = times.user + times.system
-    return Moment(time.monotonic(), own, tree_cpu(os.getpid()) - own)
+    return Moment(time.monotonic(), times.user + times.system, cpu_below(os.getpid()))
 
 
 class Costs:

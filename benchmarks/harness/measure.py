@@ -16,6 +16,8 @@ import msgspec
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_OWN, _WAITED_FOR, _AFTER_CPU = 11, 13, 15
+"""Places of CPU time in the fields of a process: its own, that of the children it has waited for, and what follows."""
 _INTERVAL = 0.05
 _LOOKS = 4
 """Memory is read each time; which processes there are, every fourth time."""
@@ -105,12 +107,16 @@ def descendants(root: int) -> list[int]:
 
 def tree_cpu(root: int) -> float:
     """Return the CPU seconds of a process, of its living descendants, and of those it has waited for."""
-    return sum(_cpu(pid) for pid in descendants(root))
+    return sum(_ticks(pid, _OWN) for pid in descendants(root)) / _TICKS
 
 
-def _cpu(pid: int) -> float:
-    fields = _fields(pid)
-    return sum(map(int, fields[11:15])) / _TICKS if fields else 0.0
+def cpu_below(root: int) -> float:
+    """Return what `tree_cpu` does, without the process itself."""
+    return sum(_ticks(pid, _WAITED_FOR if pid == root else _OWN) for pid in descendants(root)) / _TICKS
+
+
+def _ticks(pid: int, first: int) -> int:
+    return sum(map(int, _fields(pid)[first:_AFTER_CPU]))
 
 
 def _fields(pid: int) -> list[str]:
