@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
@@ -643,13 +643,18 @@ _COMPARED: Final = 100
 """Known names that a name is compared with, and characters of it."""
 
 
+def near(name: str, known: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name: the nearest known one, or nothing if none is near."""
+    # a comparison takes time with the square of a name's length, and each known name is compared
+    close = difflib.get_close_matches(name[:_COMPARED], known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest known one, else all of them."""
     listed = list(known)
-    # a comparison takes time with the square of a name's length, and each known name is compared
-    near = difflib.get_close_matches(name[:_COMPARED], listed[:_COMPARED], n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
+    if hint := near(name, listed[:_COMPARED]):
+        return hint
     further = f", … ({len(listed):,} in all)" if len(listed) > _COMPARED else ""
     return f"; known: {', '.join(listed[:_COMPARED])}{further}"
 

@@ -9,7 +9,7 @@ from migrator.cli.options import common_options, dry_run_option, finish, load, p
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import Connection, open_login, translate_errors
 from migrator.errors import UsageError
-from migrator.schema import native_target, revisions
+from migrator.schema import native_target, revisions, security
 from migrator.schema.security import Roles
 from migrator.sources import native_profile, profile_of
 from migrator.targets import library, load_target, native_targets
@@ -97,9 +97,16 @@ def prepare(config: str | None, *, make_tables: bool, dry_run: bool, as_json: bo
     """
     settings = load(config)
     target = _native(settings)
+    roles = Roles.of(settings.postgres)
     made: list[str] = []
     with translate_errors("the target"), open_login(settings) as connection:
         missing = native_target.missing_tables(connection, target, settings.target) if make_tables else []
+        schema = settings.target.schema or target.schema
+        if missing:
+            native_target.require_schema(connection, schema)
+            native_target.require_makeable(connection, target, settings.target)
+        own = revisions.TOOL, target.tool_schema
+        security.require_rights(connection, roles, schemas=own, filled=[schema] if missing else [])
         if missing and not dry_run:
             made = _make_tables(settings, target, connection)
         if not (missing and dry_run):
@@ -115,7 +122,7 @@ def prepare(config: str | None, *, make_tables: bool, dry_run: bool, as_json: bo
             finish(0)
     done = revisions.upgrade(
         postgres_dsn(settings),
-        names=Roles.of(settings.postgres),
+        names=roles,
         branches=(revisions.TOOL,),
         patience_s=settings.copy.patience.total_seconds(),
     )
@@ -137,8 +144,6 @@ def _make_tables(settings: Settings, target: Target, connection: Connection) -> 
         raise UsageError(f"{native_target.MAKE_TABLES}: no library is known that makes the tables of {target.name}")
     before = native_target.missing_tables(connection, target, settings.target)
     schema = settings.target.schema or target.schema
-    native_target.require_schema(connection, schema)
-    native_target.require_makeable(connection, target, settings.target)
     store = library.PostgresStore(postgres_dsn(settings), schema, settings.target.tables)
     try:
         library.make_tables(target.name, store, library.interpreter_of(settings.target))

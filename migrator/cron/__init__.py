@@ -6,7 +6,7 @@
 
 from migrator.cron.dialects import DIALECTS, fires_after, next_fire, next_fires, parse, validate
 from migrator.cron.expression import CronError, UnavailableError, ZoneError
-from migrator.cron.zones import database_version, zone
+from migrator.cron.zones import database_version, zone, zone_names
 
 __all__ = [
     "DIALECTS",
@@ -20,4 +20,5 @@ __all__ = [
     "parse",
     "validate",
     "zone",
+    "zone_names",
 ]

@@ -41,6 +41,16 @@ def resolve(name: str) -> str:
 
 
 @cache
+def zone_names() -> tuple[str, ...]:
+    """Return the names that a person means: those of the IANA database with a place, ``UTC``, and the Windows names.
+
+    Others (``EST``, ``Etc/GMT+5``) are offsets or former names, to which nobody should be led.
+    """
+    places = (name for name in _names().values() if "/" in name and not name.startswith("Etc/"))
+    return ("UTC", *places, *win_tz)
+
+
+@cache
 def _names() -> dict[str, str]:
     listed = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
     return {name.casefold(): name for name in listed}

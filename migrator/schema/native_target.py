@@ -17,7 +17,7 @@ from migrator.config import TargetSettings, nearest
 from migrator.connections.postgres import Connection, fetch_value
 from migrator.errors import ConfigurationError, RefusedError
 from migrator.targets import catalogue
-from migrator.targets.catalogue import Shape, ShapeDifference
+from migrator.targets.catalogue import Catalogue, Shape, ShapeDifference
 from migrator.targets.library import LIBRARIES
 from migrator.targets.model import Column, Link, Table, Target
 
@@ -165,7 +165,7 @@ def require_tables(connection: Connection, target: Target, settings: TargetSetti
         row = catalogue.version_difference(connection, schema, shape.version_row, settings.tables)
         differences = [] if row is None else [row]
     if differences:
-        raise _unknown_tables(title, schema, shape, differences)
+        raise _unknown_tables(title, schema, shape, differences, actual)
     return shape
 
 
@@ -189,14 +189,22 @@ def require_makeable(connection: Connection, target: Target, settings: TargetSet
     # what else is missing (a trigger, a constraint) the library may make anew
     foreign = [one for one in differences if one.kind in _COLUMNS and one.place.partition(".")[0] in actual.tables]
     if foreign:
-        raise _unknown_tables(target.title or target.name, schema, shape, foreign)
+        raise _unknown_tables(target.title or target.name, schema, shape, foreign, actual)
 
 
 _COLUMNS = frozenset({"column", "type", "required", "default", "generated", "identity", "primary key"})
 """What a library does not change of a table that exists."""
 
 
-def _unknown_tables(title: str, schema: str, shape: Shape, differences: Sequence[ShapeDifference]) -> RefusedError:
+def _unknown_tables(
+    title: str, schema: str, shape: Shape, differences: Sequence[ShapeDifference], actual: Catalogue
+) -> RefusedError:
+    other = catalogue.shape_of_tables(actual)
+    if other is not None and other.target != shape.target:
+        return RefusedError(
+            f"the tables in the schema {schema} are those of {other.made_by}, not of the target {shape.target}: let"
+            f' [target] say name = "{other.target}"'
+        )
     more = f", and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
     return RefusedError(
         f"the tables of {title} in the schema {schema} are those of no known version; the nearest is"

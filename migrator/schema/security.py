@@ -82,7 +82,7 @@ class RightsMissingError(RefusedError):
     """The user lacks a right that only an administrator can give; the message holds the SQL for it."""
 
     def __init__(self, what: str, statements: Iterable[str]) -> None:
-        self.statements = tuple(statements)
+        self.what, self.statements = what, tuple(statements)
         super().__init__(
             f"the target's user may not {what}; have an administrator run this, then call again:",
             lines=[f"  {statement};" for statement in self.statements],
@@ -198,7 +198,8 @@ def ensure_roles(connection: Connection, roles: Roles) -> None:
     membership = _membership(connection, roles)
     for name in missing:
         try:
-            connection.execute(_create(name))
+            with connection.transaction():
+                connection.execute(_create(name))
         except (errors.DuplicateObject, errors.UniqueViolation):
             continue  # created by another upgrade meanwhile
         except errors.InsufficientPrivilege:
@@ -210,6 +211,44 @@ def ensure_roles(connection: Connection, roles: Roles) -> None:
             connection.execute(membership)
         except errors.InsufficientPrivilege:
             raise RightsMissingError(f"join {roles.migration}", [membership.as_string(connection)]) from None
+
+
+def require_rights(
+    connection: Connection, roles: Roles, *, schemas: Iterable[str] = (), filled: Iterable[str] = ()
+) -> None:
+    """Refuse a user who may not make what a later step makes; the connection is in autocommit, and nothing is left.
+
+    ``schemas``: those that are created if they are missing, ``filled``: existing ones in which tables are created, both
+    by this user. Raises ``RightsMissingError`` with all that is missing, and ``ConfigurationError`` as
+    ``require_group_roles`` does.
+    """
+    require_group_roles(connection, roles)
+    lacking: list[str] = []
+    statements: list[str] = []
+    try:
+        with connection.transaction(force_rollback=True):  # who may create and grant roles differs between versions
+            ensure_roles(connection, roles)
+    except RightsMissingError as error:
+        lacking.append(error.what)
+        statements += error.statements
+    row = connection.execute(
+        "SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE')"
+        " OR NOT EXISTS (SELECT FROM unnest(%s::text[]) AS name WHERE to_regnamespace(quote_ident(name)) IS NULL),"
+        " array(SELECT name FROM unnest(%s::text[]) AS name WHERE NOT (has_schema_privilege(name, 'CREATE')"
+        " AND has_schema_privilege(name, 'USAGE')))",
+        ([*schemas], [*filled]),
+    ).fetchone()
+    user, database, may_create, closed = row or ("", "", True, [])
+    if not may_create:
+        lacking.append("create schemas in this database")
+        grant = sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(database), sql.Identifier(user))
+        statements.append(grant.as_string(connection))
+    for name in closed:
+        lacking.append(f"create tables in the schema {name}")
+        grant = sql.SQL("GRANT CREATE, USAGE ON SCHEMA {} TO {}").format(sql.Identifier(name), sql.Identifier(user))
+        statements.append(grant.as_string(connection))
+    if statements:
+        raise RightsMissingError(", nor ".join(lacking), statements)
 
 
 def require_own_schema(connection: Connection, name: str, roles: Roles) -> None:

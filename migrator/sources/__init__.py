@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator import cron
-from migrator.config import SourceSettings, TargetSettings, nearest
+from migrator.config import SourceSettings, TargetSettings, near, nearest
 from migrator.errors import ConfigurationError
 from migrator.sources.profile import MONGODB, POSTGRESQL, Context, Profile
 from migrator.targets import load_target
@@ -156,7 +156,7 @@ def _zone_of(name: str) -> str:
     try:
         return cron.zone(name)[0].key
     except cron.ZoneError as error:
-        raise ConfigurationError(f"source.zone: {error}") from None
+        raise ConfigurationError(f"source.zone: {error}{near(name, cron.zone_names())}") from None
 
 
 COLLECTION_NAME = (

@@ -110,12 +110,22 @@ class ShapeDifference(msgspec.Struct, frozen=True):
 @cache
 def shapes(target: str) -> tuple[Shape, ...]:
     """Return the known shapes of a target's tables, newest first; none if no catalogue of it is known."""
-    known = [
-        msgspec.toml.decode(entry.read_text(encoding="utf-8"), type=Shape)
-        for entry in files(__package__ or "").joinpath(_FOLDER).iterdir()
-        if entry.name.startswith(f"{target}-") and entry.name.endswith(".toml")  # the name of one may begin another's
-    ]
-    return tuple(sorted((one for one in known if one.target == target), key=lambda one: one.name, reverse=True))
+    known = [one for one in _shapes_of_files(f"{target}-") if one.target == target]  # a name may begin another's
+    return tuple(sorted(known, key=lambda one: one.name, reverse=True))
+
+
+def _shapes_of_files(prefix: str = "") -> Iterator[Shape]:
+    for entry in files(__package__ or "").joinpath(_FOLDER).iterdir():
+        if entry.name.startswith(prefix) and entry.name.endswith(".toml"):
+            yield msgspec.toml.decode(entry.read_text(encoding="utf-8"), type=Shape)
+
+
+def shape_of_tables(actual: Catalogue) -> Shape | None:
+    """Return the known shape, of any target, that tables of a database have; None if they have none.
+
+    Targets may have tables of the same names in different shapes, as versions of a library make them.
+    """
+    return next((one for one in _shapes_of_files() if not differences(one.catalogue, actual)), None)
 
 
 def read(connection: Connection, schema: str, tables: Mapping[str, str], sequences: Sequence[str] = ()) -> Catalogue:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from migrator import cron
-from migrator.config import nearest
+from migrator.config import near, nearest
 from migrator.errors import ConfigurationError
 from migrator.targets.model import OptionKind, Target, TargetOption
 
@@ -65,7 +65,7 @@ def _zone(name: str, value: str) -> str:
     try:
         return cron.zone(value)[0].key
     except cron.ZoneError as error:
-        raise ConfigurationError(f"target.options.{name}: {error}") from None
+        raise ConfigurationError(f"target.options.{name}: {error}{near(value, cron.zone_names())}") from None
 
 
 def _is_taken(option: TargetOption, value: object) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from migrator import constraints, cron
-from migrator.config import nearest, parse_toml
+from migrator.config import near, nearest, parse_toml
 from migrator.errors import ConfigurationError
 from migrator.files import UnreadableError, read_text
 from migrator.sources import history
@@ -527,8 +527,8 @@ class _Reading:
             if table not in self._tables_fed:
                 self._wrong(place, f"{where}unknown table {table}{nearest(table, list(self._tables_fed))}")
             # the columns are checked against the table that is meant, so that their own mistakes are reported too
-            near = difflib.get_close_matches(table, list(self._tables_fed), n=1)
-            known += [table] if table in self._tables_fed else near
+            close = difflib.get_close_matches(table, list(self._tables_fed), n=1)
+            known += [table] if table in self._tables_fed else close
         for table in known[1:]:
             if self._target is None and table not in tables.FURTHER and table in value:
                 self._wrong(place, f"{where}{table} can only stand first")
@@ -764,7 +764,7 @@ class _Reading:
         try:
             cron.zone(str(options["zone"]))
         except cron.ZoneError as error:
-            self._wrong(key, f"{where}zone: {error}")
+            self._wrong(key, f"{where}zone: {error}{near(str(options['zone']), cron.zone_names())}")
 
     def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
         if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
@@ -1028,8 +1028,7 @@ class _Reading:
 
 def _listed(value: object, known: Sequence[str]) -> str:
     """Return the values that are known, and the nearest one to another value if one is near."""
-    near = difflib.get_close_matches(str(value), known, n=1)
-    return ", ".join(known) + (f"; did you mean {near[0]}?" if near else "")
+    return ", ".join(known) + near(str(value), known)
 
 
 def _distinct(words: Mapping[str, Any]) -> list[Any]:

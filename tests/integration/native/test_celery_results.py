@@ -22,6 +22,7 @@ from migrator.cutover import library_cutover, reverse_sync
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.library_tables import library_tables
 from migrator.errors import RefusedError
+from migrator.exit_status import USAGE
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -29,7 +30,7 @@ from migrator.schema import native_target, revisions
 from migrator.targets import load_target
 from migrator.targets.library import MongoStore, PostgresStore
 from migrator.testing.servers.mongo import MongoServer
-from tests.copying import quarantine, settings_for, write_config
+from tests.copying import quarantine, run, settings_for, write_config
 from tests.cutting_over import gate
 from tests.native_tables import BY_NAME, Made, ask, prepare
 from tests.real_documents import real_documents
@@ -279,11 +280,27 @@ def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Databas
 
 
 @pytest.mark.parametrize(("made", "other"), [(NEW, OLD), (OLD, NEW)], ids=["5.7 on 5.6", "5.6 on 5.7"])
-def test_the_tables_of_the_other_format_are_refused(
-    made: Made, other: Made, mongo_database: Database[Document], postgres_dsn: str
+def test_the_tables_of_the_other_format_are_refused_with_the_target_that_fits_them(
+    made: Made, other: Made, mongo_database: Database[Document], postgres_dsn: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(RefusedError, match=r"celery_taskmeta\.children: column (children )?is (missing|unknown)"):
-        prepared(made, mongo_database, postgres_dsn, tables=other)
+    prepare(other, postgres_dsn)
+    settings = settings_for(mongo_database, postgres_dsn, profile="celery-results", target=TargetSettings(made.target))
+    config = write_config(tmp_path, settings)
+    for options in ((), ("--make-tables",)):
+        status, _, words = run("target", "prepare", *options, "--config", str(config))
+        assert status == USAGE
+        assert f"are those of celery {other.shape}." in words
+        fitting = words.strip().rpartition("let [target] say ")[2]
+        assert fitting == f'name = "{other.target}"'
+    text = config.read_text(encoding="utf-8").replace(f'name = "{made.target}"', fitting)
+    config.write_text(text, encoding="utf-8")
+    status, _, words = run("target", "prepare", "--config", str(config))
+    assert status == 0, words
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA migration_{other.target.replace('-', '_')} CASCADE".encode())
+        connection.execute("ALTER TABLE celery_taskmeta ADD COLUMN more text")
+    status, _, words = run("target", "prepare", "--config", str(config))
+    assert (status, "are those of no known version" in words) == (USAGE, True), words
 
 
 def test_a_pickle_is_not_executed(mongo_database: Database[Document], postgres_dsn: str, tmp_path: Path) -> None:

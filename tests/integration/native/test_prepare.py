@@ -235,10 +235,7 @@ def test_the_tool_works_as_a_user_who_only_owns_the_database(settings: Settings,
             dsn = make_conninfo(superuser, user=user, password="secret")
             owner = replace(settings, postgres=replace(settings.postgres, dsn=dsn))
             migrator = call(owner, tmp_path)
-            _, words = migrator("target prepare --make-tables")
-            for line in words.splitlines():  # what only an administrator may do, as the refusal says it
-                if line.startswith(("  GRANT ", "  CREATE ROLE ")):
-                    admin.execute(line.encode())
+            hand_over(migrator("target prepare --make-tables")[1], admin)
             for command in ("target prepare --make-tables", "backfill", "tail --until-caught-up", "parity"):
                 status, words = migrator(command)
                 assert status == DONE, command + words
@@ -248,6 +245,44 @@ def test_the_tool_works_as_a_user_who_only_owns_the_database(settings: Settings,
         finally:
             for statement in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP OWNED BY {}", "DROP ROLE {}"):
                 admin.execute(sql.SQL(statement).format(sql.Identifier(user)))
+
+
+def hand_over(words: str, admin: psycopg.Connection[Any]) -> None:
+    """Execute what only an administrator may do, as the refusal says it."""
+    for line in words.splitlines():
+        if line.startswith(("  GRANT ", "  CREATE ROLE ")):
+            admin.execute(line.encode())
+
+
+def test_all_rights_that_are_missing_are_named_before_anything_is_made(settings: Settings, tmp_path: Path) -> None:
+    """The group roles have names of their own here: those of the tests exist already."""
+    user, superuser = fresh_name(), settings.postgres.dsn or ""
+    roles = [f"{user}_{kind}" for kind in ("migration", "service", "dispatcher")]
+    names = dict(zip(("migration_role", "service_role", "dispatcher_role"), roles, strict=True))
+    with psycopg.connect(superuser, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(user)))
+        admin.execute("REVOKE CREATE ON SCHEMA public FROM public")
+        try:
+            dsn = make_conninfo(superuser, user=user, password="secret")
+            migrator = call(replace(settings, postgres=replace(settings.postgres, dsn=dsn, **names)), tmp_path)
+            for command in ("target prepare --make-tables --dry-run", "target prepare --make-tables"):
+                status, words = migrator(command)
+                assert status == USAGE, words
+                assert (
+                    "may not create roles, nor create schemas in this database, nor create tables in the schema public"
+                ) in words
+                assert relations(settings) == set()
+                assert admin.execute("SELECT FROM pg_roles WHERE rolname = ANY(%s)", (roles,)).rowcount == 0
+            hand_over(words, admin)
+            for command in ("target prepare --make-tables", "backfill", "parity"):
+                status, words = migrator(command)
+                assert status == DONE, command + words
+        finally:
+            for role in (user, *roles):
+                if admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).rowcount:
+                    admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(role)))
+            for role in (user, *roles):
+                admin.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
 
 
 def test_the_library_is_not_started_where_a_table_of_its_name_is_another_one(

@@ -38,3 +38,18 @@ def test_a_zone_that_does_not_exist_is_refused_before_a_server_is_asked(zone: st
         profile_of(settings)
     with pytest.raises(ConfigurationError, match=r"^source\.zone: "):
         context_of(settings, NOON)
+
+
+@pytest.mark.parametrize(
+    ("zone", "hint"),
+    [
+        ("Europe/Wien", "; did you mean Europe/Vienna?"),
+        ("America/NewYork", "; did you mean America/New_York?"),
+        ("W. Europe Standart Time", "; did you mean W. Europe Standard Time?"),
+        ("CEST", ""),
+    ],
+)
+def test_the_nearest_zone_is_named_unless_it_is_an_offset(zone: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        profile_of(SourceSettings(zone=zone))
+    assert str(caught.value).endswith("or a Windows zone name" + hint)

@@ -276,6 +276,13 @@ def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
             "field x of jobs: local: expected a BSON date; other encodings say what they mean",
         ),
         (
+            'x = { to = "runs.started_at", zone = "Europe/Wien" }',
+            (
+                "field x of jobs: zone: time zone: expected a name of the IANA database or a Windows zone name"
+                "; did you mean Europe/Vienna?"
+            ),
+        ),
+        (
             'x = { to = "schedules.priority", write_default = true }',
             "field x of jobs: written: expected a default, which it says is written",
         ),

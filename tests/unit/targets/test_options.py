@@ -92,6 +92,7 @@ def test_a_document_that_the_lists_do_not_name_is_quarantined(tmp_path: Path) ->
         ({**SAID, "owner": 1}, "target.options.owner: expected a text"),
         ({**SAID, "late": "no"}, "target.options.late: expected true or false"),
         ({**SAID, "zone": "Nowhere/Town"}, "target.options.zone: "),
+        ({**SAID, "zone": "Europe/Wien"}, "or a Windows zone name; did you mean Europe/Vienna?"),
         ({**SAID, "zone": 1}, "target.options.zone: expected the name of a time zone"),
         ({**SAID, "classes": {}}, "target.options.classes: expected at least one name, each with a list of words"),
         ({**SAID, "classes": {"A": "Alone"}}, "target.options.classes: expected at least one name"),
