@@ -57,7 +57,7 @@ from migrator.cutover.parallel import Waiver
 from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level, RollbackResult
 from migrator.cutover.rollback_gaps import gap_lines
-from migrator.cutover.server_gates import Gate, gate_lines, unmet
+from migrator.cutover.server_gates import Gate, gate_lines, in_the_way, unmet
 from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.durations import NONE, format_duration
 from migrator.errors import MigratorError, UsageError
@@ -613,8 +613,7 @@ def _plan_lines(plan: CutoverPlan) -> Iterator[str]:
     yield plan.overdue_words
     yield from first_fires.lines(plan.first_fires)
     yield from _loss_lines(plan.rollback_words)
-    in_the_way = ", ".join(one.name for one in plan.gates if one.passed is False)
-    yield "ready: migrator cutover run" if plan.ready else f"not ready, because of {in_the_way}; nothing was changed"
+    yield _readiness(plan)
 
 
 WIDTH: Final = 120
@@ -792,8 +791,12 @@ def _library_plan_lines(planned: PlannedCutover) -> Iterator[str]:
     changed = "everything" if planned.changed is None else f"documents that changed: {planned.changed:,}"
     pause = "not known yet" if planned.pause_s is None else f"about {planned.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {planned.pause_limit_s:g} s"
-    in_the_way = ", ".join(one.name for one in planned.gates if one.passed is False)
-    yield "ready: migrator cutover run" if planned.ready else f"not ready, because of {in_the_way}; nothing was changed"
+    yield _readiness(planned)
+
+
+def _readiness(plan: PlannedCutover) -> str:
+    named = ", ".join(gate.name for gate in in_the_way(plan.gates))
+    return "ready: migrator cutover run" if plan.ready else f"not ready, because of {named}; nothing was changed"
 
 
 def _roll_back_from_library(settings: Settings, by: Approval, *, yes: bool, as_json: bool) -> NoReturn:

@@ -269,16 +269,23 @@ def _control(sessions: Sessions, _: GateOptions) -> Answer:
     return True, "neither paused nor postponed"
 
 
+WITHOUT_A_CUTOVER: Final = (
+    "change over without a cutover: stop the application, call migrator tail --until-caught-up and migrator parity, and"
+    " start it on PostgreSQL"
+)
+
+
 def _library_reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
     if sessions.tables is not None:
         return False, NOT_FOLLOWED
     plan = ledger.latest_plan(sessions.target)
     reasons = library_documents.faults(sessions.profile)
+    remedy = f"; {WITHOUT_A_CUTOVER}" if reasons else ""
     if not reasons and plan is not None:
         reasons = library_documents.unlike_ids(sessions, plans.plan_context(plan))
     if reasons:
         words = f"{library_documents.NOT_WRITTEN_BACK}, so a cutover could not be rolled back"
-        return False, f"{words}: {'; '.join(reasons)}"
+        return False, f"{words}: {'; '.join(reasons)}{remedy}"
     return True, "each row of the library becomes the document that the library reads in MongoDB"
 
 
@@ -350,7 +357,7 @@ def _fence(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
-    "reverse sync": lambda sessions, _: (
+    server_gates.REVERSE_SYNC: lambda sessions, _: (
         server_gates.reverse_sync(sessions.profile) if sessions.tables is None else (False, NOT_FOLLOWED)
     ),
     "copy": _copy,
@@ -375,7 +382,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "control": _control,
 }
 _LIBRARY_GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
-    "reverse sync": _library_reverse_sync,
+    server_gates.REVERSE_SYNC: _library_reverse_sync,
     **{
         name: _GATES[name]
         for name in (

@@ -34,7 +34,7 @@ from migrator.cutover.journal import (
     exclusive_sessions,
     latest,
 )
-from migrator.cutover.server_gates import Gate, unmet
+from migrator.cutover.server_gates import Gate, in_the_way
 from migrator.cutover.undo import UndoError, reason, undo
 from migrator.cutover.write_pause import WritePause, expected_pause
 from migrator.errors import MigratorError, RefusedError
@@ -258,7 +258,7 @@ def _pass_point(target: CutoverTarget[Any], conditions: GateOptions, by: Approva
 def met_gates(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Evaluate the gates; raise ``RefusedError`` if one is not met."""
     evaluated = gates.evaluate(sessions, conditions)
-    missing = unmet(evaluated)
+    missing = in_the_way(evaluated)
     if missing:
         raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
     return evaluated

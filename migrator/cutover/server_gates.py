@@ -62,6 +62,16 @@ def unmet(gates: Iterable[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.passed is False]
 
 
+REVERSE_SYNC: Final = "reverse sync"
+"""The gate that nothing makes met while source, target and mapping stay as they are."""
+
+
+def in_the_way(gates: Iterable[Gate]) -> list[Gate]:
+    """Return the gates because of which a cutover is refused: ``REVERSE_SYNC`` alone, else all that are not met."""
+    missing = unmet(gates)
+    return [gate for gate in missing if gate.name == REVERSE_SYNC] or missing
+
+
 def gate_lines(gates: Iterable[Gate]) -> Iterator[str]:
     """Yield the gates as lines for a terminal."""
     marks = {True: "ok", False: "NO", None: "?"}

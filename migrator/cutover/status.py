@@ -48,7 +48,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
 
     words: str
     commands: tuple[str, ...] = ()
-    """The first is the next call; another one is for when those before it fail again. Empty: a process works on it."""
+    """The first is the next call; another one is for when those before it fail. Empty: a process works on it."""
 
 
 class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def attention_lines(found: Attention) -> Iterator[str]:
     """Yield the lines for a terminal."""
     yield f"NOT FINISHED: {found.words}"
     for number, one in enumerate(found.commands):
-        yield f"{'next' if number == 0 else 'or, if that fails again'}: {one}"
+        yield f"{'next' if number == 0 else 'or, if that fails'}: {one}"
 
 
 def _find(target: Connection, settings: Settings) -> Attention | None:

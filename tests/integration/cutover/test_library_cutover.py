@@ -79,7 +79,8 @@ def there(scene: LibraryScene, now: datetime, turn: int) -> list[str]:
     lines = executed(scene.work(scene.postgres, now + SECONDS))
     with on_postgres(scene) as scheduler:
         scheduler.add_job("json:dumps", "interval", hours=1, args=["new"], id=f"new-{turn}", next_run_time=None)
-    succeeds(scene, "cutover", "status", told="next: migrator cutover confirm", ends=UNVERIFIED)
+    waits = succeeds(scene, "cutover", "status", told="next: migrator cutover confirm", ends=UNVERIFIED)
+    assert waits.splitlines()[-1].startswith("or, if that fails: migrator rollback run"), "nothing has failed yet"
     succeeds(scene, "cutover", "confirm", "--who", "ops", "--reason", "looked at it", told="the library reads")
     said = succeeds(scene, "cutover", "status")
     assert "NOT FINISHED" not in said

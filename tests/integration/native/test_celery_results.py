@@ -18,7 +18,7 @@ from pymongo.database import Database
 
 from migrator.config import Settings, TargetSettings
 from migrator.connections.postgres import open_target
-from migrator.cutover import library_cutover, reverse_sync
+from migrator.cutover import gates, library_cutover, reverse_sync
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.library_tables import library_tables
 from migrator.errors import RefusedError
@@ -332,10 +332,15 @@ def test_a_cutover_to_the_older_tables_is_refused(
     passed, words = gate(settings, conditions, "reverse sync")
     assert passed is False
     assert words.endswith(
-        "Celery 5.6 writes results and groups as pickles of its own, of which no text is made that it reads in MongoDB"
+        "Celery 5.6 writes results and groups as pickles of its own, of which no text is made that it reads in MongoDB;"
+        f" {gates.WITHOUT_A_CUTOVER}"
     )
-    with pytest.raises(RefusedError, match=r"the cutover is refused: .*reverse sync: rows of the library cannot"):
+    assert gate(settings, conditions, "parity check")[0] is False
+    with pytest.raises(RefusedError) as refused:
         library_cutover.run(settings, conditions)
+    assert str(refused.value) == f"the cutover is refused: reverse sync: {words}", "no other gate counts then"
+    _, out, _ = run("cutover", "plan", "--config", str(conditions.config))
+    assert out.splitlines()[-1] == "not ready, because of reverse sync; nothing was changed"
 
 
 def test_what_celery_changes_in_either_table_goes_back_to_its_document_alone(
