@@ -121,8 +121,8 @@ def gauge(measurement: Measurement) -> Gauge:
     return Gauge(
         check=measurement.check,
         name=measurement.name,
-        value=f"{wording.decimal(measurement.value)} {measurement.unit}",
-        ceiling="" if measurement.ceiling is None else f"{wording.decimal(measurement.ceiling)} {measurement.unit}",
+        value=wording.measured(measurement.value, measurement.unit),
+        ceiling="" if measurement.ceiling is None else wording.measured(measurement.ceiling, measurement.unit),
         over=measurement.is_over,
         width=max(MIN_WIDTH, round(measurement.value / most * CHART_WIDTH)),
         mark=None if measurement.ceiling is None else round(measurement.ceiling / most * CHART_WIDTH),

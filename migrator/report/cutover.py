@@ -77,8 +77,8 @@ def rests_on(result: Result, record: CutoverRecord) -> list[str]:
     waived = wording.counted(len(record.waived), "thing")
     sentences.append(f"{waived} {verb} waived, listed below." if record.waived else "Nothing was waived.")
     if record.rollback_until:
-        until = record.rollback_until[:16].replace("T", " ")
-        sentences.append(f"A rollback is possible until {until} UTC, and then until cutover finish.")
+        until = wording.moment(record.rollback_until)
+        sentences.append(f"A rollback is possible until {until}, and then until cutover finish.")
     if record.lost:
         sentences.append(f"{wording.counted(sum(record.lost.values()), 'value')} could not be written to MongoDB.")
     return sentences

@@ -10,6 +10,7 @@ from migrator.report.areas import is_of_data
 from migrator.result import (
     NAMED_LOSS,
     NOT_DUE,
+    Area,
     Check,
     CutoverRecord,
     CutoverState,
@@ -95,6 +96,13 @@ def decimal(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
+def measured(value: float, unit: str) -> str:
+    """Write a measurement with its unit; one without a unit is a count, or a rate."""
+    if not unit and float(value).is_integer():
+        return number(int(value))
+    return f"{decimal(value)} {unit}".rstrip()
+
+
 def listed(names: list[str]) -> str:
     """Join names as a sentence does: ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
@@ -128,9 +136,11 @@ def visible(text: str) -> str:
 
 
 def moment(text: str) -> str:
-    """Return an ISO 8601 time in UTC as people read it; another text as it is."""
+    """Return an ISO 8601 time in UTC as all pages write it, to the second; another text as it is."""
     day, apart, rest = text.partition("T")
-    return f"{day} {rest.removesuffix('+00:00')} UTC" if apart and rest.endswith("+00:00") else text
+    if not apart or not rest.endswith("+00:00"):
+        return text
+    return f"{day} {rest.removesuffix('+00:00').partition('.')[0]} UTC"
 
 
 def visible_text(text: str) -> str:
@@ -217,21 +227,20 @@ def _cutover_words(result: Result, record: CutoverRecord) -> str:
 
 def _cutover_sentence(record: CutoverRecord) -> str:
     """Return in one sentence what became of the cutover."""
-    name, opened = record.environment, record.opened_at[:16].replace("T", " ")
+    name = record.environment
     if record.state == "running":
         return f"The cutover of {name} was interrupted; it must be finished or undone."
     if record.state == "aborted":
         return f"The cutover of {name} was undone before the point of no return; MongoDB holds the data, as before."
     if record.state == "rolled-back":
-        back = record.ended_at[:16].replace("T", " ")
-        return f"{name} was rolled back{f' on {back} UTC' if back else ''}: MongoDB holds the data again."
-    said = f"{name} uses PostgreSQL since {opened} UTC"
+        back = f" on {moment(record.ended_at)}" if record.ended_at else ""
+        return f"{name} was rolled back{back}: MongoDB holds the data again."
+    said = f"{name} uses PostgreSQL since {moment(record.opened_at)}"
     return f"{said}; the rollback window is closed." if record.state == "finished" else f"{said}."
 
 
 def _verdict_sentence(result: Result) -> str:
-    counts = result.statuses()
-    made = sum(one.outcome.status not in NOT_DUE for one in result.evidence.checks)
+    checks = counted(check_figures(result)["checks"], "check")
     quarantined = counted(result.evidence.quarantined, "document")
     compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
     equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
@@ -254,24 +263,25 @@ def _verdict_sentence(result: Result) -> str:
             if compared
             else "Not everything holds"
         )
-        return f"{sentence}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
+        return f"{sentence}{':' if data or not compared else ', but'} {failed} of {checks} failed."
     if verdict == "tool-failed":
         errored = sum(check.errored for check in result.evidence.checks)
-        return f"The verification did not finish: {errored} of {counted(made, 'check')} ended in an error."
-    return _unverified_words(counts["unverified"], made, skipped_areas(result))
+        return f"The verification did not finish: {errored} of {checks} ended in an error."
+    return _unverified_words(result, checks)
 
 
 def above_ceiling(one: Measurement) -> str:
     """Return a measurement that is above its ceiling, in words."""
-    return f"{one.name}: {decimal(one.value)} {one.unit}, above its ceiling of {decimal(one.ceiling or 0)} {one.unit}"
+    ceiling = measured(one.ceiling or 0, one.unit)
+    return f"{one.name}: {measured(one.value, one.unit)}, above its ceiling of {ceiling}"
 
 
-def _unverified_words(count: int, made: int, skipped: list[str]) -> str:
-    if not made:
+def _unverified_words(result: Result, checks: str) -> str:
+    if all(one.outcome.status in NOT_DUE for one in result.evidence.checks):
         return "Nothing was verified: no check was made."
-    reasons = []
+    count, skipped, reasons = result.statuses()["unverified"], skipped_areas(result), []
     if count:
-        reasons.append(f"{count} of {counted(made, 'check')} could not be made")
+        reasons.append(f"{count} of {checks} could not be made")
     if skipped:
         reasons.append(f"{listed(skipped)} {'was' if len(skipped) == 1 else 'were'} left out on request")
     if not reasons:
@@ -323,20 +333,26 @@ def basis(result: Result) -> list[str]:
     return sentences
 
 
-def _counted(result: Result) -> str:
-    """Return how the checks ended; those that cannot fail are counted apart."""
+RECORDED: Final = "recorded only"
+"""How a check ended that cannot fail."""
+
+
+def check_figures(result: Result) -> dict[str, int]:
+    """Return how the checks ended, in words; the figures add up to ``checks``, without areas that do not apply."""
     made = applicable(result)
-    if not made:
-        return "No check was made."
     recorded = result.recorded()
     statuses = Counter(one.outcome.status for one in made)
-    ends = [
-        (statuses[status] - recorded if status == "passed" else statuses[status], words)
-        for status, words in STATUS_WORDS.items()
-    ]
-    ends.append((recorded, "recorded only"))
-    ended = ", ".join(f"{number(count)} {name}" for count, name in ends if count)
-    return f"{counted(len(made), 'check')}: {ended}."
+    ends = {words: statuses[status] for status, words in STATUS_WORDS.items()}
+    return {"checks": len(made), **ends, "passed": ends["passed"] - recorded, RECORDED: recorded}
+
+
+def _counted(result: Result) -> str:
+    """Return how the checks ended; those that cannot fail are counted apart."""
+    total, *ends = check_figures(result).items()
+    if not total[1]:
+        return "No check was made."
+    ended = ", ".join(f"{number(count)} {name}" for name, count in ends if count)
+    return f"{counted(total[1], 'check')}: {ended}."
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -467,14 +483,15 @@ def named_losses(result: Result) -> list[str]:
     ]
 
 
+def areas_not_requested(result: Result) -> list[Area]:
+    """Return the areas that are made only on request and were not, and those that were left out on request."""
+    return [area for area in result.evidence.areas if area.status in ("not-asked-for", "skipped")]
+
+
 def not_requested(result: Result) -> list[str]:
     """Return the areas that were not asked for, each with the option that asks for it."""
     evidence = result.evidence
-    sentences = [
-        f"{area.title} ({area.name}): {area.reason}"
-        for area in evidence.areas
-        if area.status in ("not-asked-for", "skipped")
-    ]
+    sentences = [f"{area.title} ({area.name}): {area.reason}" for area in areas_not_requested(result)]
     sentences += [
         f"{check.title} ({check.id}): {check.outcome.reason}"
         for check in evidence.checks

@@ -15,6 +15,7 @@ import pytest
 
 from migrator.report import renderer
 from migrator.report.areas import SECTIONS
+from migrator.report.integrity import read_result
 from migrator.report.wording import applicable
 from migrator.result import Result
 from tests.browser.driver import Browser, found
@@ -24,6 +25,7 @@ from tests.fabricated_results import clean, troubled
 
 MAKERS = {"clean": clean, "troubled": troubled, "behaviour": behaviour}
 EVERY_MAKER = MAKERS | {"cutover": good}
+SAMPLE = Path(__file__).resolve().parents[2] / "reports" / "sample" / "result.json"
 PHONE, DESK = 390, 1280
 TAB = ("Tab", 9)
 A4 = (595, 842)
@@ -44,7 +46,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     for name, make in EVERY_MAKER.items():
         (folder / f"{name}.html").write_bytes(renderer.html(make()))
-    return {name: (folder / f"{name}.html").as_uri() for name in EVERY_MAKER}
+    (folder / "sample.html").write_bytes(renderer.html(read_result(SAMPLE)))
+    return {name: (folder / f"{name}.html").as_uri() for name in (*EVERY_MAKER, "sample")}
 
 
 def of(make: Callable[[], Result]) -> Result:
@@ -63,6 +66,13 @@ def test_nothing_is_said_asked_for_or_cut_off(
     assert browser.ask("document.documentElement.scrollWidth") <= width
     paper = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", paper))) < 384) == dark
+
+
+def test_no_column_of_the_quarantine_table_is_scrolled_to(browser: Browser, pages: dict[str, str]) -> None:
+    browser.open(pages["sample"], width=1_200)
+    table = "document.getElementById('quarantine').parentElement.querySelector('#quarantine ~ .scroll')"
+    assert browser.ask(f"{table}.querySelectorAll('tbody tr').length") > 5
+    assert browser.ask(f"{table}.scrollWidth - {table}.clientWidth") == 0
 
 
 def test_the_test_would_hear_a_page_that_is_not_quiet(browser: Browser, tmp_path: Path) -> None:

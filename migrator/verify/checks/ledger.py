@@ -174,7 +174,7 @@ def _dropped_panel(rows: Sequence[tuple[Any, ...]], listed: int) -> tuple[Panel,
     if not rows:
         return ()
     # A time that the tool did not write may be missing: the entry is told without it.
-    times = ("" if row[6] is None else row[6].astimezone(UTC).isoformat(timespec="seconds") for row in rows[:listed])
+    times = ("" if row[6] is None else f"{row[6].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" for row in rows[:listed])
     lines = tuple((*(one or "" for one in row[:6]), at) for row, at in zip(rows[:listed], times, strict=True))
     title = "Dropped from quarantine: left out by a person's decision"
     return (Panel(kind="table", title=title, columns=_DROPPED_COLUMNS, rows=lines, rows_total=len(rows)),)

@@ -94,7 +94,7 @@ _EXPLAINED: Final = {
         "the library says them, for this tool does not compute their rule (docs/targets.md)",
     ),
     "library-fails": (
-        "the library fails to compute all next fires, on both sides",
+        "the library ends with an error before it has computed every next fire of an entry, on both sides",
         "it does so in the application too, before the copy and after it",
     ),
 }

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from migrator.parity.aggregates import column_of, has_column_measures
+from migrator.parity.aggregates import NONE, column_of, has_column_measures
 from migrator.parity.causes import CauseCode
 from migrator.parity.check import check_parity
 from migrator.parity.model import (
@@ -236,6 +236,21 @@ def policies_applied(context: CheckContext) -> CheckResult:
     )
 
 
+_NO_COUNT: Final = {"sum": "sum", "first": "first time", "last": "last time"}
+"""Label of an aggregate that is no count of documents, in words."""
+
+
+def _aggregate_words(one: AggregateResult, line: AggregateDifference) -> str:
+    """Return which aggregate differs: of which documents, and of which tenant."""
+    if one.kind != "group":
+        what = _NO_COUNT.get(line.label, line.label)
+    elif not line.label:
+        what = "number of documents"
+    else:
+        what = "documents without a value" if line.label == NONE else f"documents with {line.label}"
+    return f"{what}, tenant {line.tenant}"
+
+
 def aggregates_agree(context: CheckContext) -> CheckResult:
     """Both databases compute the same aggregates, by code that shares nothing with the transform."""
     return _aggregate_result(
@@ -245,8 +260,8 @@ def aggregates_agree(context: CheckContext) -> CheckResult:
         title="an aggregate that the two databases compute differently",
         fix="look for a fault that decode and encode share: a round trip cannot detect it",
         path=lambda one: one.measure,
-        describe=lambda _, line: (
-            f"{line.tenant} {line.label}",
+        describe=lambda one, line: (
+            _aggregate_words(one, line),
             f"{line.source} by MongoDB, {line.target} by PostgreSQL",
         ),
     )
@@ -398,7 +413,7 @@ def columns_agree(context: CheckContext) -> CheckResult:
         fix="look for columns that were exchanged, and for texts that were cut or trimmed",
         path=lambda one: column_of(one.measure)[0],
         describe=lambda one, line: (
-            line.tenant,
+            f"tenant {line.tenant}",
             f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",
         ),
     )
@@ -406,8 +421,8 @@ def columns_agree(context: CheckContext) -> CheckResult:
     return msgspec.structs.replace(
         result,
         outcome=not_applicable(COLUMNS_DERIVED.format(profile)) if derived else result.outcome,
-        counts={"columns": len(rows), **result.counts},
-        panels=(table_panel("Every column, and what was compared of it", COLUMN_HEADINGS, rows),),
+        counts={} if derived else {"columns": len(rows), **result.counts},
+        panels=() if derived else (table_panel("Every column, and what was compared of it", COLUMN_HEADINGS, rows),),
     )
 
 

@@ -1,5 +1,7 @@
 """The cover: whether the cutover could be made, what nobody asked for, and the decisions on the quarantine."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -186,7 +188,8 @@ LINE = Quarantined(collection="runs", reason="bad-value", path="state", count=3,
 def test_a_document_in_quarantine_waits_for_a_decision() -> None:
     (line,) = arrange(result(PASSED, quarantine=(LINE,))).decide
     assert (line.reason, line.count, line.decision, line.who) == ("bad-value", 3, "", "")
-    assert "☐ accept ☐ mend ☐ drop" in renderer.html(result(PASSED, quarantine=(LINE,))).decode()
+    page = renderer.html(result(PASSED, quarantine=(LINE,))).decode()
+    assert "☐ accept ☐ mend ☐ drop" in re.sub(r"<[^>]+>", "", page)
 
 
 def test_documents_that_were_allowed_are_accepted_up_to_the_number() -> None:

@@ -86,8 +86,8 @@ def test_the_verdict(make: Callable[[], Result], words: str, tone: str, status: 
     [
         ("running", "The cutover of production was interrupted; it must be finished or undone."),
         ("aborted", "The cutover of production was undone before the point of no return; MongoDB holds the data, as before."),  # noqa: E501 - a sentence
-        ("finished", "production uses PostgreSQL since 2026-11-22 21:00 UTC; the rollback window is closed."),
-        ("rolled-back", "production was rolled back on 2026-11-22 21:00 UTC: MongoDB holds the data again."),
+        ("finished", "production uses PostgreSQL since 2026-11-22 21:00:07 UTC; the rollback window is closed."),
+        ("rolled-back", "production was rolled back on 2026-11-22 21:00:09 UTC: MongoDB holds the data again."),
     ],
 )  # fmt: skip
 def test_each_state_has_its_sentence(state: str, sentence: str) -> None:

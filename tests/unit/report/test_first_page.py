@@ -10,7 +10,8 @@ from migrator.parity.model import CollectionComparison
 from migrator.report import renderer, wording
 from migrator.report.integrity import read_result
 from migrator.result import CollectionCounts, Measurement, Result
-from tests.fabricated_results import troubled
+from tests.fabricated_cutovers import good
+from tests.fabricated_results import clean, troubled
 
 pytestmark = pytest.mark.proves("6-U3")
 
@@ -36,6 +37,36 @@ def test_the_figures_of_the_first_page_add_up(result: Result) -> None:
     assert figures["documents read"] > 0
     assert sum(figures.get(name, 0) for name in PARTS) == figures["documents read"]
     assert figures["documents read"] == sum(one.documents for one in result.evidence.collections)
+
+
+@pytest.mark.parametrize("result", [clean(), troubled(), read_result(SAMPLE)], ids=["clean", "troubled", "sample"])
+def test_the_checks_of_the_first_page_add_up(result: Result) -> None:
+    figures = shown(result)
+    words = {name: f"checks {name}" for name in (*wording.STATUS_WORDS.values(), wording.RECORDED)}
+    assert sum(figures.get(tile, 0) for tile in words.values()) == figures["checks"]
+    parts = [f"{figures[tile]:,} {name}" for name, tile in words.items() if figures.get(tile)]
+    text = re.sub(r"<[^>]+>", "", cover(result))
+    assert f"{figures['checks']:,} checks: {', '.join(parts)}." in text
+    listed = figures.get("checks not asked for", 0) + figures.get("areas not asked for", 0)
+    assert listed == len(wording.not_requested(result))
+    assert set(re.findall(r"of (\d+) checks", text)) <= {str(figures["checks"])}, "one denominator"
+
+
+@pytest.mark.parametrize("result", [troubled(), good(), read_result(SAMPLE)], ids=["troubled", "cutover", "sample"])
+def test_a_page_has_one_form_of_times(result: Result) -> None:
+    text = re.sub(r"<[^>]+>", " ", renderer.html(result).decode())
+    times = re.findall(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*(?: UTC)?", text)
+    assert times
+    assert [one for one in times if not re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d( UTC)?", one)] == []
+
+
+def test_a_count_has_no_digits_after_the_point() -> None:
+    assert [wording.measured(value, unit) for value, unit in ((3.0, ""), (1_234.0, ""), (12.5, ""), (3.0, "ms"))] == [
+        "3",
+        "1,234",
+        "12.5",
+        "3.0 ms",
+    ]
 
 
 def with_collections(*collections: CollectionCounts) -> Result:

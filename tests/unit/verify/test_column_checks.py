@@ -47,4 +47,5 @@ def test_figures_that_are_not_there_are_doubtful_only_where_some_should_be(
     (check,) = result.evidence.checks
     assert check.outcome.status == status
     assert ("derives every column" in (check.outcome.reason or "")) == (status == "not-applicable")
+    assert bool(check.panels) == bool(check.counts) == (status != "not-applicable"), "what does not apply has no table"
     assert bool(result.exit_status() & 4) == (status == "unverified")

@@ -3,6 +3,7 @@
 import ast
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -89,6 +90,26 @@ def test_nothing_is_red_when_all_is_equal(monkeypatch: pytest.MonkeyPatch) -> No
     assert red(result) == set()
     assert result.exit_status() == 8
     assert result.verdict() == "equal-but-quarantine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "key"),
+    [
+        ("group", "x", "documents with x, tenant a"),
+        ("group", "(none)", "documents without a value, tenant a"),
+        ("group", "", "number of documents, tenant a"),
+        ("sum", "sum", "sum, tenant a"),
+        ("time", "last", "last time, tenant a"),
+    ],
+)
+def test_a_finding_says_in_words_which_aggregate_differs(
+    kind: Literal["group", "sum", "time"], label: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = AggregateDifference(tenant="a", label=label, source="1", target="2")
+    figures = msgspec.structs.replace(FIGURES, kind=kind, differing=(line,), differing_total=1)
+    result = verified(msgspec.structs.replace(EQUAL, aggregates=(figures,)), monkeypatch)
+    check = next(one for one in result.evidence.checks if one.id == "parity.aggregates")
+    assert [one.key for one in check.findings] == [*check.tallies[0].keys] == [key]
 
 
 @pytest.mark.parametrize(
