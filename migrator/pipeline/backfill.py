@@ -72,7 +72,7 @@ def backfill(
 ) -> BackfillResult:
     """Copy the source into the target, or continue an unfinished copy. A second call writes nothing.
 
-    Raises ``RefusedError`` if the target holds rows of others, or the copy of another database, another backfill runs,
+    Raises ``RefusedError`` if the target holds rows of others, or the copy of another source, another backfill runs,
     an unfinished copy was begun under other conditions, or the source has no collection of the profile;
     ``UnreachableError`` if a server stays unreachable.
     """
@@ -203,6 +203,7 @@ def _start(
     chosen = scope.chosen(collections)
     prepare_workers(settings, sum(one.documents for one in chosen), prepare_job)
     plans.require_tenants(sessions.reader, collections, scope, settings.source.default_tenant)
+    plans.require_one_source(sessions)
     sessions.target_tables.require_forward(target)
     sessions.target_tables.guard_foreign(target, profile)
     _require_parents(target, profile, scope, {one.collection.name for one in collections})
@@ -216,7 +217,6 @@ def _start(
         plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position, copied=copied)
         before = plans.plan_context(plan).history_before
         history.require_all_widened(profile, scope.only, [one.collection.name for one in collections], before, copied)
-        plans.require_one_source(sessions)
         chunks = [
             chunk
             for one in chosen

@@ -110,6 +110,17 @@ def copied_database(connection: Connection, profile: str) -> str | None:
     return None if identity is None else database_of(identity)
 
 
+def other_copied_profile(connection: Connection, profile: str) -> str | None:
+    """Return another profile of whose copies a chunk is done; None: there is no such copy."""
+    name: str | None = fetch_value(
+        connection,
+        "SELECT max(profile) FROM migration.plans AS p WHERE profile <> %s AND EXISTS"
+        " (SELECT FROM migration.chunks WHERE plan_id = p.id AND state = 'done')",
+        (profile,),
+    )
+    return name
+
+
 def history_of_copies(connection: Connection, profile: str, collections: Sequence[str]) -> list[datetime | None]:
     """Return the cutoffs (``Context.history_before``) under which documents of these collections were copied."""
     rows = connection.execute(
