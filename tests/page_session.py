@@ -10,12 +10,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from migrator.testing.servers import daemon
 from tests.acceptance.test_readme import is_like, session
+from tests.conftest import fresh_name
 from tests.copying import run
 from tests.ordinary_user import ordinary_folder
 
@@ -49,6 +52,22 @@ def replaced(text: str, *pairs: tuple[str, str]) -> str:
         assert shown in text
         text = text.replace(shown, real)
     return text
+
+
+@contextlib.contextmanager
+def application_user(statements: str, name: str, dsn: str) -> Iterator[str]:
+    """Let the owner of a database call the statements of a page about the application's user; yield that user's DSN.
+
+    The user has another name than on the page: roles are those of the whole server.
+    """
+    user = fresh_name()
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("REVOKE ALL ON SCHEMA public FROM public")
+        admin.execute(replaced(statements, (f"{name} LOGIN", f"{user} LOGIN PASSWORD 'secret'"), (name, user)).encode())
+        try:
+            yield f"postgresql://{user}:secret@{dsn.partition('@')[2]}"
+        finally:
+            admin.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())
 
 
 def run_console(page: str, folder: Path, configuration: str, statuses: Collection[int] = (0,)) -> None:

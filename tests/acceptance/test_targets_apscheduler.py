@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from tests.copying import uri_of
-from tests.page_session import of_kind, replaced, run_console
+from tests.page_session import application_user, of_kind, replaced, run_console
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "targets-apscheduler.md").read_text(encoding="utf-8")
 JOBS = """
@@ -76,9 +76,10 @@ def test_the_session_of_the_page_is_a_real_one(
         ("postgresql://postgres@localhost/shop", postgres_dsn),
     )
     run_console(PAGE, tmp_path, configuration)
-    now = replaced(of_kind(PAGE, "python"), ("postgres@localhost/shop", postgres_dsn.partition("://")[2]))
     overdue = {job for job in before if job.startswith("overdue ")}
     assert len(overdue) == 1
-    assert started(tmp_path, now, "again") == before - overdue
+    with application_user(of_kind(PAGE, "sql"), "shop_app", postgres_dsn) as dsn:
+        now = replaced(of_kind(PAGE, "python"), ("shop_app@localhost/shop", dsn.partition("://")[2]))
+        assert started(tmp_path, now, "again") == before - overdue
     assert (tmp_path / "ran").read_text(encoding="utf-8") == "overdue\n"
     assert mongo_database["jobs"].count_documents({}) == 5, "MongoDB is as it was"

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from migrator.exit_status import QUARANTINE, UNVERIFIED
 from tests.copying import uri_of
 from tests.native_tables import BY_NAME, python
-from tests.page_session import of_kind, replaced, run_console
+from tests.page_session import application_user, of_kind, replaced, run_console
 from tests.real_documents import real_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "targets-celery.md").read_text(encoding="utf-8")
@@ -60,20 +60,21 @@ def test_the_session_of_the_page_is_a_real_one(
         ("postgresql://postgres@localhost/results", postgres_dsn),
     )
     run_console(PAGE, tmp_path, configuration, (0, QUARANTINE))
-    place = postgres_dsn.partition("://")[2]
-    settings = replaced(of_kind(PAGE, "python"), ("postgres@localhost/results", place))
     former = (
         f'app.conf.result_backend = "{uri_of(mongo_database)}"\n'
         f'app.conf.mongodb_backend_settings = {{"database": "{mongo_database.name}"}}\n'
     )
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE \"{connection.info.dbname}\" SET timezone = 'Asia/Tokyo'")
-    assert answer_of(settings) == ANSWER
-    assert answer_of(former) == ANSWER
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute("DELETE FROM celery_taskmeta WHERE task_id = 'new'")
-    first, _ = settings.splitlines()
-    assert answer_of(first) == ANSWER.replace("True", "False"), "the second line belongs to the first"
+    with application_user(of_kind(PAGE, "sql"), "celery_app", postgres_dsn) as dsn:
+        place = dsn.partition("://")[2]
+        settings = replaced(of_kind(PAGE, "python"), ("celery_app@localhost/results", place))
+        assert answer_of(settings) == ANSWER
+        assert answer_of(former) == ANSWER
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute("DELETE FROM celery_taskmeta WHERE task_id = 'new'")
+        first, _ = settings.splitlines()
+        assert answer_of(first) == ANSWER.replace("True", "False"), "the second line belongs to the first"
 
 
 def answer_of(settings: str) -> str:
@@ -98,11 +99,12 @@ def test_the_session_of_beat_is_a_real_one(mongo_database: Database[Any], postgr
         ("venv/bin/python", interpreter),
     )
     run_console(BEAT, tmp_path, configuration, (0, UNVERIFIED))
-    setting = replaced(of_kind(BEAT, "python"), ("postgres@localhost/beat", postgres_dsn.partition("://")[2]))
     application = 'from celery import Celery\napp = Celery("shop", broker="memory://")\n'
     zone = 'app.conf.timezone = "Europe/Vienna"\n'
-    (tmp_path / "shop.py").write_text(application + zone + setting, encoding="utf-8")
-    sent = [*first_sent(interpreter, tmp_path), *first_sent(interpreter, tmp_path, seconds=20)]
+    with application_user(of_kind(BEAT, "sql"), "beat_app", postgres_dsn) as dsn:
+        setting = replaced(of_kind(BEAT, "python"), ("beat_app@localhost/beat", dsn.partition("://")[2]))
+        (tmp_path / "shop.py").write_text(application + zone + setting, encoding="utf-8")
+        sent = [*first_sent(interpreter, tmp_path), *first_sent(interpreter, tmp_path, seconds=20)]
     names = [name for name in sent if name != "now"]  # each 45 seconds
     assert sorted(names) == sorted(set(names)), "each once, also after a restart"
     assert {"workdays", "routed", "own-fields"} <= set(names)
