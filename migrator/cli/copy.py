@@ -5,7 +5,16 @@ from pathlib import Path
 
 import click
 
-from migrator.cli.options import allow_quarantined_option, common_options, finish, load, show, workers_option
+from migrator.cli.confirmation import approval
+from migrator.cli.options import (
+    allow_quarantined_option,
+    common_options,
+    finish,
+    load,
+    overwrite_option,
+    show,
+    workers_option,
+)
 from migrator.cli.text import backfill_lines, plan_lines, reread_lines
 from migrator.errors import UsageError
 from migrator.exit_status import Allowance, beyond, mask
@@ -47,6 +56,7 @@ def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) ->
     metavar="FILE",
     help="The same for the documents of one collection whose source ids are the lines of a file.",
 )
+@overwrite_option
 @click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")
 @allow_quarantined_option
 @common_options
@@ -76,6 +86,7 @@ def backfill_command(
             restart=flags["restart"],
             dry_run=flags["dry_run"],
             position=not flags["no_position"],
+            overwrite_by=approval(None, None) if flags["overwrite_changed_rows"] else None,
         )
     show(done, backfill_lines(done, dry_run=flags["dry_run"]), as_json=flags["as_json"])
     finish(mask(unverified=not done.complete, quarantine=beyond(done.quarantined, allow_quarantined)))
@@ -85,7 +96,8 @@ def _require_alone(
     only: tuple[str, ...], ids_file: Path | None, not_for_it: Mapping[str, object], flags: Mapping[str, bool]
 ) -> None:
     """Raise ``UsageError`` if documents cannot be read again with these options; ``not_for_it``: those of a copy."""
-    given = {**not_for_it, "--restart": flags["restart"], "--no-position": flags["no_position"]}
+    of_a_copy = ("restart", "no_position", "overwrite_changed_rows")
+    given = {**not_for_it, **{f"--{name.replace('_', '-')}": flags[name] for name in of_a_copy}}
     for name in (name for name, value in given.items() if value):
         raise UsageError(f"{name} belongs to a copy: --again and --ids read documents one after the other")
     if flags["again"] and ids_file is not None:

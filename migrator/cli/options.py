@@ -71,6 +71,13 @@ config_option = click.option(
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be written, and write nothing.")
 
+overwrite_option = click.option(
+    "--overwrite-changed-rows",
+    is_flag=True,
+    help="A library's tables: overwrite the rows that another program has changed, and insert those that it has deleted"
+    " again; recorded.",
+)
+
 workers_option = click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )

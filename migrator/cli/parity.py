@@ -13,6 +13,7 @@ from migrator.cli.options import (
     dry_run_option,
     finish,
     load,
+    overwrite_option,
     show,
     workers_option,
 )
@@ -38,6 +39,7 @@ from migrator.result import NAMED_LOSS
     type=click.Choice(["plan", "apply"]),
     help="plan lists the documents to be read again; apply reads them again, and asks for confirmation first.",
 )
+@overwrite_option
 @click.option(
     "--lock-source",
     is_flag=True,
@@ -64,6 +66,7 @@ def parity_command(
     who: str | None,
     reason: str | None,
     *,
+    overwrite_changed_rows: bool,
     lock_source: bool,
     yes: bool,
     dry_run: bool,
@@ -81,10 +84,10 @@ def parity_command(
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     if target_of is not None:
-        if repair or lock_source or workers or who or reason or yes:
+        if repair or lock_source or workers or who or reason or yes or overwrite_changed_rows:
             raise UsageError(
                 "--target-of reads in one process and writes nothing: --repair, --lock-source, --workers, --who,"
-                " --reason and --yes do not belong to it"
+                " --reason, --overwrite-changed-rows and --yes do not belong to it"
             )
         if not target_of.strip():
             raise UsageError("--target-of needs words that say who made the copy")
@@ -92,8 +95,8 @@ def parity_command(
         show(compared, foreign_lines(compared), as_json=as_json)
         finish(parity_status(compared, allow_quarantined, partly=bool(tenant)))
     repaired = None
-    if repair != "apply" and (who or reason or yes):
-        raise UsageError("--who, --reason and --yes belong to --repair apply")
+    if repair != "apply" and (who or reason or yes or overwrite_changed_rows):
+        raise UsageError("--who, --reason, --overwrite-changed-rows and --yes belong to --repair apply")
     if repair is None:
         check = partial(check_parity, scope=scope) if scope != Scope() else partial(check_and_record, dry_run=dry_run)
         with forked_workers(settings):
@@ -101,7 +104,8 @@ def parity_command(
     else:
         if repair == "apply" and not dry_run:
             confirm(settings, "parity repair", lambda: repair_lines(plan_repair(settings, scope)), yes=yes)
-            repaired = apply_repair(settings, scope, approval(who, reason))
+            by = approval(who, reason)
+            repaired = apply_repair(settings, scope, by, overwrite=overwrite_changed_rows)
         else:
             repaired = plan_repair(settings, scope)
         outcome = repaired.after or repaired.found

@@ -332,6 +332,9 @@ def translate_errors(what: str) -> Iterator[None]:
         raise translated(what, error) from error
 
 
+REFUSED: Final = "MG001"
+"""The SQLSTATE with which a function of the tool in the target refuses a write; its message says why."""
+
 TOO_LARGE: Final = (errors.ProgramLimitExceeded, errors.StatementTooComplex, errors.TooManyColumns)
 """A value that exceeds a limit of the server (an index entry, levels of JSON): no other attempt may pass."""
 
@@ -345,8 +348,11 @@ def translated(what: str, error: psycopg.Error, *, setting: str = "postgres.dsn"
         return UnreachableError(f"{what} refuses the user or the password of {setting}")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
-    if isinstance(error, TOO_LARGE):
-        return UsageError(f"{what} cannot hold a value: {line}")
+    if error.sqlstate == REFUSED or isinstance(error, TOO_LARGE):
+        refused = error.sqlstate == REFUSED
+        return (
+            RefusedError(error.diag.message_primary) if refused else UsageError(f"{what} cannot hold a value: {line}")
+        )
     kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
         (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
         (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was not granted in time: {line}"),

@@ -144,8 +144,10 @@ def _native_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
         return True, f"the schema {described.tool_schema} is there"
 
     def rows() -> Answer:
-        target_tables(settings).guard_foreign(target, profile)
-        return True, f"the tables hold no rows but those that came from {profile.name}"
+        tables = target_tables(settings)
+        tables.guard_foreign(target, profile)
+        tables.guard_changed(target, profile.collections)
+        return True, f"the tables hold no rows but those that came from {profile.name}, and nobody has changed one"
 
     gate = evaluate("tables of the library", tables)
     yield gate

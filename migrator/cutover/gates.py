@@ -296,7 +296,8 @@ def _library_tables(sessions: Sessions, _: GateOptions) -> Answer:
     if refused:
         return False, f"the tool's user must own {', '.join(refused)}, or be a member of the role that does"
     sessions.target_tables.guard_foreign(sessions.target, sessions.profile)
-    return True, "triggers can be made on them, and every row came from the source"
+    sessions.target_tables.guard_changed(sessions.target, sessions.profile.collections)
+    return True, "triggers can be made on them, every row came from the source, and no other program has changed one"
 
 
 def _application(sessions: Sessions, _: GateOptions) -> Answer:

@@ -264,7 +264,7 @@ def _reopen(sessions: Sessions, journal: Journal, tables: LibraryTables) -> None
         assert plan is not None  # noqa: S101 - a gate of the cutover has seen to it
         with sessions.target.transaction():
             named = _documents_of_changes(sessions, tables)
-            tables.forget_deleted(sessions.target)
+            tables.take_over(sessions.target)
             tables.delete_unnamed(sessions.target)
             sessions.forget()
             # a row that the library made may have another key than its document gives it

@@ -372,16 +372,10 @@ class LibraryTables:
         connection.execute("SELECT set_config(%s, '', true)", (native_target.WRITES,))
         return count
 
-    def forget_deleted(self, connection: Connection) -> None:
-        """Remove the origins of the rows that the library has deleted."""
+    def take_over(self, connection: Connection) -> None:
+        """Let what the library has written and deleted count as written by the tool, which writes it from now on."""
         for table in self.fed:
-            connection.execute(
-                sql.SQL("DELETE FROM {} AS origin WHERE NOT EXISTS (SELECT FROM {} AS stored WHERE {})").format(
-                    native_target.origins(table, self.target),
-                    self.name_of(table),
-                    native_target.same_key(table, "stored", "origin"),
-                )
-            )
+            native_target.take_over(connection, table, self.target, self.name_of(table))
 
     def _own(self, name: str) -> sql.Identifier:
         return sql.Identifier(self.target.tool_schema, name)

@@ -23,6 +23,7 @@ from migrator.values.document import type_name
 
 CauseCode: TypeAlias = Literal[
     "absent-null",
+    "deleted-row",
     "empty-kind",
     "encoding",
     "extra-row",
@@ -63,10 +64,15 @@ class Cause(msgspec.Struct, frozen=True):
 
 _UNLESS_USED = "if no application works on PostgreSQL yet, run backfill again"
 _AGAIN = f"{_UNLESS_USED}: it writes only the rows that differ"
+_OVERWRITE = f"{_UNLESS_USED} with --overwrite-changed-rows, which"
 _CODEC = "compare the field with the profile's decode and encode; a difference of this kind is a fault of the codec"
 
 CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "absent-null": Cause("present on one side, absent or null on the other", _CODEC),
+    "deleted-row": Cause(
+        "a document whose row another program has deleted",
+        f"stop the other program; {_OVERWRITE} inserts the row again",
+    ),
     "empty-kind": Cause("two different kinds of empty: {}, [], an empty text", _CODEC),
     "encoding": Cause("NUL or a replacement character where the other side has the original", _CODEC),
     "extra-row": Cause(
@@ -79,7 +85,7 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     ),
     "foreign-writer": Cause(
         "the row was written by another program",
-        f"stop the other writer; {_AGAIN}",
+        f"stop the other writer; {_AGAIN} (in a library's tables with --overwrite-changed-rows)",
     ),
     "keys": Cause("a key is missing or new inside the value", _CODEC),
     "missing-row": Cause("a document without its row", f"{_UNLESS_USED}: it writes the rows that are missing"),

@@ -9,7 +9,7 @@ by column.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 
@@ -275,12 +275,15 @@ def _compare_documents(
         with closing(Recheck(sessions, collection, job.context)) as recheck:
             documents = recheck.confirmed_differences(documents, stored, quarantine)
         totals.moving += recheck.moving
-    for document in _without_quarantined(documents, totals, quarantine):
-        difference = document.difference(stored)
+    compared = [
+        (document, document.difference(stored)) for document in _without_quarantined(documents, totals, quarantine)
+    ]
+    of_others = _written_by_others(sessions, [difference for _, difference in compared], changes)
+    for document, difference in compared:
         if difference is not None and _is_changed(document, difference, changes):
             totals.found.changed += 1
         else:
-            _count_rows(document, difference, totals)
+            _count_rows(document, difference, totals, of_others)
     # a tail that follows may be about to record one
     if changes.since is None and not tailed and not locks.is_tail_running(sessions.target):
         _compare_references(sessions, documents, totals)
@@ -355,7 +358,28 @@ def _is_changed(document: SourceDocument, difference: DocumentDifference, change
     return changes.explain(document.collection, source_id_of(document.raw), _compared_rows(document, different))
 
 
-def _count_rows(document: SourceDocument, difference: DocumentDifference | None, totals: ChunkTotals) -> None:
+def _written_by_others(
+    sessions: Sessions, differences: Iterable[DocumentDifference | None], changes: Changes
+) -> frozenset[int]:
+    """Return the ``id()`` of the rows that differ because another program changed or deleted them."""
+    if changes.since is not None:
+        return frozenset()
+    by_record: dict[type[Record], list[SerializedRow]] = {}
+    for difference in differences:
+        for row, _ in () if difference is None else difference.rows:
+            by_record.setdefault(type(row.record), []).append(row)
+    written = set[int]()
+    for record, rows in by_record.items():
+        ids = {row.record.id: id(row) for row in rows}  # type: ignore[attr-defined] # every record that is loaded has an id
+        of_others = sessions.target_tables.written_by_others(sessions.target, record, list(ids))
+        written.update(ids[row_id] for row_id in of_others)
+    return frozenset(written)
+
+
+def _count_rows(
+    document: SourceDocument, difference: DocumentDifference | None, totals: ChunkTotals, of_others: Container[int]
+) -> None:
+    """Count a document; ``of_others``: the ``id()`` of rows that another program changed or deleted."""
     for row in document.serialized:
         totals.rows[row.record.table] += 1
     missing, equal = False, difference is None
@@ -364,12 +388,14 @@ def _count_rows(document: SourceDocument, difference: DocumentDifference | None,
             if stored is None:
                 missing = missing or row is document.serialized[0]
                 totals.rows[row.record.table] -= 1
-                totals.differ("missing", source_id_of(document.raw), "missing-row", table=row.record.table)
+                cause: CauseCode = "deleted-row" if id(row) in of_others else "missing-row"
+                totals.differ("missing", source_id_of(document.raw), cause, table=row.record.table)
             else:
                 if not _names_its_source(row, stored):
                     # It is not among the rows that are counted by their source: another one would hide behind it.
                     totals.rows[row.record.table] -= 1
-                _add_differences(document.collection, row, stored, source_id_of(document.raw), totals)
+                known: CauseCode | None = "foreign-writer" if id(row) in of_others else None
+                _add_differences(document.collection, row, stored, source_id_of(document.raw), totals, known)
         if not difference.encodes_back:
             owner = document.collection.tables[0]
             totals.differ("document", source_id_of(document.raw), "value", table=owner.table)
@@ -412,12 +438,18 @@ def _names_its_source(row: SerializedRow, found: bytes) -> bool:
 
 
 def _add_differences(
-    collection: Collection, row: SerializedRow, stored_bytes: bytes, key: str, totals: ChunkTotals
+    collection: Collection,
+    row: SerializedRow,
+    stored_bytes: bytes,
+    key: str,
+    totals: ChunkTotals,
+    known: CauseCode | None,
 ) -> None:
+    """Count the columns that differ; ``known``: the cause, if it is known of the whole row."""
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(stored_bytes)
-    known = _cause_of_row(wanted, stored, totals.as_of)
+    known = known or _cause_of_row(wanted, stored, totals.as_of)
     for name in kind.differing((row.head, row.tail), stored_bytes):
         before, after = (compared_value(kind.types[name], side[name]) for side in (wanted, stored))
         worded = len(totals.findings) < DESCRIBED

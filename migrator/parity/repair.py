@@ -4,6 +4,8 @@
 first, then everything is compared, so that nothing between the two is missed.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from migrator.config import Settings
@@ -49,16 +51,25 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
         return Repair(found=outcome, documents=_named(Applier(sessions, plan), sessions, outcome))
 
 
-def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Repair:
+def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED, *, overwrite: bool = False) -> Repair:
     """Update the rows of every document that differs, and compare again.
+
+    ``overwrite``: also rows of a library's tables that another program changed or deleted since the tool wrote them.
 
     Without ``--only`` and ``--tenant`` it also settles an alarm of the tail, and records the comparison after it, which
     is the one that the cutover asks for. Raises ``RefusedError`` while a copy is unfinished, or where the copy was made
-    under other conditions.
+    under other conditions, or another program changed or deleted rows of a library's tables.
     """
     whole = not scope.only and not scope.tenants
     with open_sessions(settings) as sessions:
         plan = complete_plan(sessions)
+        chosen = [one for one in sessions.profile.collections if not scope.only or one.name in scope.only]
+        taken: Mapping[str, int] = {}
+        if overwrite:  # before anything is compared: what another program writes from here on, it keeps
+            with sessions.target.transaction():
+                taken = sessions.target_tables.take_over(sessions.target, chosen)
+        else:
+            sessions.target_tables.guard_changed(sessions.target, chosen)
         profile = sessions.profile.name
         state = positions.tail_state(sessions.target, profile)
         alarm = state.alarm if state is not None and whole else None
@@ -80,9 +91,8 @@ def apply_repair(settings: Settings, scope: Scope, by: Approval = UNNAMED) -> Re
         if alarm is not None:
             positions.settle_alarm(sessions.target, profile)
         counts = {name: len(ids) for name, ids in named.items()}
-        decisions.record(
-            sessions.target, decisions.REPAIR, by, documents=counts, written=drained.written, removed=drained.removed
-        )
+        done = {"documents": counts, "written": drained.written, "removed": drained.removed}
+        decisions.record(sessions.target, decisions.REPAIR, by, **done, **({"overwritten": taken} if overwrite else {}))
     return Repair(
         found=outcome,
         documents=named,

@@ -37,6 +37,8 @@ from migrator.pipeline.sessions import Sessions, open_sessions, prepare_job, ret
 from migrator.pipeline.tail import applier
 from migrator.pipeline.throttle import Throttle, throttle_of
 from migrator.progress import Progress
+from migrator.schema import decisions
+from migrator.schema.decisions import Approval
 from migrator.sources.profile import Profile
 from migrator.telemetry import say
 
@@ -69,40 +71,34 @@ def backfill(
     restart: bool = False,
     dry_run: bool = False,
     position: bool = True,
+    overwrite_by: Approval | None = None,
 ) -> BackfillResult:
     """Copy the source into the target, or continue an unfinished copy. A second call writes nothing.
 
-    Raises ``RefusedError`` if the target holds rows of others, or the copy of another source, another backfill runs,
-    an unfinished copy was begun under other conditions, or the source has no collection of the profile;
-    ``UnreachableError`` if a server stays unreachable.
+    ``overwrite_by``: who wants that rows which another program changed or deleted in a library's tables are
+    overwritten; None: they are not.
+
+    Raises ``RefusedError`` if the target holds rows of others, rows that others changed, or the copy of another
+    source, another backfill runs, an unfinished copy was begun under other conditions, or the source has no
+    collection of the profile; ``UnreachableError`` if a server stays unreachable.
     """
-    with open_sessions(settings) as sessions, backfill_lock(sessions):
-        return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
-
-
-def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> BackfillResult:
-    with sessions.reader.snapshot() as snapshot:
-        return _copied(sessions, scope, snapshot, restart=restart, dry_run=dry_run, position=position)
+    with open_sessions(settings) as sessions, backfill_lock(sessions), sessions.reader.snapshot() as snapshot:
+        start = partial(_start, sessions, scope, restart=restart, position=position, overwrite_by=overwrite_by)
+        return _copied(sessions, scope, snapshot, start, dry_run=dry_run)
 
 
 def _copied(
-    sessions: Sessions, scope: Scope, snapshot: str, *, restart: bool, dry_run: bool, position: bool
+    sessions: Sessions, scope: Scope, snapshot: str, start: Callable[..., "_Start"], *, dry_run: bool
 ) -> BackfillResult:
+    """Copy; ``start`` is ``_start`` with what the caller asked for."""
     throttle = throttle_of(sessions, refresh=keep_backfill_lock)
     if dry_run:
-        begun = retry_transient(
-            sessions.settings, lambda: _start(sessions, scope, restart=restart, dry_run=True, position=position)
-        )
+        begun = retry_transient(sessions.settings, lambda: start(dry_run=True))
         return _run_copy(sessions, scope, begun, snapshot, throttle, dry_run=True)
     hooks.require_programs(sessions.settings)
     hook = _Hook(sessions)
     try:
-        begun = retry_transient(
-            sessions.settings,
-            lambda: _start(
-                sessions, scope, restart=restart, dry_run=False, position=position, before_writing=hook.started
-            ),
-        )
+        begun = retry_transient(sessions.settings, lambda: start(dry_run=False, before_writing=hook.started))
         hook.plan = begun.plan
         result = _run_copy(sessions, scope, begun, snapshot, throttle, dry_run=False)
     except BaseException as error:
@@ -187,6 +183,7 @@ def _start(
     restart: bool,
     dry_run: bool,
     position: bool,
+    overwrite_by: Approval | None,
     before_writing: Callable[[], None] = lambda: None,
 ) -> _Start:
     """Continue the unfinished copy, or plan a new one. It is called again after a failure of a server.
@@ -206,6 +203,8 @@ def _start(
     plans.require_one_source(sessions)
     sessions.target_tables.require_forward(target)
     sessions.target_tables.guard_foreign(target, profile)
+    if overwrite_by is None:
+        sessions.target_tables.guard_changed(target, [one.collection for one in chosen])
     _require_parents(target, profile, scope, {one.collection.name for one in collections})
     require_executor(settings.copy)
     plan = abandoned = ledger.latest_plan(target, "open")
@@ -224,6 +223,7 @@ def _start(
         ]
         if not dry_run:
             before_writing()
+            _take_over(sessions, chosen, overwrite_by)
             if abandoned is not None:
                 ledger.set_plan_state(target, abandoned.id, "abandoned")
             new = plan
@@ -231,8 +231,18 @@ def _start(
     else:
         plans.guard_resume(plan, sessions.reader, profile, settings, scope)
         before_writing()
+        _take_over(sessions, chosen, overwrite_by)
         chunks = ledger.chunks_of(target, plan.id)
     return _Start(plan, chunks, unknown, resumed)
+
+
+def _take_over(sessions: Sessions, chosen: Sequence[SourceCollection], by: Approval | None) -> None:
+    """Let this copy overwrite what another program changed and deleted, if somebody wants it."""
+    if by is None:
+        return
+    with sessions.target.transaction():
+        rows = sessions.target_tables.take_over(sessions.target, [one.collection for one in chosen])
+        decisions.record(sessions.target, decisions.OVERWRITTEN, by, rows=rows)
 
 
 def _confirm_chunks(sessions: Sessions, plan: Plan) -> list[Chunk]:

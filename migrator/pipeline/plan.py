@@ -4,6 +4,7 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -356,8 +357,14 @@ def _risks(sessions: Sessions, chosen: list[SourceCollection], unknown: tuple[st
             )
     except MigratorError as error:
         risks.append(str(error))
-    try:
-        sessions.target_tables.guard_foreign(sessions.target, sessions.profile)
-    except MigratorError as error:
-        risks.append(str(error))
+    tables, profile = sessions.target_tables, sessions.profile
+    guards = (
+        partial(tables.guard_foreign, profile=profile),
+        partial(tables.guard_changed, collections=profile.collections),
+    )
+    for guard in guards:
+        try:
+            guard(sessions.target)
+        except MigratorError as error:
+            risks.append(str(error))
     return risks

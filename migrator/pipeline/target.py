@@ -6,7 +6,7 @@ database as a copy, and what the tables are called in the catalogue.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -21,7 +21,7 @@ from migrator.records import Bytes, Jsonb, Lock, Record
 from migrator.schema import direct_copy, native_target
 from migrator.schema.direct_copy import DirectCopy
 from migrator.schema.revisions import require_known
-from migrator.sources.profile import Profile
+from migrator.sources.profile import Collection, Profile
 from migrator.store import epoch
 from migrator.store.postgres import parallel_run
 from migrator.store.postgres.epoch import OWN_BACKEND, mark_copy, read, require_forward
@@ -96,6 +96,27 @@ class TargetTables(ABC):
     @abstractmethod
     def guard_foreign(self, connection: Connection, profile: Profile) -> None:
         """Raise ``RefusedError`` if a table holds rows that this profile did not load."""
+
+    @abstractmethod
+    def guard_changed(self, connection: Connection, collections: Iterable[Collection]) -> None:
+        """Raise ``RefusedError`` if another program changed or deleted rows of these collections.
+
+        That is, since the tool wrote them, in a table that no cutover has moved an application to.
+        """
+
+    @abstractmethod
+    def take_over(self, connection: Connection, collections: Iterable[Collection]) -> Mapping[str, int]:
+        """Let what another program changed and deleted count as written by the tool: it can be overwritten then.
+
+        Returns table → rows.
+        """
+
+    @abstractmethod
+    def written_by_others(self, connection: Connection, record: type[Record], ids: Sequence[UUID]) -> frozenset[UUID]:
+        """Return the ids of those of these rows that another program changed or deleted since the tool wrote them.
+
+        None of a table of which nothing tells it.
+        """
 
     @abstractmethod
     def foreign_rows(
@@ -177,6 +198,15 @@ class SchedulerTables(TargetTables):
                     f" ({_counted(row[0])}); copy into an empty schema, or remove them"
                 )
 
+    def guard_changed(self, connection: Connection, collections: Iterable[Collection]) -> None:
+        """Do nothing: an application of this schema refuses to work on a copy."""
+
+    def take_over(self, connection: Connection, collections: Iterable[Collection]) -> Mapping[str, int]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def written_by_others(self, connection: Connection, record: type[Record], ids: Sequence[UUID]) -> frozenset[UUID]:  # noqa: ARG002 - the protocol's
+        return frozenset()
+
     def foreign_rows(
         self,
         connection: Connection,  # noqa: ARG002 - the protocol's
@@ -252,6 +282,28 @@ class NativeTables(TargetTables):
                     f" {profile.name} ({count}); copy into an empty table, or remove them"
                 )
 
+    def guard_changed(self, connection: Connection, collections: Iterable[Collection]) -> None:
+        if self.active_since(connection) is not None:
+            return
+        for record in _fed(collections):
+            table, library = self._table(record), self._library(record)
+            changed, deleted = native_target.rows_of_others(connection, table, self._target, library)
+            counts = [f"{word} rows ({n:,})" for word, n in (("changed", changed), ("deleted", deleted)) if n]
+            if counts:
+                name = ".".join(native_target.place(table, self._target, self._settings))
+                raise RefusedError(native_target.refusal(name, " and ".join(counts)))
+
+    def take_over(self, connection: Connection, collections: Iterable[Collection]) -> Mapping[str, int]:
+        counts = {
+            record.table: native_target.take_over(connection, self._table(record), self._target, self._library(record))
+            for record in _fed(collections)
+        }
+        return {table: count for table, count in counts.items() if count}
+
+    def written_by_others(self, connection: Connection, record: type[Record], ids: Sequence[UUID]) -> frozenset[UUID]:
+        library = self._library(record)
+        return native_target.written_by_others(connection, self._table(record), self._target, library, ids)
+
     def foreign_rows(
         self, connection: Connection, profile: Profile, record: type[Record], most: int
     ) -> tuple[int, Sequence[str]]:
@@ -304,6 +356,11 @@ class NativeTables(TargetTables):
 
 _NOT_ANALYZED = (Jsonb, Bytes)
 """Of columns that hold whole documents or pickles: no query of a library looks into them, and they are long."""
+
+
+def _fed(collections: Iterable[Collection]) -> Iterable[type[Record]]:
+    """Return the records of which collections make rows."""
+    return dict.fromkeys(record for collection in collections for record in collection.tables)
 
 
 def _counted(count: int) -> str:

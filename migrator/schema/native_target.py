@@ -5,16 +5,22 @@ its own, the origins of the rows, by the key of the row. A remainder that many r
 shared remainders, which an origin names. The view joins them, in the types that a record has. Triggers
 of the view write both, so that every statement of the pipeline is the same for every target. Nothing of the library's
 is changed; the whole schema can be dropped.
+
+**What another program wrote.** The tool writes a row and its origin in one transaction, so that both versions have one
+``xmin``. PostgreSQL keeps it when it freezes or moves a row. A row with another ``xmin`` than its origin was changed by
+another program; an origin without its row says that another program deleted the row. The triggers of the view refuse to
+write over such a row, to delete it, and to insert it again. So nothing is stored, and a first load costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
 from psycopg import sql
 
 from migrator.config import TargetSettings, nearest
-from migrator.connections.postgres import Connection, fetch_value
+from migrator.connections.postgres import REFUSED, Connection, fetch_value
 from migrator.errors import ConfigurationError, RefusedError
 from migrator.targets import catalogue
 from migrator.targets.catalogue import Catalogue, Shape, ShapeDifference
@@ -29,6 +35,12 @@ OWN_COLUMNS = ("id", "tenant_id", "source", "source_id", "extra")
 
 SHARED = "shared"
 """The column of an origin that names its shared remainder; null: the remainder stands in ``extra``."""
+
+ACCEPTED = "accepted"
+"""The column of an origin that has the ``xmin`` of the row which another program wrote, and which counts as written by
+the tool (``take_over``); null: the row has the ``xmin`` of its origin."""
+
+OVERWRITE = "migrator backfill --overwrite-changed-rows"
 
 _KEY = "key_"
 """Before the name of a column of the library's key, in the table of origins."""
@@ -69,6 +81,8 @@ class LibraryTable(msgspec.Struct, frozen=True):
     """Column to its type, qualified."""
     sequences: Mapping[str, str]
     """Column to the sequence that it owns, qualified; empty: none."""
+    has_versions: bool
+    """Whether its rows have an ``xmin``: those of a view have none."""
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -105,7 +119,14 @@ def library_table(connection: Connection, table: Table, target: Target, settings
             f"table {schema}.{name} has no column {', '.join(missing)}: it is not the table of the target {target.name}"
             + (f" (versions {target.versions})" if target.versions else "")
         )
-    return LibraryTable(schema, name, present, {column: sequence for column, _, sequence in rows if sequence})
+    sequences = {column: sequence for column, _, sequence in rows if sequence}
+    return LibraryTable(schema, name, present, sequences, has_versions(connection, sql.Identifier(schema, name)))
+
+
+def has_versions(connection: Connection, table: sql.Identifier) -> bool:
+    """Return whether the rows of a table have an ``xmin`` that says who wrote them: not those of a view."""
+    kind = "SELECT relkind IN ('r', 'p') FROM pg_class WHERE oid = to_regclass(%s)"
+    return bool(fetch_value(connection, kind, (table.as_string(connection),)))
 
 
 def _making(target: Target) -> str:
@@ -312,6 +333,79 @@ def changed_documents(table: Table, target: Target, library: sql.Identifier) -> 
     )
 
 
+def rows_of_others(connection: Connection, table: Table, target: Target, library: sql.Identifier) -> tuple[int, int]:
+    """Return how many rows another program has changed, and how many deleted, since the tool wrote them."""
+    if not has_versions(connection, library):
+        return 0, 0
+    changed, deleted = connection.execute(
+        sql.SQL(
+            "SELECT count(*) FILTER (WHERE stored.xmin IS NOT NULL), count(*) FILTER (WHERE stored.xmin IS NULL)"
+            " FROM {origins} AS origin LEFT JOIN {library} AS stored ON {same} WHERE {own} IS NOT TRUE"
+        ).format(**_compared(table, target, library))
+    ).fetchall()[0]
+    return changed, deleted
+
+
+def written_by_others(
+    connection: Connection, table: Table, target: Target, library: sql.Identifier, ids: Sequence[UUID]
+) -> frozenset[UUID]:
+    """Return the ids of those of these rows that another program has changed or deleted since the tool wrote them."""
+    if not has_versions(connection, library):
+        return frozenset()
+    rows = connection.execute(
+        sql.SQL(
+            "SELECT origin.id FROM {origins} AS origin LEFT JOIN {library} AS stored ON {same}"
+            " WHERE origin.id = ANY(%s) AND {own} IS NOT TRUE"
+        ).format(**_compared(table, target, library)),
+        (list(ids),),
+    )
+    return frozenset(row_id for (row_id,) in rows)
+
+
+def take_over(connection: Connection, table: Table, target: Target, library: sql.Identifier) -> int:
+    """Let what another program has changed and deleted count as written by the tool; return the number of rows.
+
+    From then on these rows are overwritten, and inserted again.
+    """
+    parts = _compared(table, target, library)
+    count = connection.execute(
+        sql.SQL(
+            "DELETE FROM {origins} AS origin WHERE NOT EXISTS (SELECT FROM {library} AS stored WHERE {same})"
+        ).format(**parts)
+    ).rowcount
+    if has_versions(connection, library):
+        count += connection.execute(
+            sql.SQL(
+                "UPDATE {origins} AS origin SET {accepted} = stored.xmin FROM {library} AS stored"
+                " WHERE {same} AND NOT {own}"
+            ).format(accepted=sql.Identifier(ACCEPTED), **parts)
+        ).rowcount
+    return count
+
+
+def refusal(table: str, what: str) -> str:
+    """Return why rows of a table of the library are not written; ``what``: what another program did with them."""
+    return (
+        f"table {table}: another program has {what} since the tool wrote them, so an application seems to work there;"
+        " nothing of it is overwritten. If it shall stay there, copy nothing into its tables any more; else stop it,"
+        f" and call {OVERWRITE}"
+    )
+
+
+def _compared(table: Table, target: Target, library: sql.Identifier) -> dict[str, sql.Composable]:
+    """Return the parts of a statement that compares rows with their origins."""
+    return {
+        "origins": origins(table, target),
+        "library": library,
+        "same": same_key(table, "stored", "origin"),
+        "own": _IS_OWN,
+    }
+
+
+_IS_OWN: Final = sql.SQL("(stored.xmin = coalesce(origin.{}, origin.xmin))").format(sql.Identifier(ACCEPTED))
+"""Whether the tool wrote the row of an origin last."""
+
+
 def written_rows(target: Target) -> sql.Composed:
     """Return the query for the number of rows that the library has written since a cutover."""
     return sql.SQL(
@@ -325,8 +419,9 @@ def _origins_of(target: Target, table: Table, library: LibraryTable) -> Iterator
     keys = () if table.made == "row" else table.key
     yield sql.SQL(
         "CREATE TABLE IF NOT EXISTS {origins} (id uuid NOT NULL, tenant_id text NOT NULL, source text, source_id text,"
-        " extra jsonb, {shared} uuid, {keys} PRIMARY KEY (id) {unique})"
+        " extra jsonb, {shared} uuid, {accepted} xid, {keys} PRIMARY KEY (id) {unique})"
     ).format(
+        accepted=sql.Identifier(ACCEPTED),
         shared=sql.Identifier(SHARED),
         origins=origins(table, target),
         keys=sql.SQL("").join(
@@ -486,6 +581,9 @@ class _Writing:
             "names": _names([*OWN_COLUMNS, *(_KEY + name for name in keys)]),
             "given": sql.SQL(", ").join([*given, *(values[filled.index(name)] for name in keys)]),
             "shared": sql.Identifier(SHARED),
+            "accepted": sql.Identifier(ACCEPTED),
+            "own": _IS_OWN if library.has_versions else sql.SQL("true"),
+            "refuse": _refuse(library),
             "new_key": _new_key(table, library),
         }
 
@@ -499,16 +597,17 @@ DECLARE made {made_type}; {before}
 BEGIN
     {open}
     IF TG_OP = 'DELETE' THEN
-        DELETE FROM {library} AS stored USING {origins} AS origin WHERE origin.id = old.id AND {same};
+        DELETE FROM {library} AS stored USING {origins} AS origin WHERE origin.id = old.id AND {same} AND {own};
+        IF NOT FOUND THEN {refuse} END IF;
         DELETE FROM {origins} WHERE id = old.id;
         {close}
         RETURN old;
     END IF;
     IF TG_OP = 'INSERT' THEN
         made := {new_key};
-        -- the origin of a row that the library has deleted
-        DELETE FROM {origins} AS origin
-            WHERE origin.id = new.id AND NOT EXISTS (SELECT FROM {library} AS stored WHERE {same});
+        IF EXISTS (SELECT FROM {origins} AS origin
+            WHERE origin.id = new.id AND NOT EXISTS (SELECT FROM {library} AS stored WHERE {same}))
+        THEN {refuse} END IF;
         INSERT INTO {library} ({columns}) OVERRIDING SYSTEM VALUE VALUES ({values});
         INSERT INTO {origins} ({names}) VALUES ({given});
         {close}
@@ -516,8 +615,9 @@ BEGIN
     END IF;
     made := {old_key};
     UPDATE {library} AS stored SET ({kept_columns}) = ROW({kept_values}) FROM {origins} AS origin
-        WHERE origin.id = old.id AND {same};
-    UPDATE {origins} SET ({names}) = ROW({given}), {shared} = NULL WHERE id = old.id;
+        WHERE origin.id = old.id AND {same} AND {own};
+    IF NOT FOUND THEN {refuse} END IF;
+    UPDATE {origins} SET ({names}) = ROW({given}), {shared} = NULL, {accepted} = NULL WHERE id = old.id;
     {close}
     RETURN new;
 END
@@ -537,6 +637,12 @@ END
     yield sql.SQL(
         "CREATE TRIGGER written INSTEAD OF INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION {}()"
     ).format(view, function)
+
+
+def _refuse(library: LibraryTable) -> sql.Composed:
+    """Return the statement that ends a write of a row which another program has changed or deleted."""
+    words = refusal(f"{library.schema}.{library.name}", "changed or deleted rows")
+    return sql.SQL("RAISE EXCEPTION USING ERRCODE = {}, MESSAGE = {};").format(sql.Literal(REFUSED), sql.Literal(words))
 
 
 def _append(target: Target, table: Table, library: LibraryTable) -> sql.Composed:

@@ -282,7 +282,7 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
         connection.execute("DELETE FROM agenda_jobs WHERE name = 'job 2'")
     wrong = {(side, path) for _, _, side, path in compared(settings) if side != "aggregate"}
     assert wrong == {("row", "priority"), ("row", "skip_days"), ("missing", "")}
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 

@@ -168,7 +168,7 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
         connection.execute("DELETE FROM apscheduler.jobs")
     wrong = {(collection, side) for collection, _, side, _ in compared(settings) if side != "aggregate"}
     assert wrong == {("schedules", "row"), ("jobs", "missing")}
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 

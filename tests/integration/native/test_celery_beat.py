@@ -328,7 +328,7 @@ def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Databas
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(f"UPDATE {PREFIX[made.target]}crontabschedule SET minute = '7'".encode())
     assert compared(settings) != []
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 

@@ -275,7 +275,7 @@ def test_the_tail_follows_and_repair_repairs(made: Made, mongo_database: Databas
         ("a", "row"),
         ("g", "missing"),
     }
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 

@@ -201,7 +201,7 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
         connection.execute("DELETE FROM shop.entries WHERE title = 'c'")
     wrong = {(key, side) for _, key, side, _ in compared(settings) if side != "aggregate"}
     assert wrong == {("a", "row"), ("c", "missing")}
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
     assert [row[0] for row in rows(settings)] == ["a", "c", "d"]
 

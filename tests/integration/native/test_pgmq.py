@@ -207,7 +207,7 @@ def test_repair_puts_right_what_somebody_changed(settings: Settings, mongo_datab
     changed(settings, "UPDATE pgmq.q_orders SET read_ct = 9 WHERE message->>'n' = '0'")
     changed(settings, "DELETE FROM pgmq.q_orders WHERE message->>'n' = '1'")
     assert len([one for one in compared(settings) if one[2] != "aggregate"]) == 2
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
     assert sorted((row[0], row[3]["n"]) for row in rows(settings)) == [(0, 0), (0, 1), (0, 2)]
 

@@ -212,7 +212,7 @@ def test_the_tail_follows_and_repair_repairs(prepared: Prepared, mongo_database:
     changed(settings, "UPDATE procrastinate_jobs SET attempts = 9 WHERE args->'payload'->>'n' = '0'")
     changed(settings, "DELETE FROM procrastinate_jobs WHERE args->'payload'->>'n' = '3'")
     assert len([one for one in compared(settings) if one[2] != "aggregate"]) == 2
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 

@@ -154,7 +154,7 @@ def test_the_tail_follows_and_repair_repairs(
         connection.execute("UPDATE qrtz_job_details SET is_nonconcurrent = true WHERE job_name = 'report'")
     wrong = {(key, side) for _, key, side, _ in compared(settings)}
     assert ({side for _, side in wrong} >= {"row"}, len({key for key, _ in wrong})) == (True, 3), wrong
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
     assert backfill(settings, Scope()).written == 0
 
@@ -198,7 +198,7 @@ def test_rows_that_the_library_changes_are_told_and_nothing_is_cut_over_that_cou
         with pytest.raises(RefusedError):
             library_rollback.run(settings)
         assert {name: list(mongo_database[name].find().sort("_id")) for name in before} == before
-        apply_repair(settings, Scope())
+        apply_repair(settings, Scope(), overwrite=True)
         assert compared(settings) == []
 
 

@@ -119,7 +119,7 @@ def test_the_tail_follows_and_repair_repairs(settings: Settings, mongo_database:
     with psycopg.connect(settings.postgres.dsn or "", autocommit=True) as connection:
         connection.execute("UPDATE shedlock SET lock_until = lock_until + interval '9 hours' WHERE name = 'c'")
     assert [(key, side) for _, key, side, _ in compared(settings) if side != "aggregate"] == [("c", "row")]
-    apply_repair(settings, Scope())
+    apply_repair(settings, Scope(), overwrite=True)
     assert compared(settings) == []
 
 
