@@ -1,6 +1,7 @@
 """What an application did in a library's own tables before any cutover is not overwritten."""
 
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from bson import ObjectId
 from pymongo.database import Database
 
-from migrator.config import TailSettings, TargetSettings
+from migrator.config import Settings, TailSettings, TargetSettings
 from migrator.connections.postgres import open_target
 from migrator.errors import RefusedError
 from migrator.exit_status import USAGE
@@ -25,16 +26,20 @@ from migrator.parity.check import check_parity
 from migrator.parity.repair import apply_repair, plan_repair
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope, plan_backfill
+from migrator.pipeline.quarantine import retry
 from migrator.pipeline.tail import positions, workers
 from migrator.pipeline.tail.loop import Tail
 from migrator.pipeline.tail.reread import read_again
 from migrator.pipeline.target import NativeTables
 from migrator.schema import decisions, native_target, revisions
 from migrator.schema.decisions import UNNAMED
+from migrator.sources import profile_of
 from migrator.targets import load_target
+from migrator.testing.servers import binaries
 from tests.agenda_documents import NOON, job_6
 from tests.apscheduler_documents import real
-from tests.copying import quarantine, run, settings_for, write_config
+from tests.conftest import NEWEST, Cluster, Clusters
+from tests.copying import mapped_settings, quarantine, run, settings_for, write_config
 from tests.native_tables import BY_NAME, prepare
 from tests.tailing import caught_up, compared
 
@@ -384,3 +389,104 @@ def test_what_apscheduler_itself_does(apscheduler: Scene, monkeypatch: pytest.Mo
     for writer in (copy, repair, follow):
         with apscheduler.unchanged("another program has changed"):
             writer(apscheduler)
+
+
+def test_doctor_and_the_gates_of_a_cutover_name_the_table(apscheduler: Scene, tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, apscheduler.settings))
+    said = [run(*words, "--config", config, cwd=tmp_path)[1] for words in (("doctor",), ("cutover", "plan"))]
+    apscheduler.changes()
+    told = [run(*words, "--config", config, cwd=tmp_path) for words in (("doctor",), ("cutover", "plan"))]
+    for before, (status, out, _) in zip(said, told, strict=True):
+        assert "has changed rows (1)" not in before
+        assert status != 0
+        assert "table public.apscheduler_jobs: another program has changed rows (1)" in out
+
+
+def test_a_document_from_quarantine_overwrites_nothing(apscheduler: Scene) -> None:
+    """A copy has put it there, and the application has worked with its row since."""
+    apscheduler.jobs.update_one({"_id": apscheduler.library.jobs[0]}, {"$set": {"next_run_time": "soon"}})
+    assert backfill(apscheduler.settings, Scope()).quarantined == 1
+    apscheduler.changes()
+    apscheduler.edit()
+    before = apscheduler.rows()
+    with pytest.raises(RefusedError, match=EACH_ROW):
+        retry(apscheduler.settings)
+    assert (apscheduler.rows(), len(quarantine(apscheduler.dsn))) == (before, 1)
+
+
+def in_a_view(folder: Path, database: Database[Any], dsn: str) -> Settings:
+    """Return the settings of a copy into a view."""
+    settings = mapped_settings(database, dsn, folder, VIEW, "acme")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE held (id text PRIMARY KEY, title text); CREATE VIEW jobs AS TABLE held")
+    revisions.upgrade(dsn, branches=("migration",))
+    profile_of(settings.source, settings.target)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        native_target.prepare(connection, load_target("acme"), settings.target)
+    return settings
+
+
+VIEW = """
+[source]
+name = "acme"
+[target]
+name = "acme"
+[target.tables.jobs]
+key = ["id"]
+[target.tables.jobs.columns]
+id = "text not null"
+title = "text"
+[collections.jobs]
+tables = ["jobs"]
+[collections.jobs.fields]
+_id = { to = "jobs.id" }
+title = { to = "jobs.title" }
+"""
+
+
+def test_nothing_is_seen_through_a_view(tmp_path: Path, mongo_database: Database[Any], postgres_dsn: str) -> None:
+    mongo_database["jobs"].insert_many([{"_id": key, "title": key} for key in ("a", "b", "c")])
+    settings = in_a_view(tmp_path, mongo_database, postgres_dsn)
+    assert backfill(settings, Scope()).written == 3
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("UPDATE held SET title = 'of the application' WHERE id = 'a'")
+    assert [one[1:3] for one in compared(settings) if one[2] != "aggregate"] == [("a", "row")]
+    assert backfill(settings, Scope()).written == 1
+    mongo_database["jobs"].update_one({"_id": "b"}, {"$set": {"title": "later"}})
+    mongo_database["jobs"].delete_one({"_id": "c"})
+    caught_up(settings)
+    assert compared(settings) == []
+    assert backfill(settings, Scope(), overwrite_by=UNNAMED).written == 0
+
+
+def restored(scene: Scene, cluster: Cluster, file: Path, *how: str) -> None:
+    """Restore the database of a scene into another one, which takes its place."""
+    folder, dsn = binaries.postgres(NEWEST) / "bin", cluster.empty()
+    subprocess.run([folder / "pg_dump", "--format=custom", f"--file={file}", scene.dsn], check=True)
+    subprocess.run([folder / "pg_restore", *how, f"--dbname={dsn}", file], check=True)
+    postgres = msgspec.structs.replace(scene.settings.postgres, dsn=dsn)
+    scene.settings, scene.dsn = msgspec.structs.replace(scene.settings, postgres=postgres), dsn
+
+
+REWRITES: dict[str, tuple[Callable[..., None], int]] = {
+    "restored": (restored, 3),
+    "restored in one transaction": (lambda *of: restored(*of, "--single-transaction"), 0),
+    "rewritten": (lambda scene, *_: scene.execute(f"ALTER TABLE {scene.library.table} SET UNLOGGED"), 3),
+}
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_what_writes_each_row_anew(apscheduler: Scene, clusters: Clusters, tmp_path: Path, rewrite: str) -> None:
+    """The tool takes them for rows of another program, or does not see what another program has changed."""
+    cluster, before = clusters.get(NEWEST), apscheduler.dsn
+    apscheduler.changes()
+    write, changed = REWRITES[rewrite]
+    write(apscheduler, cluster, tmp_path / "dump")
+    assert apscheduler.counts() == (changed, 0)
+    backfill(apscheduler.settings, Scope(), overwrite_by=UNNAMED)
+    apscheduler.edit(1)
+    follow(apscheduler)
+    assert apscheduler.counts() == (0, 0)
+    assert compared(apscheduler.settings) == []
+    if apscheduler.dsn != before:
+        cluster.drop(apscheduler.dsn)
