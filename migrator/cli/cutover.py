@@ -69,7 +69,14 @@ from migrator.store.postgres import epoch
 from migrator.telemetry import say
 from migrator.verify.cutover_report import EndReport, report_into
 
-Done = TypeVar("Done", CutoverResult, RollbackResult, completion.FinishResult)
+Done = TypeVar(
+    "Done",
+    CutoverResult,
+    RollbackResult,
+    completion.FinishResult,
+    library_cutover.LibraryCutoverResult,
+    library_rollback.LibraryRollbackResult,
+)
 
 report_option = click.option(
     "--report/--no-report",
@@ -260,7 +267,8 @@ def run_command(
         _plan(settings, file, allow_quarantined, as_json=as_json)
     if settings.target.is_native:
         options = GateOptions(config=file, quarantined=allow_quarantined)
-        _run_to_library(settings, options, approval(who, reason), yes=yes, as_json=as_json)
+        end = EndReport(settings, config, wanted=report)
+        _run_to_library(settings, options, approval(who, reason), end, yes=yes, as_json=as_json)
     confirm(settings, "cutover", lambda: _cutover_summary(settings, file, allow_quarantined), yes=yes)
     conditions, by = GateOptions(config=file, quarantined=allow_quarantined), approval(who, reason)
     end = EndReport(settings, config, wanted=report)
@@ -352,7 +360,7 @@ def report_command(
     It is read from the journal and from both databases as they are now, and can be made again later. Nothing is
     written but the files. Exit status: 1 a criterion is not met, 4 one could not be told.
     """
-    result, folder = report_into(load_scheduler(config), directory=report_dir, sign_key=sign_key, dry_run=dry_run)
+    result, folder = report_into(load(config), directory=report_dir, sign_key=sign_key, dry_run=dry_run)
     if as_json:
         click.echo(results.encode(result).decode(), nl=False)
     else:
@@ -486,7 +494,7 @@ def finish_command(
         lines = [would, *gate_lines(planned.gates), "nothing was written"]
         show({"would_finish": planned.cutover.id, "gates": planned.gates}, lines, as_json=as_json)
         finish(mask())
-    end = EndReport(settings, config, wanted=report and not settings.target.is_native)
+    end = EndReport(settings, config, wanted=report)
     done = _reported(end, lambda: completion.finish(settings, early=by, allowed_writes=allow_writes))
     lines = [
         *gate_lines(done.gates),
@@ -726,7 +734,8 @@ def rollback_run_command(
         _rollback_plan(settings, file, level, as_json=as_json)
     if settings.target.is_native:
         _require_level_1(level)
-        _roll_back_from_library(settings, approval(who, reason), yes=yes, as_json=as_json)
+        end = EndReport(settings, config, wanted=report)
+        _roll_back_from_library(settings, approval(who, reason), end, yes=yes, as_json=as_json)
     what = f"rollback, level {level}"
     confirm(settings, what, lambda: gate_lines(rollback.gates(settings, file, chosen)), yes=yes)
     by = approval(who, reason)
@@ -757,7 +766,9 @@ def _require_level_1(level: int) -> None:
         raise UsageError(library_rollback.ONE_LEVEL)
 
 
-def _run_to_library(settings: Settings, options: GateOptions, by: Approval, *, yes: bool, as_json: bool) -> NoReturn:
+def _run_to_library(
+    settings: Settings, options: GateOptions, by: Approval, end: EndReport, *, yes: bool, as_json: bool
+) -> NoReturn:
     """Make the cutover to a library's tables; end with the state of what is left to do."""
 
     def summary() -> Iterator[str]:
@@ -766,7 +777,7 @@ def _run_to_library(settings: Settings, options: GateOptions, by: Approval, *, y
         yield "writers of MongoDB are stopped, and the library's tables are opened to the application"
 
     confirm(settings, "cutover", summary, yes=yes)
-    done = library_cutover.run(settings, options, by)
+    done = _reported(end, lambda: library_cutover.run(settings, options, by))
     again = " (an interrupted cutover was finished)" if done.resumed else ""
     documents = "document" if done.compared == 1 else "documents"
     lines = [
@@ -779,7 +790,7 @@ def _run_to_library(settings: Settings, options: GateOptions, by: Approval, *, y
     ]
     if stopped := done.cutover.detail.get(REVERSE_STOPPED):
         lines.append(f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call")
-    show(done, lines, as_json=as_json)
+    _show_reported(done, lines, end, as_json=as_json)
     finish(mask(unverified=True))
 
 
@@ -799,9 +810,9 @@ def _readiness(plan: PlannedCutover) -> str:
     return "ready: migrator cutover run" if plan.ready else f"not ready, because of {named}; nothing was changed"
 
 
-def _roll_back_from_library(settings: Settings, by: Approval, *, yes: bool, as_json: bool) -> NoReturn:
+def _roll_back_from_library(settings: Settings, by: Approval, end: EndReport, *, yes: bool, as_json: bool) -> NoReturn:
     confirm(settings, "rollback", lambda: gate_lines(library_rollback.plan_gates(settings)), yes=yes)
-    done = library_rollback.run(settings, by)
+    done = _reported(end, lambda: library_rollback.run(settings, by))
     removed = "documents were removed, because the library had deleted their rows"
     lines = [
         f"rolled back: {done.documents:,} documents written to MongoDB by this call",
@@ -811,5 +822,5 @@ def _roll_back_from_library(settings: Settings, by: Approval, *, yes: bool, as_j
         "the library's tables refuse writes until the next cutover; migrator tail follows MongoDB again",
         "now: change the application's configuration to MongoDB, and start it",
     ]
-    show(done, lines, as_json=as_json)
+    _show_reported(done, lines, end, as_json=as_json)
     finish(mask())

@@ -4,19 +4,31 @@ The journal is in the target. The report is made from it at any time after the c
 says what has happened since.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, target_connection
-from migrator.cutover import backup, config_file, late_writes, losses, metrics, outbox, overdue, processes
+from migrator.cutover import (
+    backup,
+    config_file,
+    late_writes,
+    library_cutover,
+    library_rollback,
+    losses,
+    metrics,
+    outbox,
+    overdue,
+    processes,
+)
 from migrator.cutover.gates import GATE_NAMES
 from migrator.cutover.journal import (
+    CONFIRM_STEP,
     EXPORT_KEY,
     FIRES_STEP,
     POINT_OF_NO_RETURN,
@@ -70,6 +82,9 @@ LAG_BEFORE: Final = timedelta(hours=24)
 """How far before the cutover the lag of the tail is shown."""
 LAG_POINTS: Final = 240
 NO_CUTOVER: Final = "there was no cutover of this target, so there is nothing to report: call migrator cutover plan"
+_NAMED: Final = 5
+"""Documents that a criterion names, at most."""
+NOT_MEASURED: Final = "the tool does not measure the scheduler of a library"
 _BACK: Final = ("rolled-back", "aborted")
 """States in which MongoDB has the data again."""
 _OPEN: Final = "open-target"
@@ -126,6 +141,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 CRITERIA: Final[dict[str, Callable[[Facts], Check]]] = {}
 """Name → the check, in the order in which the cutover comes to them."""
+Of: TypeAlias = Literal["any target", "the scheduler", "a library"]
+_OF: Final[dict[str, Of]] = {}
+"""Name of a criterion → the cutovers that are judged by it: to which target."""
+
+
+def criteria(*, native: bool) -> Sequence[Callable[[Facts], Check]]:
+    """Return the checks of a cutover to the schema ``scheduler``, or to the tables of a library."""
+    wanted: tuple[Of, ...] = ("any target", "a library" if native else "the scheduler")
+    return [check for name, check in CRITERIA.items() if _OF[name] in wanted]
 
 
 def criterion(
@@ -135,6 +159,7 @@ def criterion(
     requirements: tuple[str, ...] = (),
     limits: tuple[str, ...] = (),
     when_open: bool = True,
+    of: Of = "the scheduler",
 ) -> Callable[[Callable[[Facts], Judgement]], Callable[[Facts], Check]]:
     """Make a judgement a success criterion, which is a check of the report.
 
@@ -159,7 +184,7 @@ def criterion(
                 findings_total=len(judgement.words),
             )
 
-        CRITERIA[name] = check
+        CRITERIA[name], _OF[name] = check, of
         return check
 
     return register
@@ -178,17 +203,23 @@ def cutover_result(
         if current is None:
             raise RefusedError(NO_CUTOVER)
         facts = Facts(settings=settings, target=target, cutover=current, steps=tuple(steps(target, current.id)))
-        checks = tuple(check(facts) for check in CRITERIA.values())
+        checks = tuple(check(facts) for check in criteria(native=settings.target.is_native))
         decisions = _decisions(target)
         record = _record(facts, decisions)
         lag = _lag(facts)
-    measured = metrics.collect(settings)
+    measured, recorded_metrics = CutoverMetrics(), _METRICS_CHECK
+    tables: tuple[Panel, ...] = ()
+    if settings.target.is_native:
+        recorded_metrics = msgspec.structs.replace(_METRICS_CHECK, outcome=not_applicable(NOT_MEASURED))
+    else:
+        measured = metrics.collect(settings)
+        tables = (table_panel("Key metrics", metrics.COLUMNS, metrics.rows(measured)),)
     evidence = Evidence(
         basis=dict(basis) | {"report": "cutover"},
         decisions=decisions,
         areas=(Area(name=AREA, title="Success criteria", status="checked"),),
         requirements=_requirements(checks, texts),
-        checks=(*checks, _METRICS_CHECK, _LAG_CHECK),
+        checks=(*checks, recorded_metrics, _LAG_CHECK),
         cutover=record,
     )
     return build(
@@ -196,7 +227,7 @@ def cutover_result(
         msgspec.structs.replace(
             run,
             measurements=(*_measurements(measured), *lag),
-            panels={METRICS: (table_panel("Key metrics", metrics.COLUMNS, metrics.rows(measured)), *_timeline(facts))},
+            panels={METRICS: (*tables, *_timeline(facts))},
         ),
     )
 
@@ -243,6 +274,7 @@ def _not_open(facts: Facts) -> Outcome:
     "Every gate was evaluated before the fence, and none stood in the way",
     limits=("A gate that could not be told does not stop the cutover. It is listed.",),
     when_open=False,
+    of="any target",
 )
 def _gates_met(facts: Facts) -> Judgement:
     preflight, fence = facts.done("preflight"), facts.done("fence")
@@ -258,6 +290,7 @@ def _gates_met(facts: Facts) -> Judgement:
     "pause",
     "Writers were stopped no longer than the configuration allows",
     limits=("The pause ends when PostgreSQL is open. How long an application needs to come back is not measured.",),
+    of="any target",
 )
 def _pause_short(facts: Facts) -> Judgement:
     took, limit = facts.cutover.detail.get("pause_s"), _pause_limit(facts)
@@ -275,6 +308,7 @@ def _pause_short(facts: Facts) -> Judgement:
     requirements=("4-Z1", "4-Z3"),
     limits=("Documents that had not changed were compared by the parity check before, which the gates name.",),
     when_open=False,
+    of="any target",
 )
 def _parity_clean(facts: Facts) -> Judgement:
     step = facts.done("parity")
@@ -318,6 +352,7 @@ def _smoke_passed(facts: Facts) -> Judgement:
 @criterion(
     "backup",
     "The backup of MongoDB is there, and byte for byte what was exported",
+    of="any target",
 )
 def _backup_whole(facts: Facts) -> Judgement:
     step = facts.done("backup")
@@ -490,6 +525,64 @@ def _nothing_late(facts: Facts) -> Judgement:
     return Judgement(outcome=FAILED if count else PASSED, counts=counts, words=problems)
 
 
+@criterion(
+    "library",
+    "The library reads its tables in PostgreSQL",
+    limits=("It is asked before the fence, in a session that may only read.",),
+    when_open=False,
+    of="a library",
+)
+def _library_reads(facts: Facts) -> Judgement:
+    if facts.done("library") is None:
+        return Judgement(outcome=unverified("the step library is not done"))
+    read = msgspec.convert(facts.cutover.detail.get("library", {}), library_cutover.LibraryReading)
+    counts = {"entries": read.entries, "entries that it restores in neither database": len(read.failed)}
+    return Judgement(outcome=unverified(read.unverified) if read.unverified else PASSED, counts=counts)
+
+
+@criterion(
+    "confirmed",
+    "A person has confirmed that the application works on the library's tables",
+    limits=("What the confirmation rests on is in the journal; the tool does not watch the application.",),
+    of="a library",
+)
+def _is_confirmed(facts: Facts) -> Judgement:
+    step = facts.done(CONFIRM_STEP)
+    if step is None:
+        return Judgement(outcome=unverified("migrator cutover confirm was not called yet"))
+    return Judgement(outcome=PASSED, counts={"rows written before it": int(step.detail.get("written") or 0)})
+
+
+@criterion(
+    "rows",
+    "What the library wrote since then is in MongoDB, or waits for the reverse sync",
+    limits=(
+        "Entries that wait are written by migrator tail, which has to run until cutover finish.",
+        "Rows that were written past the triggers are not looked at: migrator parity finds them.",
+    ),
+    of="a library",
+)
+def _rows_go_back(facts: Facts) -> Judgement:
+    if facts.cutover.state == "finished":
+        return Judgement(outcome=not_applicable("the rollback window is closed"))
+    stopped = facts.cutover.detail.get(REVERSE_STOPPED)
+    waiting, _ = outbox.backlog(facts.target)
+    counts = {"outbox entries that wait": waiting}
+    problems = [f"the reverse sync stopped: {stopped}"] if stopped else []
+    try:
+        with open_sessions(facts.settings) as sessions:
+            unequal = library_rollback.unequal_documents(sessions)
+    except UnreachableError:
+        outcome = FAILED if problems else unverified("MongoDB cannot be reached, so what it holds is not known")
+        return Judgement(outcome=outcome, counts=counts, words=tuple(problems))
+    except MigratorError as error:
+        return Judgement(outcome=FAILED, counts=counts, words=(*problems, str(error)))
+    counts["documents that differ"] = len(unequal)
+    if unequal and not waiting:
+        problems.append(f"documents unlike their rows: {len(unequal):,} ({', '.join(unequal[:_NAMED])})")
+    return Judgement(outcome=FAILED if problems else PASSED, counts=counts, words=tuple(problems))
+
+
 def _pause_limit(facts: Facts) -> float:
     return float(facts.cutover.detail.get("pause_limit_s", facts.settings.cutover.max_pause.total_seconds()))
 
@@ -588,7 +681,8 @@ def _waived(facts: Facts, gates: tuple[GateState, ...]) -> list[str]:
         )
     kept = facts.done("backup")
     if kept is not None and kept.detail.get("skipped"):
-        waived.append("no backup of MongoDB was made, so that a rollback of level 3 is not possible")
+        needs_it = "" if facts.settings.target.is_native else ", so that a rollback of level 3 is not possible"
+        waived.append(f"no backup of MongoDB was made{needs_it}")
     return waived
 
 

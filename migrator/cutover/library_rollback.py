@@ -312,6 +312,15 @@ def _compare(sessions: Sessions, tables: LibraryTables) -> _Written:
     return written
 
 
+def unequal_documents(sessions: Sessions) -> list[str]:
+    """Return the documents, with their collections, that are unlike the rows that the library wrote since the cutover.
+
+    As both are now: an outbox entry that waits may be the reason. Raises ``RefusedError`` as ``require_written_back``.
+    """
+    library_documents.require_written_back(sessions.profile)
+    return _compare(sessions, LibraryTables(sessions.profile, sessions.settings.target)).unequal
+
+
 def _deleted_documents(sessions: Sessions, tables: LibraryTables) -> Iterator[tuple[str, dict[Any, bytes]]]:
     """Yield collection, and ``_id`` → document, of documents whose rows the library has deleted, in batches."""
     by_source = {sessions.profile.source_of(one.name): one.name for one in sessions.profile.collections}

@@ -152,6 +152,11 @@ def lag_chart(result: Result, record: CutoverRecord) -> LagChart | None:
     )
 
 
+def not_measured(result: Result) -> str:
+    """Return why no key metrics are recorded; empty: they are."""
+    return next((one.outcome.reason for one in result.evidence.checks if one.id == METRICS and one.outcome.reason), "")
+
+
 def metric_bars(result: Result) -> list[MetricBars]:
     """Return each key metric before the cutover, at it and now, to the same scale."""
     return [_bars(one) for one in result.run.measurements if one.check == METRICS and one.points]

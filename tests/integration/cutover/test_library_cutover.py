@@ -1,6 +1,7 @@
 """The cutover to a library's own tables, the rollback and the finish, with the real library at work on both sides."""
 
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,12 +24,13 @@ from migrator.cutover import fence, library_cutover, library_documents, library_
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import CONFIRM_STEP, POINT_OF_NO_RETURN, Journal, latest
 from migrator.errors import BackendMovedError, RefusedError
-from migrator.exit_status import UNVERIFIED, USAGE
+from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_cached
 from migrator.report import wording
+from migrator.report.integrity import check_report, read_result
 from migrator.verify.request import Request
 from migrator.verify.runner import verify
 from tests.copying import run
@@ -159,6 +161,55 @@ def test_a_report_after_the_cutover_says_since_when_and_not_whether_it_is_ready(
         " WHERE step = 'open-target'"
     )
     assert since == f"PostgreSQL holds the data since {opened} UTC."
+
+
+@pytest.mark.proves("5-R1")
+def test_each_command_of_a_cutover_leaves_a_report_that_is_judged_by_what_holds_for_a_library(
+    library: LibraryScene,
+) -> None:
+    said = succeeds(library, "cutover", "run", "--report", told="report: ", ends=UNVERIFIED)
+    done = dict.fromkeys(("gates", "pause", "parity", "backup", "library", "rows", "lag"), "passed")
+    done |= {"confirmed": "unverified", "metrics": "not-applicable"}
+    assert criteria(library, said) == done
+    succeeds(library, "cutover", "confirm")
+    assert criteria(library, succeeds(library, "cutover", "report")) == done | {"confirmed": "passed"}
+    library.execute("UPDATE apscheduler_jobs SET next_run_time = 7 WHERE id = 'future'")
+    succeeds(library, "tail", "--until-caught-up")
+    assert criteria(library, succeeds(library, "cutover", "report"))["rows"] == "passed"
+    library.database["jobs"].update_one({"_id": "future"}, {"$set": {"next_run_time": 8.0}})
+    named = "documents unlike their rows: 1 (jobs future)"
+    unlike = succeeds(library, "cutover", "report", told=named, ends=DIFFERENT)
+    assert criteria(library, unlike) == done | {"confirmed": "passed", "rows": "failed"}
+
+
+@pytest.mark.proves("5-R1")
+def test_a_rollback_and_the_finish_leave_a_report_too(library: LibraryScene) -> None:
+    succeeds(library, "cutover", "run", "--yes", "--no-report", ends=UNVERIFIED)
+    assert not (library.folder / "reports").exists()
+    back = succeeds(library, "rollback", "run", "--report", told="report: ")
+    found = criteria(library, back)
+    assert {found[name] for name in ("confirmed", "rows", "backup", "pause")} == {"not-applicable"}
+    assert {found[name] for name in ("gates", "parity", "library")} == {"passed"}
+    succeeds(library, "tail", "--until-caught-up")
+    succeeds(library, "parity")
+    succeeds(library, "cutover", "run", "--yes", ends=UNVERIFIED)
+    succeeds(library, "cutover", "confirm")
+    ended = succeeds(
+        library, "cutover", "finish", "--report", "--now", "--who", "ops", "--reason", "tested", told="report: "
+    )
+    found = criteria(library, ended)
+    assert (found["confirmed"], found["rows"]) == ("passed", "not-applicable")
+
+
+def criteria(scene: LibraryScene, said: str) -> dict[str, str]:
+    """Return how the criteria ended in the report that a command has written; its files belong together."""
+    [page] = re.findall(r"^report: (.*)$", said, flags=re.MULTILINE)
+    file = scene.folder / Path(page).with_name("result.json")
+    assert check_report(file).exit_status() == 0
+    text = (scene.folder / page).read_text(encoding="utf-8")
+    assert "The tool does not measure the scheduler of a library." in text
+    checks = read_result(file).evidence.checks
+    return {one.id.removeprefix("success."): one.outcome.status for one in checks}
 
 
 def since_when(scene: LibraryScene, told: str) -> str:

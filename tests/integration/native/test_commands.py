@@ -59,7 +59,6 @@ def test_from_an_empty_database_to_a_report(settings: Settings, tmp_path: Path) 
 def test_what_is_about_the_schema_of_the_tool_is_refused_in_words(settings: Settings, tmp_path: Path) -> None:
     config = ["--config", str(write_config(tmp_path, settings))]
     for command in (
-        "cutover report",
         "cutover parallel --who a --reason b",
         "cutover clean-copy --who a --reason b --yes",
         "scheduler status",
