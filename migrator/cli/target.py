@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterator
 
 import click
+import msgspec
 
 from migrator.cli.options import common_options, dry_run_option, finish, load, print_lines, show
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import Connection, open_login, translate_errors
 from migrator.errors import UsageError
 from migrator.schema import native_target, revisions, security
-from migrator.schema.security import Roles
+from migrator.schema.security import NeededRights, Roles
 from migrator.sources import native_profile, profile_of
 from migrator.targets import library, load_target, native_targets
 from migrator.targets.model import SCHEDULER, Target
@@ -105,11 +106,14 @@ def prepare(config: str | None, *, make_tables: bool, dry_run: bool, as_json: bo
         if missing:
             native_target.require_schema(connection, schema)
             native_target.require_makeable(connection, target, settings.target)
+            needed = NeededRights(filled=(schema,))
+        else:
+            native_target.require_tables(connection, target, settings.target)
+            needed = native_target.needed_rights(connection, target, settings.target)
         own = revisions.TOOL, target.tool_schema
-        security.require_rights(connection, roles, schemas=own, filled=[schema] if missing else [])
+        security.require_rights(connection, roles, msgspec.structs.replace(needed, schemas=own))
         if missing and not dry_run:
             made = _make_tables(settings, target, connection)
-        if not (missing and dry_run):
             native_target.require_tables(connection, target, settings.target)
         if dry_run:
             print_lines(

@@ -22,6 +22,7 @@ from psycopg import sql
 from migrator.config import TargetSettings, nearest
 from migrator.connections.postgres import REFUSED, Connection, fetch_value
 from migrator.errors import ConfigurationError, RefusedError
+from migrator.schema.security import NeededRights
 from migrator.targets import catalogue
 from migrator.targets.catalogue import Catalogue, Shape, ShapeDifference
 from migrator.targets.library import LIBRARIES
@@ -188,6 +189,15 @@ def require_tables(connection: Connection, target: Target, settings: TargetSetti
     if differences:
         raise _unknown_tables(title, schema, shape, differences, actual)
     return shape
+
+
+def needed_rights(connection: Connection, target: Target, settings: TargetSettings) -> NeededRights:
+    """Return the rights to the library's tables that the tool's user needs; raises as ``library_table`` does."""
+    libraries = [(table, library_table(connection, table, target, settings)) for table in target.tables]
+    return NeededRights(
+        tables=tuple(library.identifier.as_string(connection) for _, library in libraries),
+        sequences=tuple(_sequence(table, library) for table, library in libraries if table.made == "sequence"),
+    )
 
 
 def _check_names(target: Target, settings: TargetSettings) -> None:
@@ -686,14 +696,17 @@ def _new_key(table: Table, library: LibraryTable) -> sql.Composable:
         case "row":
             return sql.Identifier("new", "id")
         case "sequence":
-            sequence = table.sequence or library.sequences.get(table.key[0], "")
-            if "." not in sequence and sequence:
-                sequence = sql.Identifier(library.schema, sequence).as_string(None)
-            if not sequence:
-                raise RefusedError(f"table {library.schema}.{library.name} has no sequence for its key {table.key[0]}")
-            return sql.SQL("nextval({}::regclass)").format(sql.Literal(sequence))
+            return sql.SQL("nextval({}::regclass)").format(sql.Literal(_sequence(table, library)))
         case _:
             return sql.SQL("NULL")
+
+
+def _sequence(table: Table, library: LibraryTable) -> str:
+    """Return the quoted name of the sequence of a key that is made; raises ``RefusedError`` if there is none."""
+    sequence = table.sequence or library.sequences.get(table.key[0], "")
+    if not sequence:
+        raise RefusedError(f"table {library.schema}.{library.name} has no sequence for its key {table.key[0]}")
+    return sequence if "." in sequence else sql.Identifier(library.schema, sequence).as_string(None)
 
 
 def _old_key(table: Table, beside: sql.Identifier) -> sql.Composable:

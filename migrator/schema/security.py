@@ -6,6 +6,7 @@ it reads nothing. Only the dispatcher and the owner write rows of ``*``, also if
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 from psycopg import errors, sql
@@ -213,14 +214,37 @@ def ensure_roles(connection: Connection, roles: Roles) -> None:
             raise RightsMissingError(f"join {roles.migration}", [membership.as_string(connection)]) from None
 
 
-def require_rights(
-    connection: Connection, roles: Roles, *, schemas: Iterable[str] = (), filled: Iterable[str] = ()
-) -> None:
-    """Refuse a user who may not make what a later step makes; the connection is in autocommit, and nothing is left.
+class NeededRights(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user of the DSN does itself, without one of the group roles; names of relations are quoted."""
 
-    ``schemas``: those that are created if they are missing, ``filled``: existing ones in which tables are created, both
-    by this user. Raises ``RightsMissingError`` with all that is missing, and ``ConfigurationError`` as
-    ``require_group_roles`` does.
+    schemas: tuple[str, ...] = ()
+    """Creates these, if they are missing."""
+    filled: tuple[str, ...] = ()
+    """Creates tables in these existing schemas."""
+    tables: tuple[str, ...] = ()
+    """Reads and writes these existing tables."""
+    sequences: tuple[str, ...] = ()
+    """Takes numbers from these existing sequences."""
+
+
+_LACKING: Final = """
+SELECT current_user, current_database(),
+    EXISTS (SELECT FROM unnest(%(schemas)s::text[]) AS name WHERE to_regnamespace(quote_ident(name)) IS NULL)
+        AND NOT has_database_privilege(current_database(), 'CREATE'),
+    array(SELECT name FROM unnest(%(filled)s::text[]) AS name
+        WHERE NOT (has_schema_privilege(name, 'CREATE') AND has_schema_privilege(name, 'USAGE'))),
+    array(SELECT name FROM unnest(%(tables)s::text[]) AS name
+        WHERE NOT (has_table_privilege(name, 'SELECT') AND has_table_privilege(name, 'INSERT')
+            AND has_table_privilege(name, 'UPDATE') AND has_table_privilege(name, 'DELETE'))),
+    array(SELECT name FROM unnest(%(sequences)s::text[]) AS name WHERE NOT has_sequence_privilege(name, 'USAGE'))
+"""
+
+
+def require_rights(connection: Connection, roles: Roles, needed: NeededRights) -> None:
+    """Refuse a user who may not do what later steps do; the connection is in autocommit, and nothing is left.
+
+    Later steps create the group roles, too. Raises ``RightsMissingError`` with all that is missing, and
+    ``ConfigurationError`` as ``require_group_roles`` does.
     """
     require_group_roles(connection, roles)
     lacking: list[str] = []
@@ -231,22 +255,23 @@ def require_rights(
     except RightsMissingError as error:
         lacking.append(error.what)
         statements += error.statements
-    row = connection.execute(
-        "SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE')"
-        " OR NOT EXISTS (SELECT FROM unnest(%s::text[]) AS name WHERE to_regnamespace(quote_ident(name)) IS NULL),"
-        " array(SELECT name FROM unnest(%s::text[]) AS name WHERE NOT (has_schema_privilege(name, 'CREATE')"
-        " AND has_schema_privilege(name, 'USAGE')))",
-        ([*schemas], [*filled]),
-    ).fetchone()
-    user, database, may_create, closed = row or ("", "", True, [])
-    if not may_create:
+    [row] = connection.execute(
+        _LACKING, {name: [*getattr(needed, name)] for name in needed.__struct_fields__}
+    ).fetchall()
+    user, database, no_schemas, filled, tables, sequences = row
+    to = sql.Identifier(user).as_string(connection)
+    if no_schemas:
         lacking.append("create schemas in this database")
-        grant = sql.SQL("GRANT CREATE ON DATABASE {} TO {}").format(sql.Identifier(database), sql.Identifier(user))
-        statements.append(grant.as_string(connection))
-    for name in closed:
+        statements.append(f"GRANT CREATE ON DATABASE {sql.Identifier(database).as_string(connection)} TO {to}")
+    for name in filled:
         lacking.append(f"create tables in the schema {name}")
-        grant = sql.SQL("GRANT CREATE, USAGE ON SCHEMA {} TO {}").format(sql.Identifier(name), sql.Identifier(user))
-        statements.append(grant.as_string(connection))
+        statements.append(f"GRANT CREATE, USAGE ON SCHEMA {sql.Identifier(name).as_string(connection)} TO {to}")
+    for name in tables:
+        lacking.append(f"read and write the table {name}")
+        statements.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {name} TO {to}")
+    for name in sequences:
+        lacking.append(f"take numbers from the sequence {name}")
+        statements.append(f"GRANT USAGE ON SEQUENCE {name} TO {to}")
     if statements:
         raise RightsMissingError(", nor ".join(lacking), statements)
 

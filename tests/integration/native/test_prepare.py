@@ -17,6 +17,7 @@ from migrator.targets.library import LIBRARIES
 from tests.apscheduler_documents import real
 from tests.conftest import NEWEST, Clusters, fresh_name
 from tests.copying import run, settings_for, write_config
+from tests.native_tables import BY_NAME, prepare
 
 WRITING = ("target prepare", "plan", "backfill")
 
@@ -279,12 +280,48 @@ def test_all_rights_that_are_missing_are_named_before_anything_is_made(settings:
             for command in ("target prepare --make-tables", "backfill", "parity"):
                 status, words = migrator(command)
                 assert status == DONE, command + words
+            for statement in ("DROP SCHEMA migration, migration_apscheduler CASCADE", "TRUNCATE apscheduler_jobs"):
+                admin.execute(statement.encode())
+            admin.execute("ALTER TABLE apscheduler_jobs OWNER TO CURRENT_USER")
+            before = relations(settings)
+            status, words = migrator("target prepare")
+            assert status == USAGE, words
+            assert 'may not read and write the table "public"."apscheduler_jobs"; have an administrator' in words
+            assert relations(settings) == before
+            hand_over(words, admin)
+            for command in ("target prepare", "backfill", "parity"):
+                status, words = migrator(command)
+                assert status == DONE, command + words
         finally:
             for role in (user, *roles):
                 if admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).rowcount:
                     admin.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(role)))
             for role in (user, *roles):
                 admin.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+
+
+def test_rights_to_tables_and_sequences_that_the_application_made_are_named(
+    mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path
+) -> None:
+    target = TargetSettings(name="celery-results")
+    prepare(BY_NAME["celery-results-5.7"], postgres_dsn)
+    mongo_database["celery_taskmeta"].insert_one({"_id": "a", "status": "SUCCESS", "result": "5"})
+    user = fresh_name()
+    dsn = make_conninfo(postgres_dsn, user=user, password="secret")
+    migrator = call(settings_for(mongo_database, dsn, profile="celery-results", target=target), tmp_path)
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(user)))
+        try:
+            status, words = migrator("target prepare")
+            assert status == USAGE, words
+            assert f'GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "public"."celery_tasksetmeta" TO "{user}";' in words
+            assert f'GRANT USAGE ON SEQUENCE "public"."task_id_sequence" TO "{user}";' in words
+            hand_over(words, admin)
+            for command in ("target prepare", "backfill", "parity"):
+                status, words = migrator(command)
+                assert status == DONE, command + words
+        finally:
+            admin.execute(sql.SQL("DROP OWNED BY {0} CASCADE; DROP ROLE {0}").format(sql.Identifier(user)))
 
 
 def test_the_library_is_not_started_where_a_table_of_its_name_is_another_one(
