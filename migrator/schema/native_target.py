@@ -8,8 +8,9 @@ is changed; the whole schema can be dropped.
 
 **What another program wrote.** The tool writes a row and its origin in one transaction, so that both versions have one
 ``xmin``. PostgreSQL keeps it when it freezes or moves a row. A row with another ``xmin`` than its origin was changed by
-another program; an origin without its row says that another program deleted the row. The triggers of the view refuse to
-write over such a row, to delete it, and to insert it again. So nothing is stored, and a first load costs nothing.
+another program, unless both transactions are a multiple of 2³² apart; an origin without its row says that another
+program deleted the row. The triggers of the view refuse to write over such a row, to delete it, and to insert it again.
+So nothing is stored, and a first load costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

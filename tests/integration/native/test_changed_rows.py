@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -244,6 +245,31 @@ def test_a_tail_that_is_refused_keeps_its_position(scene: Scene) -> None:
     assert compared(scene.settings) == []
 
 
+@every_write
+def test_a_write_that_is_committed_while_the_tail_waits_for_it(scene: Scene, wrote: str) -> None:
+    """The tail has read the row before, and finds another one when it gets the lock."""
+    scene.edit()
+    where = f"WHERE {scene.library.column} = '{scene.library.jobs[0]}'"
+    table, column = scene.library.table, scene.library.column
+    statement = {
+        "changed": f"UPDATE {table} SET {column} = {column} {where}",
+        "deleted": f"DELETE FROM {table} {where}",
+    }
+    with psycopg.connect(scene.dsn) as application, ThreadPoolExecutor(1) as pool:
+        application.execute(statement[wrote].encode())
+        tail = pool.submit(follow, scene)
+        with psycopg.connect(scene.dsn, autocommit=True) as watcher:
+            while watcher.execute(WAITING, (application.info.backend_pid,)).fetchone() == (0,):
+                assert not tail.done()
+        application.commit()
+        with pytest.raises(RefusedError, match=EACH_ROW):
+            tail.result()
+    assert scene.counts() == ((1, 0) if wrote == "changed" else (0, 1))
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+
+
 def test_worker_processes_of_the_tail_overwrite_nothing_either(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,6 +299,21 @@ VACUUMS: dict[str, Callable[[str], str]] = {
     "full": lambda table: f"VACUUM (FULL, FREEZE) {table}",
     "cluster": lambda table: f"CLUSTER {table} USING {table}_pkey",
 }
+
+
+def test_frozen_rows_on_every_server(mongo_database: Database[Any], any_postgres_dsn: str) -> None:
+    scene = Scene(LIBRARIES[1], mongo_database, any_postgres_dsn)
+    for vacuum in VACUUMS.values():
+        scene.execute(vacuum(scene.library.table))
+    scene.edit(1)
+    follow(scene)
+    assert scene.counts() == (0, 0)
+    scene.changes()
+    for vacuum in VACUUMS.values():
+        scene.execute(vacuum(scene.library.table))
+    scene.edit()
+    with scene.unchanged(EACH_ROW):
+        follow(scene)
 
 
 @pytest.mark.parametrize("vacuum", VACUUMS)
