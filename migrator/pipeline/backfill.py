@@ -200,7 +200,7 @@ def _start(
     chosen = scope.chosen(collections)
     prepare_workers(settings, sum(one.documents for one in chosen), prepare_job)
     plans.require_tenants(sessions.reader, collections, scope, settings.source.default_tenant)
-    plans.require_one_source(sessions)
+    plans.require_one_profile(sessions)
     sessions.target_tables.require_forward(target)
     sessions.target_tables.guard_foreign(target, profile)
     if overwrite_by is None:
@@ -216,6 +216,7 @@ def _start(
         plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position, copied=copied)
         before = plans.plan_context(plan).history_before
         history.require_all_widened(profile, scope.only, [one.collection.name for one in collections], before, copied)
+        plans.require_one_source(sessions)
         chunks = [
             chunk
             for one in chosen

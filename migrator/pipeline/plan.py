@@ -114,11 +114,24 @@ def plan_scope(plan: Plan) -> Scope:
 
 
 def require_one_source(sessions: Sessions) -> None:
-    """Raise ``RefusedError`` if the target holds the copy of another database, or of another source.
+    """Raise ``RefusedError`` if the target holds the copy of another database, or of another profile.
 
     Rows name their profile and their collection, and not their database. Documents of a second database with the same
-    ids would overwrite the rows of the first, and all others would be compared with it. Of two sources the last plan,
-    the last parity check and the last cutover would count for both.
+    ids would overwrite the rows of the first, and all others would be compared with it.
+    """
+    require_one_profile(sessions)
+    copied = ledger.copied_database(sessions.target, sessions.profile.name)
+    if copied not in (None, sessions.reader.database):
+        raise RefusedError(
+            f"this target was copied from database {copied}, and the source is database {sessions.reader.database}:"
+            " copy it into another database of PostgreSQL"
+        )
+
+
+def require_one_profile(sessions: Sessions) -> None:
+    """Raise ``RefusedError`` if the target holds the copy of another profile.
+
+    The last plan, the last parity check and the last cutover would count for both.
     """
     other = ledger.other_copied_profile(sessions.target, sessions.profile.name)
     if other is not None:
@@ -126,12 +139,6 @@ def require_one_source(sessions: Sessions) -> None:
             f"this target holds the copy of the source {other}, and a database has one ledger and one journal of its"
             f" cutover: copy {sessions.profile.name} into another database of PostgreSQL (docs/limits.md says how both"
             " come into one)"
-        )
-    copied = ledger.copied_database(sessions.target, sessions.profile.name)
-    if copied not in (None, sessions.reader.database):
-        raise RefusedError(
-            f"this target was copied from database {copied}, and the source is database {sessions.reader.database}:"
-            " copy it into another database of PostgreSQL"
         )
 
 

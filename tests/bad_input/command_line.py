@@ -157,7 +157,12 @@ COMMAND_LINE = [
         case(f"{one} without a terminal", one, USAGE, "there is no terminal to answer on: add --yes")
         for one in ("cutover run", "rollback run", "schema downgrade", "parity --repair apply")
     ],
-    case("consent to nothing", "parity --yes", USAGE, "--who, --reason and --yes belong to --repair apply"),
+    case(
+        "consent to nothing",
+        "parity --yes",
+        USAGE,
+        "--who, --reason, --overwrite-changed-rows and --yes belong to --repair apply",
+    ),
     case("fewer than none in quarantine", "parity --allow-quarantined -1", USAGE, "-1 is neither a number"),
     case("an allowance in words", "backfill --allow-quarantined some", USAGE, "some is neither a number of documents"),
     case("a parallel run of nobody", "cutover parallel --reason x", USAGE, "say who and why (--who missing)"),
