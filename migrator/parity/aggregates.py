@@ -41,6 +41,7 @@ from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.parity.uniformity import NOTHING, Pipeline, Uniformity, confirmed
 from migrator.pipeline.sessions import JobSessions, Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
+from migrator.records import Record
 from migrator.sources import history
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.store.postgres.rows import table_name
@@ -160,6 +161,16 @@ def compare_aggregates(
             sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant, among)
         results += _compared(collection, _measures(collection, in_tables=isinstance(source, TableReader)), sides)
     return results
+
+
+def counted_rows(profile: Profile, computed: Iterable[BothSides]) -> dict[tuple[str, str], int]:
+    """Return how many rows PostgreSQL counted, by collection and table: of the table whose rows it added up."""
+    by_name = profile.by_name()
+    return {
+        (one.collection, _owner(by_name[one.collection]).table): sum(row["documents"] for row in one.target)
+        for one in computed
+        if not one.uncomputable
+    }
 
 
 def _measures(collection: Collection, *, in_tables: bool) -> tuple[Measure, ...]:
@@ -444,7 +455,7 @@ def _from_postgres(
 def _grouped(
     connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
 ) -> list[dict[str, Any]]:
-    owner = collection.tables[0]
+    owner = _owner(collection)
     group_columns, sums = ["tenant_id AS tenant"], ["count(*) AS documents"]
     for index, measure in enumerate(measures):
         if _is_of_words(measure):
@@ -474,6 +485,11 @@ def _grouped(
         if isinstance(error.__cause__, psycopg.DataError):
             raise _NotComparable(f"PostgreSQL could not compute it: {type(error.__cause__).__name__}") from error
         raise
+
+
+def _owner(collection: Collection) -> type[Record]:
+    """Return the table that has a row for each document."""
+    return collection.tables[0]
 
 
 def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Values]:

@@ -1,10 +1,11 @@
 """The parity check as a whole: what was copied, compared with what is stored, by chunks and in parallel."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from uuid import uuid4
 
 import msgspec
@@ -16,6 +17,7 @@ from migrator.parity.aggregates import (
     BothSides,
     compare_aggregates,
     compute_aggregates_apart,
+    counted_rows,
     split_columns,
     with_column_measures,
 )
@@ -37,7 +39,14 @@ from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_ex
 from migrator.parity.stopped_writers import writers_stopped
 from migrator.pipeline import history, ledger, locks
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, documents_of, estimates, executor, is_small, prepare_workers
+from migrator.pipeline.executors import (
+    ChunkJob,
+    are_few,
+    documents_of,
+    executor,
+    is_small,
+    prepare_workers,
+)
 from migrator.pipeline.extract import SourceCollection
 from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.ledger import Plan
@@ -62,29 +71,29 @@ def check_parity(
     settings: Settings,
     scope: Scope,
     *,
+    opened: Sessions | None = None,
     pool: Executor | None = None,
     lock_source: bool = False,
     throttled: bool = True,
 ) -> ParityOutcome:
     """Compare everything in ``scope`` that a backfill has copied; writes nothing.
 
-    ``pool`` runs the chunks, silently, in place of the configuration's executor and without a throttle. Without
-    ``throttled`` neither a limit nor a pause holds: writers wait for it. ``lock_source``: hold SHARE locks on
-    the tables of a source in PostgreSQL meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
+    ``opened``: sessions of these settings, which stay open; if omitted, new ones are opened. ``pool`` runs the chunks,
+    silently, in place of the configuration's executor and without a throttle. Without ``throttled`` neither a limit nor
+    a pause holds: writers wait for it. ``lock_source``: hold SHARE locks on the tables of a source in PostgreSQL
+    meanwhile. Raises ``RefusedError`` when nothing was ever copied from this
     source, ``UnreachableError`` when a server fails.
     """
     with (
-        open_sessions(settings) as sessions,
+        open_sessions(settings) if opened is None else nullcontext(opened) as sessions,
         _source_held(sessions, lock=lock_source) as (snapshot, unverified_because),
     ):
         check = _Check(sessions, scope)
         if pool is None:
             prepare_workers(settings, check.documents, prepare_job)
         throttle = throttle_of(sessions, refresh=_refresh) if throttled and pool is None else None
-        parts, computed = _run(
-            settings, check.aggregates_jobs(), check.chunk_jobs(snapshot), pool, throttle, check.listed
-        )
-        compared = check.with_extra({name: merged.whole() for name, merged in sorted(parts.items())})
+        parts, computed = _run(settings, check, snapshot, pool, throttle)
+        compared = check.with_extra({name: merged.whole() for name, merged in sorted(parts.items())}, computed)
         compared = check.with_history(compared)
         aggregates, columns = split_columns(check.aggregates(compared, computed))
         derived = tuple(check.derived())
@@ -139,25 +148,24 @@ class _Check:
         self._chosen = [one for one in self._found if not self._reasons.get(one.collection.name)]
         self._tailed = locks.is_tail_running(sessions.target)
         self.names = [one.collection.name for one in self._chosen]
-        self.documents = sum(one.documents for one in self._chosen)
+        self.estimated = {one.collection.name: one.documents for one in self._chosen}
+        self.documents = sum(self.estimated.values())
 
-    def chunk_jobs(self, snapshot: str) -> list[ChunkJob]:
-        """Return the ranges of documents to compare."""
+    def chunk_jobs(self, snapshot: str) -> Iterator[ChunkJob]:
+        """Yield the ranges of documents to compare; where each ends is searched when it is asked for."""
         settings, name = self._sessions.settings, uuid4().hex
-        return [
-            ChunkJob(
-                settings=settings,
-                plan=self._plan,
-                context=self.context,
-                chunk=chunk,
-                tenants=self._scope.tenants,
-                snapshot=snapshot,
-                begun=name,
-                tailed=self._tailed,
-            )
-            for one in self._chosen
-            for chunk in plans.cut(self._sessions.reader, one, settings, "merge")
-        ]
+        for one in self._chosen:
+            for chunk in plans.cut(self._sessions.reader, one, settings, "merge"):
+                yield ChunkJob(
+                    settings=settings,
+                    plan=self._plan,
+                    context=self.context,
+                    chunk=chunk,
+                    tenants=self._scope.tenants,
+                    snapshot=snapshot,
+                    begun=name,
+                    tailed=self._tailed,
+                )
 
     def aggregates_jobs(self) -> list[AggregatesJob]:
         """Return the aggregates that workers compute while others compare documents.
@@ -189,8 +197,13 @@ class _Check:
         """Whether a tail runs, or ran when the check began."""
         return self._tailed or locks.is_tail_running(self._sessions.target)
 
-    def with_extra(self, comparisons: dict[str, CollectionComparison]) -> dict[str, CollectionComparison]:
-        """Return the comparisons with the rows that no document explains, unless single tenants are compared."""
+    def with_extra(
+        self, comparisons: dict[str, CollectionComparison], computed: Sequence[BothSides]
+    ) -> dict[str, CollectionComparison]:
+        """Return the comparisons with the rows that no document explains, unless single tenants are compared.
+
+        ``computed``: the aggregates, which have counted the rows of most tables.
+        """
         if self._scope.tenants:
             return comparisons
         sessions, context, listed = self._sessions, self.context, self.listed
@@ -217,6 +230,7 @@ class _Check:
             listed=listed,
             rejected=rejected,
             unchanged_since=since,
+            counted=counted_rows(sessions.profile, computed) if since is None and not tailed else {},
         )
         moving: dict[str, int] = {}
         if tailed:
@@ -358,39 +372,38 @@ def _refresh(sessions: Sessions) -> None:
 
 
 def _run(
-    settings: Settings,
-    aggregates: Sequence[AggregatesJob],
-    chunks: Sequence[ChunkJob],
-    pool: Executor | None,
-    throttle: Throttle | None,
-    listed: int,
+    settings: Settings, check: _Check, snapshot: str, pool: Executor | None, throttle: Throttle | None
 ) -> tuple[dict[str, Merged], list[BothSides]]:
     """Run all jobs; return the comparisons of the chunks by collection, and the aggregates.
 
     The aggregates are the servers' work. So a thread of this process waits for them, the largest first, while worker
     processes compare documents; a worker that finds no more chunks takes what is left of them, the smallest first.
+    Both begin when the first chunk is cut.
     """
     parts: dict[str, Merged] = {}
     computed: list[BothSides] = []
-    if not chunks:
+    if not check.estimated:
         return parts, computed
-    sizes = estimates(chunks)
-    ordered = sorted(aggregates, key=lambda one: sizes.get(one.collection, 0))
+    chunks: Iterable[ChunkJob] = check.chunk_jobs(snapshot)
+    if are_few(check.documents):
+        chunks = list(chunks)
+    aggregates = sorted(check.aggregates_jobs(), key=lambda one: check.estimated[one.collection])
     in_background = pool is None and settings.copy.executor == "local"
-    jobs: list[AggregatesJob | ChunkJob] = [*chunks, *ordered] if in_background else [*aggregates, *chunks]
+    first, shared = ((), aggregates) if in_background else (aggregates, ())
+    jobs: Iterator[AggregatesJob | ChunkJob] = chain(first, chunks)
     with (
-        Progress("parity", sizes) if pool is None else nullcontext() as progress,
+        Progress("parity", check.estimated) if pool is None else nullcontext() as progress,
         _executor(settings, chunks) if pool is None else nullcontext(pool) as chosen,
     ):
-        feeder = JobFeeder(chosen, run_job, jobs, settings.copy, throttle, documents_of)
-        with _computed_in_background(lambda: _unstarted_aggregates(feeder) if in_background else None) as background:
+        feeder = JobFeeder(chosen, run_job, jobs, settings.copy, throttle, documents_of, shared)
+        with _computed_in_background(feeder.take_shared) as background:
             for job, part in feeder:
                 if background.done():
                     background.result()  # what failed there ends this check
                 if isinstance(part, BothSides):
                     computed.append(part)
                     continue
-                parts.setdefault(part.collection, Merged(listed)).add(part)
+                parts.setdefault(part.collection, Merged(check.listed)).add(part)
                 if progress is not None and isinstance(job, ChunkJob):
                     size = part.documents * job.chunk.average_bytes
                     progress.add(part.collection, part.documents, part.rows, size, part.quarantined)
@@ -398,13 +411,10 @@ def _run(
     return parts, computed
 
 
-def _executor(settings: Settings, chunks: Sequence[ChunkJob]) -> AbstractContextManager[Executor]:
+def _executor(settings: Settings, chunks: Iterable[ChunkJob]) -> AbstractContextManager[Executor]:
     """Return the executor of the configuration; a thread of this process for less than what its processes take."""
-    return thread_executor() if is_small(settings.copy, chunks) else executor(settings.copy)
-
-
-def _unstarted_aggregates(feeder: "JobFeeder[AggregatesJob | ChunkJob, BothSides | CollectionComparison]") -> object:
-    return feeder.take_unstarted(lambda job: isinstance(job, AggregatesJob))
+    is_cheap = isinstance(chunks, list) and is_small(settings.copy, chunks)
+    return thread_executor() if is_cheap else executor(settings.copy)
 
 
 @contextmanager

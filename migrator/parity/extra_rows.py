@@ -57,8 +57,11 @@ def find_extra_rows(
     listed: int,
     rejected: Mapping[str, Sequence[str]],
     unchanged_since: datetime | None = None,
+    counted: Mapping[tuple[str, str], int] = {},
 ) -> dict[str, ExtraRows]:
     """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table).
+
+    ``counted``: how many rows are stored, by (collection, table), where the server was asked already.
 
     ``unchanged_since``: only rows that, as far as they say, were not changed since then.
 
@@ -70,7 +73,9 @@ def find_extra_rows(
         name = collection.collection.name
         extra = ExtraRows()
         for record in collection.collection.tables:
-            stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
+            stored = counted.get((name, record.table))
+            if stored is None:
+                stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
                 count, findings = _without_document(
                     sessions, context, collection, record, listed, rejected.get(name, ()), unchanged_since

@@ -77,7 +77,7 @@ def check_and_record(
             position = cluster_time(sessions.source)
             started_at = fetch_value(sessions.target, "SELECT clock_timestamp()")
             began = time.monotonic()
-            outcome = check_parity(settings, Scope(), lock_source=lock_source)
+            outcome = check_parity(settings, Scope(), opened=sessions, lock_source=lock_source)
             took = time.monotonic() - began
             try:
                 with translate_errors("the target"):

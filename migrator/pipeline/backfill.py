@@ -1,6 +1,7 @@
 """The backfill: plan or resume, chunks in the order of the foreign keys, closing passes."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ from migrator.pipeline.completion import refresh_statistics, write_derived
 from migrator.pipeline.executors import (
     ChunkJob,
     documents_of,
-    estimates,
     executor,
     is_small,
     prepare_workers,
@@ -152,7 +152,7 @@ def _run_copy(
     interrupted = False
     while pending and not interrupted:
         jobs = [job(chunk=chunk) for chunk in pending]
-        with Progress("dry run" if dry_run else "backfill", estimates(jobs)) as progress:
+        with Progress("dry run" if dry_run else "backfill", _estimates(jobs)) as progress:
             results, interrupted = run_chunks(settings, profile, jobs, progress, throttle)
         done += results
         pending = [] if dry_run else retry_transient(settings, lambda: _confirm_chunks(sessions, plan))
@@ -294,6 +294,14 @@ def _defer(sessions: Sessions, plan: Plan, collections: Sequence[SourceCollectio
     tables = [name for name, count in documents.items() if name not in kept and count >= deferred_ddl.MIN_DOCUMENTS]
     if tables:
         sessions.target_tables.defer(sessions.target, plan.id, tables)
+
+
+def _estimates(jobs: Iterable[ChunkJob]) -> dict[str, int]:
+    """Return the number of documents that the jobs of each collection are about to read, as estimated."""
+    counts: Counter[str] = Counter()
+    for job in jobs:
+        counts[job.chunk.collection] += job.chunk.estimated
+    return dict(counts)
 
 
 def levels(profile: Profile) -> dict[str, int]:

@@ -4,7 +4,7 @@ All documents are read, because the field that breaks a migration is rare and a 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import history
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import ChunkJob, collector_paused, documents_of, estimates, executor
+from migrator.pipeline.executors import ChunkJob, collector_paused, documents_of, executor
 from migrator.pipeline.extract import SourceCollection, chunk_batches, no_collection_message
 from migrator.pipeline.job_feeder import JobFeeder
 from migrator.pipeline.plan import Scope
@@ -93,14 +93,16 @@ def census(settings: Settings, scope: Scope) -> Census:
         chosen = scope.chosen(collections)
         throttle = throttle_without_target(sessions)
         plan = plans.new_plan(sessions.reader, sessions.profile, settings, scope, collections, position=False)
-        jobs = [
+        if not chosen:
+            raise UsageError("no collection of the source is in this scope")
+        jobs = (
             ChunkJob(
                 settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot, begun=""
             )
             for one in chosen
             for chunk in plans.cut(sessions.reader, one, settings, "merge")
-        ]
-        parts = _run(settings, jobs, throttle)
+        )
+        parts = _run(settings, jobs, {one.collection.name: one.documents for one in chosen}, throttle)
         context = plans.plan_context(plan)
         left = {one.collection.name: history.left_out(sessions, one.collection, context) for one in chosen}
     return Census(
@@ -122,11 +124,11 @@ def _with_history(counted: CollectionCensus, left_out: int, context: Context) ->
     return msgspec.structs.replace(counted, skipped=counted.skipped | {rule(context.history_before): left_out})
 
 
-def _run(settings: Settings, jobs: Sequence[ChunkJob], throttle: Throttle) -> dict[str, list["ChunkCensus"]]:
+def _run(
+    settings: Settings, jobs: Iterable[ChunkJob], estimated: Mapping[str, int], throttle: Throttle
+) -> dict[str, list["ChunkCensus"]]:
     parts: dict[str, list[ChunkCensus]] = {}
-    if not jobs:
-        raise UsageError("no collection of the source is in this scope")
-    with Progress("inspect", estimates(jobs)) as progress, executor(settings.copy) as pool:
+    with Progress("inspect", estimated) as progress, executor(settings.copy) as pool:
         for _, part in JobFeeder(pool, census_chunk, jobs, settings.copy, throttle, documents_of):
             parts.setdefault(part.collection, []).append(part)
             progress.add(part.collection, part.documents, 0, part.bytes, sum(part.quarantine.values()))

@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -73,13 +72,18 @@ def workers(settings: CopySettings) -> int:
     return settings.workers or os.cpu_count() or 1
 
 
+def are_few(documents: int) -> bool:
+    """Whether so many documents may be read in less time than worker processes need to start."""
+    return documents <= SMALL_DOCUMENTS
+
+
 def is_small(settings: CopySettings, jobs: Collection[ChunkJob]) -> bool:
     """Whether jobs take less time than worker processes need to start: few documents, one chunk a collection."""
     estimated = [(job.chunk.estimated, job.chunk.estimated * job.chunk.average_bytes) for job in jobs]
     return (
         settings.executor == "local"
         and len({job.chunk.collection for job in jobs}) == len(jobs)
-        and sum(documents for documents, _ in estimated) <= SMALL_DOCUMENTS
+        and are_few(sum(documents for documents, _ in estimated))
         and sum(size for _, size in estimated) <= SMALL_BYTES
     )
 
@@ -172,7 +176,7 @@ def prepare_workers(settings: Settings, documents: int, prepare: Callable[[Setti
 
     ``prepare`` raises nothing.
     """
-    if documents > SMALL_DOCUMENTS:
+    if not are_few(documents):
         _Forked.prepare(prepare, settings)
 
 
@@ -223,14 +227,6 @@ def _dask() -> ModuleType:
 def documents_of(job: object) -> int:
     """Return how many documents a job is about to read, as estimated; 0 for one that reads none."""
     return job.chunk.estimated if isinstance(job, ChunkJob) else 0
-
-
-def estimates(jobs: Iterable[ChunkJob]) -> dict[str, int]:
-    """Return the number of documents that the jobs of each collection are about to read, as estimated."""
-    counts: Counter[str] = Counter()
-    for job in jobs:
-        counts[job.chunk.collection] += job.chunk.estimated
-    return dict(counts)
 
 
 def start_workers(pool: Executor, settings: CopySettings, module: str, jobs: int) -> None:

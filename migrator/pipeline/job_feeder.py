@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
+from itertools import islice
 from typing import Generic, TypeVar
 
 from migrator import fault_points
@@ -28,11 +29,19 @@ class JobFeeder(Generic[Job, Done]):
         settings: CopySettings,
         throttle: Throttle | None,
         documents: Callable[[Job], int],
+        shared: Iterable[Job] = (),
     ) -> None:
-        """Submit nothing yet. ``documents``: how many a job reads, about. Without ``throttle`` no job waits."""
+        """Submit nothing yet. ``documents``: how many a job reads, about. Without ``throttle`` no job waits.
+
+        ``jobs`` are asked for one by one, at most one before it can be submitted. ``shared`` are submitted after them,
+        unless another thread takes them (``take_shared``).
+        """
         self._pool = pool
         self._function = function
-        self._waiting = deque(jobs)
+        self._jobs = iter(jobs)
+        self._next: deque[Job] = deque()
+        """The one that was asked for and is not submitted."""
+        self._shared = deque(shared)
         self._throttle = throttle
         self._documents = documents
         self._at_a_time = jobs_at_a_time(pool, settings)
@@ -45,7 +54,7 @@ class JobFeeder(Generic[Job, Done]):
     def __iter__(self) -> Iterator[tuple[Job, Done]]:
         """Run the jobs. What a job raises is raised here."""
         try:
-            while self._waiting or self._running:
+            while self._has_more() or self._running:
                 seconds = self._submit()
                 yield from self._ended(seconds)
         finally:
@@ -53,21 +62,30 @@ class JobFeeder(Generic[Job, Done]):
 
     def interrupt(self) -> Iterator[tuple[Job, Done]]:
         """Submit no more jobs, and take back those that no worker has begun; yield those that end without an error."""
-        self._waiting.clear()
+        self._jobs = iter(())
+        self._next.clear()
+        with self._lock:
+            self._shared.clear()
         self._open.set()
         begun = {future: job for future, job in self._running.items() if not future.cancel()}
         for future, job in begun.items():
             with suppress(Exception, KeyboardInterrupt):  # the call ends as interrupted anyway
                 yield job, future.result()
 
-    def take_unstarted(self, wanted: Callable[[Job], bool]) -> Job | None:
-        """Take the last job, if it is wanted and not submitted, for the caller to do; wait as jobs must. None: no more.
+    def take_shared(self) -> Job | None:
+        """Take the last shared job that is not submitted, for the caller to do; wait as jobs must. None: no more.
 
         Another thread may call it.
         """
         self._open.wait()
         with self._lock:
-            return self._waiting.pop() if self._waiting and wanted(self._waiting[-1]) else None
+            return self._shared.pop() if self._shared else None
+
+    def _has_more(self) -> bool:
+        """Whether a job is left that is not submitted."""
+        if not self._next:
+            self._next.extend(islice(self._jobs, 1))
+        return bool(self._next or self._shared)
 
     def _submit(self) -> float | None:
         """Submit what may begin; return the seconds after which another one may, None: when one ends.
@@ -76,17 +94,17 @@ class JobFeeder(Generic[Job, Done]):
         handles it, also while a worker is still importing.
         """
         seconds = 0.0
-        while len(self._running) < self._at_a_time:
+        while len(self._running) < self._at_a_time and self._has_more():
             with self._lock:
-                if not self._waiting:
+                waiting = self._next or self._shared
+                if not waiting:
                     break
-                job = self._waiting[0]
                 if self._throttle is not None:
-                    seconds = self._throttle.wait_s(self._documents(job))
+                    seconds = self._throttle.wait_s(self._documents(waiting[0]))
                 if seconds:
                     self._open.clear()
                     break
-                self._waiting.popleft()
+                job = waiting.popleft()
             self._open.set()
             with interruption_blocked():
                 self._running[self._pool.submit(self._function, job)] = job

@@ -192,11 +192,27 @@ def test_jobs_wait_for_the_throttle_and_all_are_done(monkeypatch: pytest.MonkeyP
     assert scene.now == pytest.approx(49)
 
 
-def test_a_job_may_be_done_by_another_thread_unless_it_is_submitted() -> None:
-    jobs = JobFeeder(HeldPool(), str, [1, 2, 3, 4, 5], CopySettings(workers=1), None, lambda _: 0)
+def test_a_shared_job_may_be_done_by_another_thread_unless_it_is_submitted() -> None:
+    jobs = JobFeeder(HeldPool(), str, [1, 2, 3], CopySettings(workers=1), None, lambda _: 0, shared=[4, 5])
     running = iter(jobs)
     assert next(running)[0] in {1, 2, 3}
-    assert jobs.take_unstarted(lambda job: job == 4) is None  # it is not the last
-    assert jobs.take_unstarted(lambda job: job == 5) == 5
-    assert 5 not in {job for job, _ in running}
-    assert jobs.take_unstarted(lambda _: True) is None
+    assert jobs.take_shared() == 5
+    assert {job for job, _ in running} | {1, 2, 3} == {1, 2, 3, 4}
+    assert jobs.take_shared() is None
+
+
+def test_jobs_are_asked_for_when_they_can_be_submitted() -> None:
+    asked: list[int] = []
+
+    def made() -> Iterator[int]:
+        for number in range(50):
+            asked.append(number)
+            yield number
+
+    pool = HeldPool()
+    jobs = JobFeeder(pool, str, made(), CopySettings(workers=1), None, lambda _: 0)
+    running = iter(jobs)
+    next(running)
+    assert len(asked) == len(pool.futures)
+    assert sum(1 for _ in running) == 49
+    assert asked == list(range(50))
