@@ -25,6 +25,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection as DriverCollection
 from pymongo.cursor import Cursor
 
+from migrator.connections import raw_batches
 from migrator.connections.mongo import MongoDatabase, cluster_time, committed_time, server_time, translate_errors
 from migrator.connections.server_product import require_change_stream
 from migrator.errors import RefusedError
@@ -269,7 +270,7 @@ class MongoCollection:
 
     def next_bound(self, lower: bytes | None, steps: int) -> bytes | None:
         """Return the next bound; if no BSON value can state an ``_id``, the one after it."""
-        cursor = self._source.find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1)
+        cursor = raw_batches.find_raw_batches(self._source, {}, {"_id": 1}, skip=steps, batch_size=1)
         with translate_errors("the source"), bound_cursor(cursor, lower, None):
             for batch in cursor:
                 for raw in documents.split(cast("bytes", batch)):
@@ -288,24 +289,29 @@ class MongoCollection:
     ) -> Iterator[bytes]:
         """Yield the documents of a range."""
         condition = tenant_filter(self._collection, tenants, default_tenant) | self._in_scope
-        with bound_cursor(self._source.find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
+        with bound_cursor(
+            raw_batches.find_raw_batches(self._source, condition, batch_size=batch_size), lower, upper
+        ) as cursor:
             yield from cast("Iterator[bytes]", cursor)
         if lower is not None and upper is None:
             # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
-            with self._source.find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
+            with raw_batches.find_raw_batches(self._source, {"$and": [condition, {"_id": MaxKey()}]}) as cursor:
                 yield from cast("Iterator[bytes]", cursor)
 
     def by_ids(self, source_ids: Iterable[str]) -> Iterator[bytes]:
         """Yield those of these documents that exist."""
         for some in id_batches(source_ids):
-            with self._source.find_raw_batches(
-                {"_id": id_filter(some), **self._in_scope}, batch_size=IDS_PER_QUERY, session=self._session
+            with raw_batches.find_raw_batches(
+                self._source,
+                {"_id": id_filter(some), **self._in_scope},
+                batch_size=IDS_PER_QUERY,
+                session=self._session,
             ) as cursor:
                 yield from cast("Iterator[bytes]", cursor)
 
     def ids(self) -> Iterator[str]:
         """Yield the source ids of all documents."""
-        with self._source.find_raw_batches(self._in_scope, {"_id": 1}, session=self._session) as cursor:
+        with raw_batches.find_raw_batches(self._source, self._in_scope, {"_id": 1}, session=self._session) as cursor:
             for batch in cursor:
                 yield from map(source_id_of, documents.split(cast("bytes", batch)))
 

@@ -40,7 +40,7 @@ from migrator_speedups.json_text import compile_shape
 from migrator_speedups.outlines cimport Hole, Outlines
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 9  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 10  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -591,23 +591,23 @@ cdef class TableRows:
         return 0
 
     cdef int drop(self, set documents) except -1:
-        """Remove the rows of these documents."""
+        """Remove the rows of these documents; those between two of them move together."""
         cdef size_t* starts = <size_t*> self.starts.data
         cdef int32_t* owners = <int32_t*> self.documents.data
-        cdef size_t used = 0, size
+        cdef size_t start, begin = 0, used = 0
         cdef Py_ssize_t index, kept = 0
-        cdef const uint8_t* found
-        cdef int32_t owner
-        for index in range(self.count):
-            owner = owners[index]
-            if owner in documents:
+        for index in range(self.count + 1):
+            start = starts[index] if index < self.count else self.data.used
+            if index < self.count and owners[index] not in documents:
+                starts[kept] = start - begin + used
+                owners[kept] = owners[index]
+                kept += 1
                 continue
-            found = self.row(index, &size)
-            memmove(self.data.data + used, found, size)
-            starts[kept] = used
-            owners[kept] = owner
-            used += size
-            kept += 1
+            if begin != used:
+                memmove(self.data.data + used, self.data.data + begin, start - begin)
+            used += start - begin
+            if index < self.count:
+                begin = starts[index + 1] if index + 1 < self.count else self.data.used
         self.count = kept
         self.data.used = used
         self.starts.used = kept * sizeof(size_t)
@@ -940,6 +940,8 @@ cdef class RowCodec:
         rows.remainders = []
         rows.offsets = Buffer()
         rows.tables = tuple([TableRows() for index in range(self.table_count)])
+        for index in range(self.table_count):  # rows are seldom larger than their documents: no bytes move then
+            rows.table(index).data.grow(end // self.table_count)
         self.is_excluding = bool(excluded)
         self.answers = answers
         seen = set()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any, Final
 
 import bson
@@ -279,6 +280,26 @@ def test_a_reference_is_asked_for_once_and_the_documents_that_it_leads_astray_ar
     assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [1, 3]
     answers[0] = False
     assert reader.codec.read(b"".join(raws), frozenset(), answers).handed == [0, 1, 2, 3, 4]
+
+
+def test_the_rows_that_stay_are_whole_whichever_documents_are_handed() -> None:
+    reader = native_reader(STELLAOPS["runs"], CONTEXT)
+    named = [f"sch_{number:032x}" for number in range(5)]
+    raws = [
+        bson.encode(fresh("runs", _id=f"run_{at}", id=f"run_{at}", scheduleId=one, retryOf=..., error="x" * (at + 1)))
+        for at, one in enumerate(named)
+    ]
+    for stays in product((True, False), repeat=len(raws)):
+        answers: list[dict[bytes, bool] | bool] = [{} for _ in STELLAOPS["runs"].references]
+        read = reader.codec.read(b"".join(raws), frozenset(), answers)
+        table = read.tables[0]
+        rows = [table.row_bytes(at) for at in range(len(raws))]
+        answers[0] = {key: stays[at] for at, (_, key) in enumerate(read.unknown)}
+        read.apply_answers(answers)
+        left = [at for at, one in enumerate(stays) if one]
+        assert table.positions() == left
+        assert [table.row_bytes(at) for at in range(table.count)] == [rows[at] for at in left]
+        assert table.copy_bytes() == b"".join(rows[at] for at in left)
 
 
 def test_bytes_that_are_not_one_document_after_the_other_are_refused() -> None:
