@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.adapt import Buffer
 
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, copied_out
 from migrator.pipeline.transform import PlainRows, SerializedRow, SourceDocument
 from migrator.records import ALL, Record
 from migrator.sources.profile import Rejected
@@ -206,13 +206,15 @@ def copy_out(
     statement = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         columns(codec(record)), table_name(record.table), chosen
     )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        first = True
-        while data := copy.read():
-            row: Buffer = memoryview(data)[len(HEADER) :] if first else data
-            first = False
-            if row and row != TRAILER:
-                yield row
+    messages = copied_out(connection, statement)
+    for data in messages:
+        first = memoryview(data)[len(HEADER) :]
+        if len(first) > len(TRAILER):  # which no row is as short as
+            yield first
+        break
+    for data in messages:
+        if len(data) > len(TRAILER):
+            yield data
 
 
 def upsert(
