@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import bson
@@ -389,6 +390,22 @@ def lying(case: Case, stream: random.Random) -> None:
         raise Difference("the codecs cut a batch into different documents", batch.hex())
 
 
+def reply(raws: Sequence[bytes], stream: random.Random) -> None:
+    """Take a reply with these documents apart, and a damaged one, of which no byte after its end may be read."""
+    without_documents = import_module("migrator_speedups.replies").without_documents
+    members = b"".join(b"\3%d\0%b" % member for member in enumerate(raws))
+    cursor = _document(b"\4nextBatch\0" + _document(members) + b"\x12id\0" + bytes(8))
+    whole = _document(b"\3cursor\0" + cursor + b"\1ok\0" + struct.pack("<d", 1.0))
+    parts = without_documents(whole)
+    if parts is None or parts[1] != b"".join(raws) or len(parts[0]) != len(whole) - len(members):
+        raise Difference("the documents of a reply are others", whole.hex())
+    damaged = bytearray(whole)
+    place = stream.choice((stream.randrange(60), stream.randrange(len(whole)))) % len(whole)
+    damaged[place] = stream.choice(_BYTES)
+    without_documents(bytes(damaged))
+    without_documents(bytes(damaged[: stream.randrange(len(whole))]))
+
+
 def fuzz(seed: int, numbers: Iterator[int] | range, seconds: float = float("inf")) -> Counter[str]:
     """Read batch after batch; return how many documents were read, and how many the native codec took."""
     total: Counter[str] = Counter()
@@ -402,6 +419,7 @@ def fuzz(seed: int, numbers: Iterator[int] | range, seconds: float = float("inf"
         try:
             total += read(case, raws)
             lying(case, stream)
+            reply(raws, stream)
         except Exception as error:
             error.add_note(f"{case.profile} {case.collection.name}: --seed {seed} --first {number} --batches 1")
             raise
