@@ -7,7 +7,8 @@ are in no table on purpose (quarantined, left out by a rule) are left out by ``_
 The cost is MongoDB's, for each expression and document. So documents are grouped by the words as they stand, and older
 spellings are replaced in the groups. What holds for all documents is searched once (``uniformity``): fields without a
 value in any document, or with one in every document, are not counted one by one, and of times that are texts of one
-form only the first and the last text are read as times. A number is not converted to a decimal. If a sum is too large
+form only the first and the last text are read as times. The documents are grouped meanwhile, as if it held; if it does
+not, they are grouped again. A number is not converted to a decimal. If a sum is too large
 for a double to be exact, or is no number, everything is computed again, with decimals.
 
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
@@ -19,9 +20,11 @@ are compared by the round trip and the other aggregates alone.
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -39,6 +42,7 @@ from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.parity.uniformity import NOTHING, Pipeline, Uniformity, confirmed
+from migrator.pipeline.executors import in_thread
 from migrator.pipeline.sessions import JobSessions, Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.records import Record
@@ -223,20 +227,26 @@ def _from_mongo(
     def search(pipeline: Pipeline) -> list[dict[str, Any]]:
         return _aggregated(source, [*counted, *pipeline])
 
-    def aggregated(*, decimals: bool = False) -> list[dict[str, Any]]:
+    def aggregated(uniform: Uniformity, *, decimals: bool = False) -> list[dict[str, Any]]:
         pipeline = _pipeline(collection, measures, default_tenant, uniform, decimals=decimals)
         return [{**row, **row["_id"]} for row in search(pipeline)]
 
+    begun: dict[Uniformity, Future[list[dict[str, Any]]]] = {}
+
+    def begin(supposed: Uniformity) -> None:
+        begun[supposed] = in_thread("groups", partial(aggregated, supposed))
+
     try:
-        uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search)
+        uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search, begin)
     except _NotComparable:  # a search that the server cannot do; what else it cannot compute will be told
         uniform = NOTHING
-    groups = aggregated()
+    wait(begun.values())  # so that MongoDB never groups the documents twice at a time
+    groups = begun[uniform].result() if uniform in begun else aggregated(uniform)
     if not all(row[_READABLE] for row in groups):
         uniform = msgspec.structs.replace(uniform, times=frozenset())
-        groups = aggregated()
+        groups = aggregated(uniform)
     if any(_is_inexact(value) for row in groups for name, value in row.items() if name.startswith("s")):
-        groups = aggregated(decimals=True)
+        groups = aggregated(uniform, decimals=True)
     nothing = dict.fromkeys(_sums_of(measures, uniform.empty), 0) | dict.fromkeys(_times_of(measures, uniform.empty))
     filled = _presences_of(measures, uniform.filled)
     return [{**nothing, **dict.fromkeys(filled, row["documents"]), **row} for row in groups]

@@ -44,6 +44,7 @@ from migrator.pipeline.executors import (
     are_few,
     documents_of,
     executor,
+    in_thread,
     is_small,
     prepare_workers,
 )
@@ -423,20 +424,13 @@ def _computed_in_background(next_job: Callable[[], object]) -> Iterator[Future[l
 
     A block that fails waits for the job that runs, as its executor does; one that is interrupted does not.
     """
-    future: Future[list[BothSides]] = Future()
     failed = threading.Event()
 
     def jobs() -> Iterator[AggregatesJob]:
         while not failed.is_set() and isinstance(job := next_job(), AggregatesJob):
             yield job
 
-    def compute() -> None:
-        try:
-            future.set_result([compute_aggregates_apart(job) for job in jobs()])
-        except BaseException as error:  # noqa: BLE001 - raised where the results are asked for
-            future.set_exception(error)
-
-    threading.Thread(target=compute, name="aggregates", daemon=True).start()
+    future = in_thread("aggregates", lambda: [compute_aggregates_apart(job) for job in jobs()])
     try:
         yield future
     except BaseException as error:

@@ -50,10 +50,13 @@ class Uniformity(msgspec.Struct, frozen=True):
 NOTHING: Final = Uniformity()
 
 
-def confirmed(expected: Uniformity, measured: Iterable[str], search: Search) -> Uniformity:
+def confirmed(
+    expected: Uniformity, measured: Iterable[str], search: Search, begin: Callable[[Uniformity], None]
+) -> Uniformity:
     """Return the part of what is expected that holds for all documents.
 
-    ``measured``: fields that a document may have. If one document is otherwise, fields and times are searched again,
+    ``measured``: fields that a document may have. ``begin`` is called with what is expected, before all documents are
+    searched: it nearly always holds. If one document is otherwise, fields and times are searched again,
     each by themselves: a time of another form costs the reading of the times, and nothing else.
     """
     if expected == NOTHING:
@@ -62,6 +65,7 @@ def confirmed(expected: Uniformity, measured: Iterable[str], search: Search) -> 
     dates = expected.times.intersection(name for name, types in first.items() if "date" in types)
     expected = msgspec.structs.replace(expected, dates=dates)
     allowed = {*measured, *filter(_can_be_named, first)} - expected.empty if expected.empty else set[str]()
+    begin(expected)
     if not search(_other_than(_schema(expected, allowed))):
         return expected
     fields = msgspec.structs.replace(expected, times=frozenset(), dates=frozenset())

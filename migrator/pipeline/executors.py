@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ from migrator.sources import profile_of
 from migrator.sources.profile import Context
 from migrator.targets import catalogue
 from migrator.telemetry import shield_streams
+
+Computed = TypeVar("Computed")
 
 PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD: Final = -1
@@ -302,6 +304,20 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
             mallopt(parameter, KEPT_BYTES)
+
+
+def in_thread(name: str, compute: Callable[[], Computed]) -> Future[Computed]:
+    """Let a thread compute something; the end of the interpreter does not wait for it."""
+    future: Future[Computed] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(compute())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def end_with_parent(parent: int) -> None:
