@@ -39,7 +39,7 @@ from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import BATCH_BYTES, chunk_batches
 from migrator.pipeline.load import different_documents, fetch
 from migrator.pipeline.sessions import JobSessions, Sessions, run_with_sessions
-from migrator.pipeline.transform import DocumentDifference, ReadBatch, SerializedRow, SourceDocument
+from migrator.pipeline.transform import DocumentDifference, PendingRow, ReadBatch, SerializedRow, SourceDocument
 from migrator.records import Record
 from migrator.result import NAMED_LOSS, Finding, Loss, Quarantined, Tally
 from migrator.sources.profile import Collection, DeclaredLoss, DerivedRows
@@ -211,10 +211,15 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
 
 def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) -> None:
     """Count the plain documents whose rows are stored byte for byte; the Python codec reads the others, and judges."""
-    plain = list(batch.rows())
+    pending = batch.pending()
+    plain = list(batch.rows(pending))
     different = different_documents(target, plain)
     batch.read_in_python(different)
-    _compare_pending(target, batch, totals)
+    if pending is not None:
+        stored = [one for one in pending.rows if one.position not in different]
+        taken = _with_record(target, batch, stored, totals.found.collection)
+        batch.take_pending(taken)
+        totals.rows[pending.record.table] -= len(stored) - len(taken)
     counts = batch.counts()
     totals.found.documents += counts.documents
     totals.found.matched += counts.documents
@@ -229,18 +234,13 @@ def _compare_plain(target: Connection, batch: ReadBatch, totals: ChunkTotals) ->
             totals.rows[document.record.table] -= sum(position in different for position in document.positions)
 
 
-def _compare_pending(target: Connection, batch: ReadBatch, totals: ChunkTotals) -> None:
-    """Count the rows with a dangling reference into their own table that are stored, if the reference is on record."""
-    pending = batch.pending()
-    if pending is None:
-        return
-    different = different_documents(target, [pending.plain])
-    stored = [one for one in pending.rows if one.position not in different]
+def _with_record(
+    target: Connection, batch: ReadBatch, stored: Sequence[PendingRow], collection: str
+) -> list[PendingRow]:
+    """Return those of these stored rows whose dangling reference is on record."""
     named = [(batch.source_id(one), one.link.target_table, one.link.target_id) for one in stored]
-    recorded = references.recorded_dangling(target, totals.found.collection, {one[0] for one in named})
-    taken = [row for row, entry in zip(stored, named, strict=True) if entry in recorded]
-    batch.take_pending(taken)
-    totals.rows[pending.record.table] += len(taken)
+    recorded = references.recorded_dangling(target, collection, {one[0] for one in named})
+    return [row for row, entry in zip(stored, named, strict=True) if entry in recorded]
 
 
 def _fetched_together(small: Iterable[list[SourceDocument]]) -> Iterator[list[SourceDocument]]:

@@ -160,9 +160,9 @@ def _append(load: BulkLoad, target: Connection, batch: ReadBatch, totals: _Chunk
                 totals.loaded(document)
                 yield document
 
-    plain, pending = list(batch.rows()), batch.pending()
+    pending = batch.pending()
+    plain = list(batch.rows(pending))
     if pending is not None:
-        plain.append(pending.plain)
         batch.take_pending(pending.rows)
         totals.links.extend(one.link for one in pending.rows)
     written = load.append(of_their_tenant(), plain)
@@ -179,16 +179,14 @@ def _merge(target: Connection, batch: ReadBatch, totals: _ChunkTotals) -> None:
     A document that is stored as it is takes no key of another one, so that those which are left meet the same rows in
     the same order as if all were read.
     """
-    plain = list(batch.rows())
+    pending = batch.pending()
+    plain = list(batch.rows(pending))
     different = different_documents(target, plain)
     batch.read_in_python(different)
-    pending = batch.pending()
     if pending is not None:
-        other = different_documents(target, [pending.plain])
-        stored_rows = [one for one in pending.rows if one.position not in other]
+        stored_rows = [one for one in pending.rows if one.position not in different]
         batch.take_pending(stored_rows)
         totals.links.extend(one.link for one in stored_rows)
-        totals.result.rows[pending.record.table] += len(stored_rows)
     totals.plain(batch)
     for one in plain:
         if stored := sum(position not in different for position in one.positions):

@@ -421,7 +421,7 @@ class PlainRows(NamedTuple):
 
     record: type[Record]
     rows: bytes
-    """One after the other, as COPY takes them, in the order of their documents."""
+    """One after the other, as COPY takes them."""
     positions: list[int]
     """Of each row: position of its document in the batch."""
 
@@ -451,11 +451,6 @@ class PendingRows(NamedTuple):
 
     record: type[Record]
     rows: Sequence[PendingRow]
-
-    @property
-    def plain(self) -> PlainRows:
-        """The rows as those of plain documents."""
-        return PlainRows(self.record, b"".join(one.row for one in self.rows), [one.position for one in self.rows])
 
 
 class ReadBatch:
@@ -504,12 +499,17 @@ class ReadBatch:
             notes.update(dict.fromkeys(kept, count))
         return PlainCounts(plain, plain - unclean, notes)
 
-    def rows(self) -> Iterator[PlainRows]:
-        """Yield the rows of the plain documents by table, parents first; also of documents that were handed over."""
+    def rows(self, pending: PendingRows | None = None) -> Iterator[PlainRows]:
+        """Yield the rows of the plain documents by table, parents first; also of documents that were handed over.
+
+        The ``pending`` rows stand after the others of their table.
+        """
         if self._rows is not None:
             for record, table in zip(self._tables, self._rows.tables, strict=True):
-                if table.count:
-                    yield PlainRows(record, table.copy_bytes(), table.positions())
+                more = pending.rows if pending is not None and pending.record is record else ()
+                if table.count or more:
+                    rows = table.copy_bytes(b"".join(one.row for one in more))
+                    yield PlainRows(record, rows, [*table.positions(), *(one.position for one in more)])
 
     def each_row(self) -> Iterator[tuple[type[Record], int, bytes]]:
         """Yield the rows of the plain documents one by one: table, position of the document, bytes."""
@@ -518,9 +518,10 @@ class ReadBatch:
                 for index, position in enumerate(table.positions()):
                     yield record, position, table.row_bytes(index)
 
-    def read_in_python(self, positions: Iterable[int]) -> None:
-        """Let the Python codec read these plain documents too."""
-        self._for_python.update(positions)
+    def read_in_python(self, positions: set[int]) -> None:
+        """Let the Python codec read these documents too, of which it does not read all that are not plain anyway."""
+        if positions:
+            self._for_python.update(positions.difference(self._rows.handed))
 
     def pending(self) -> PendingRows | None:
         """Return the rows of the documents that are not plain for their reference into their own table alone.

@@ -40,7 +40,7 @@ from migrator_speedups.json_text import compile_shape
 from migrator_speedups.outlines cimport Hole, Outlines
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 10  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 11  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
@@ -551,9 +551,14 @@ cdef class TableRows:
     cdef int32_t document_of(self, Py_ssize_t index) noexcept:
         return (<int32_t*> self.documents.data)[index]
 
-    def copy_bytes(self):
-        """Return the rows as COPY takes them, without header and trailer."""
-        return PyBytes_FromStringAndSize(<char*> self.data.data, self.data.used) if self.count else b""
+    def copy_bytes(self, bytes more=b""):
+        """Return the rows as COPY takes them, without header and trailer, and after them ``more`` rows."""
+        cdef bytes rows = PyBytes_FromStringAndSize(NULL, self.data.used + PyBytes_GET_SIZE(more))
+        cdef char* written = PyBytes_AS_STRING(rows)
+        if self.data.used:
+            memcpy(written, self.data.data, self.data.used)
+        memcpy(written + self.data.used, PyBytes_AS_STRING(more), PyBytes_GET_SIZE(more))
+        return rows
 
     def row_bytes(self, Py_ssize_t index):
         """Return one row."""

@@ -471,7 +471,7 @@ def test_what_a_remainder_keeps_is_counted_of_the_documents_that_the_python_code
     batch = ReadBatch(tasks, CONTEXT, UncheckedResolver(), b"".join(raws), frozenset({b"4"}))
     a, b, name = (("remainder", "added", "a"), ("remainder", "null", "b"), ("remainder", "null", "name"))
     assert batch.counts() == (4, 1, {a: 2, b: 2, name: 1})
-    batch.read_in_python([0, 3])
+    batch.read_in_python({0, 3})
     assert batch.counts() == (2, 1, {a: 1, b: 1})
 
 
