@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+RESULTS: Final = "benchmarks/results"
 MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "scheduler": ("migrator/scheduler", "migrator/store", "migrator/connections"),
     "tables": ("migrator/pipeline", "migrator/parity", "migrator/sources", "migrator/values", "speedups"),
@@ -13,8 +14,10 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def commit() -> str:
-    """Return the commit of the checkout, marked if files differ from it; "unknown" outside of git."""
-    return _git("describe", "--always", "--dirty") or "unknown"
+    """Return the commit of the checkout, marked if files but results differ from it; "unknown" outside of git."""
+    described = _git("describe", "--always")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{RESULTS}")
+    return f"{described}-dirty" if described and changed else described or "unknown"
 
 
 def passed(since: str, result: str) -> str:
