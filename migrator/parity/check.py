@@ -155,8 +155,9 @@ class _Check:
     def chunk_jobs(self, snapshot: str) -> Iterator[ChunkJob]:
         """Yield the ranges of documents to compare; where each ends is searched when it is asked for."""
         settings, name = self._sessions.settings, uuid4().hex
+        patient = self._sessions.tables is None  # a snapshot of PostgreSQL ends with its connection
         for one in self._chosen:
-            for chunk in plans.cut(self._sessions.reader, one, settings, "merge"):
+            for chunk in plans.cut(self._sessions.reader, one, settings, "merge", patient=patient):
                 yield ChunkJob(
                     settings=settings,
                     plan=self._plan,

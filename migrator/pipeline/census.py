@@ -100,7 +100,7 @@ def census(settings: Settings, scope: Scope) -> Census:
                 settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk, snapshot=snapshot, begun=""
             )
             for one in chosen
-            for chunk in plans.cut(sessions.reader, one, settings, "merge")
+            for chunk in plans.cut(sessions.reader, one, settings, "merge", patient=sessions.tables is None)
         )
         parts = _run(settings, jobs, {one.collection.name: one.documents for one in chosen}, throttle)
         context = plans.plan_context(plan)

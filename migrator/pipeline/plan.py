@@ -18,7 +18,7 @@ from migrator.pipeline.extract import SourceCollection, SourceReader, no_collect
 from migrator.pipeline.history import HistoryScope
 from migrator.pipeline.ledger import Chunk, LoadMode, Plan
 from migrator.pipeline.named_losses import NamedLoss, sampled
-from migrator.pipeline.sessions import Sessions, open_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient
 from migrator.pipeline.tables import NOT_FOLLOWED
 from migrator.pipeline.tail.positions import OplogHistory, oplog_history
 from migrator.sources import context_of
@@ -163,14 +163,20 @@ def differences(*conditions: tuple[str, str, str]) -> str:
     return "; ".join(f"{what}: then {then}, now {now}" for what, then, now in conditions if then != now)
 
 
-def cut(reader: SourceReader, source: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
-    """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``."""
+def cut(
+    reader: SourceReader, source: SourceCollection, settings: Settings, mode: LoadMode, *, patient: bool = False
+) -> Iterator[Chunk]:
+    """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``.
+
+    ``patient``: a search that fails for the moment is repeated, as ``retry_transient`` does.
+    """
     most, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
     size = shared_evenly(most, source.documents, workers(settings.copy))
     lower: bytes | None = None
     ordinal = 0
     while True:
-        upper = collection.next_bound(lower, size)
+        search = partial(collection.next_bound, lower, size)
+        upper = retry_transient(settings, search) if patient else search()
         yield Chunk(
             collection=source.collection.name,
             ordinal=ordinal,

@@ -10,7 +10,9 @@ from bson import Int64, ObjectId
 from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.errors import AutoReconnect
 
+from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity import check, model, recorded_check
 from migrator.parity.causes import CAUSES
@@ -21,6 +23,8 @@ from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import checksums
 from migrator.pipeline.backfill import backfill
+from migrator.pipeline.census import census
+from migrator.pipeline.extract import MongoCollection
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import retry
 from migrator.result import Finding
@@ -117,6 +121,27 @@ def test_a_sound_copy_is_equal_and_its_sum_holds(compared: Callable[..., ParityO
     ]
     assert (locks.documents, locks.matched, locks.skipped) == (2, 1, {"expired lock": 1})
     assert not any(one.differing_total or one.unverified for one in outcome.aggregates)
+
+
+def test_a_source_that_fails_while_ranges_are_searched_is_asked_again(
+    source: Database[Any], dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = MongoCollection.next_bound, list[bytes | None]()
+
+    def next_bound(reader: MongoCollection, lower: bytes | None, steps: int) -> bytes | None:
+        asked.append(lower)
+        with translate_errors("the source"):
+            if len(asked) == 2:
+                raise AutoReconnect("gone for the moment")
+        return real(reader, lower, steps)
+
+    monkeypatch.setattr(MongoCollection, "next_bound", next_bound)
+    settings = settings_for(source, dsn, chunk=3)
+    assert not check_parity(settings, Scope()).differs
+    assert asked[1] == asked[2]
+    asked.clear()
+    assert sum(one.documents for one in census(settings, Scope()).collections) == sum(map(len, documents().values()))
+    assert asked[1] == asked[2]
 
 
 STORED: dict[str, tuple[str, set[Place]]] = {
