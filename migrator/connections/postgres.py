@@ -8,7 +8,7 @@ import json
 import math
 import re
 import select
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, LiteralString, TypeAlias, TypeVar
@@ -197,7 +197,7 @@ def fetch_value(
     return None if row is None else row[0]
 
 
-def copied_out(connection: Connection, statement: sql.Composed) -> Iterator[Buffer]:
+def copied_out(connection: Connection, statement: sql.Composed) -> Generator[Buffer, None, None]:
     """Yield the messages that the server sends for ``COPY … TO STDOUT``: in the binary format, one for each row.
 
     The driver's own reading takes half as long again: it waits in a loop of generators for each eight kilobytes, which
@@ -378,12 +378,10 @@ def translated(what: str, error: psycopg.Error, *, setting: str = "postgres.dsn"
         return UnreachableError(f"{what} refuses the user or the password of {setting}")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
-    if error.sqlstate == REFUSED or isinstance(error, TOO_LARGE):
-        refused = error.sqlstate == REFUSED
-        return (
-            RefusedError(error.diag.message_primary) if refused else UsageError(f"{what} cannot hold a value: {line}")
-        )
-    kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
+    if error.sqlstate == REFUSED:
+        return RefusedError(error.diag.message_primary)
+    kinds: tuple[tuple[type[psycopg.Error] | tuple[type[psycopg.Error], ...], type[MigratorError], str], ...] = (
+        (TOO_LARGE, UsageError, f"{what} cannot hold a value: {line}"),
         (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
         (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was not granted in time: {line}"),
         (errors.DiskFull, UnreachableError, f"{what} is out of disk space: {line}; free some and call again"),

@@ -46,7 +46,7 @@ from migrator.cutover.parallel import standing_waivers
 from migrator.cutover.procedure import backup_folder
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.errors import MigratorError, RefusedError, UnreachableError
-from migrator.pipeline.sessions import open_sessions
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail.metrics import lag_history, thinned
 from migrator.records import Run
 from migrator.result import (
@@ -379,6 +379,25 @@ def _backup_whole(facts: Facts) -> Judgement:
     ),
 )
 def _way_back_open(facts: Facts) -> Judgement:
+    def compare(sessions: Sessions, _waiting: int) -> tuple[list[str], dict[str, int]]:
+        survey = losses.survey(sessions, facts.cutover.began_at)
+        problems = [losses.unequal(survey)] if survey.unwritten else []
+        return [*problems, *gap_lines(survey.gaps)], {
+            "documents": survey.documents,
+            "schedules that would not fire as now": len({one.schedule_id for one in survey.named if one.fires}),
+            "rows and values for files only": sum(survey.rows.values()),
+        }
+
+    return _judge_reverse_sync(facts, compare)
+
+
+def _judge_reverse_sync(
+    facts: Facts, compare: Callable[[Sessions, int], tuple[list[str], dict[str, int]]]
+) -> Judgement:
+    """Judge what of PostgreSQL goes back to MongoDB; ``compare`` is given how many entries wait.
+
+    It returns what is wrong, and counts.
+    """
     if facts.cutover.state == "finished":
         return Judgement(outcome=not_applicable("the rollback window is closed"))
     stopped = facts.cutover.detail.get(REVERSE_STOPPED)
@@ -387,20 +406,14 @@ def _way_back_open(facts: Facts) -> Judgement:
     problems = [f"the reverse sync stopped: {stopped}"] if stopped else []
     try:
         with open_sessions(facts.settings) as sessions:
-            survey = losses.survey(sessions, facts.cutover.began_at)
+            further, counted = compare(sessions, waiting)
     except UnreachableError:
         outcome = FAILED if problems else unverified("MongoDB cannot be reached, so what it holds is not known")
         return Judgement(outcome=outcome, counts=counts, words=tuple(problems))
     except MigratorError as error:
         return Judgement(outcome=FAILED, counts=counts, words=(*problems, str(error)))
-    problems += [losses.unequal(survey)] if survey.unwritten else []
-    problems += gap_lines(survey.gaps)
-    counts |= {
-        "documents": survey.documents,
-        "schedules that would not fire as now": len({one.schedule_id for one in survey.named if one.fires}),
-        "rows and values for files only": sum(survey.rows.values()),
-    }
-    return Judgement(outcome=FAILED if problems else PASSED, counts=counts, words=tuple(problems))
+    problems += further
+    return Judgement(outcome=FAILED if problems else PASSED, counts=counts | counted, words=tuple(problems))
 
 
 @criterion(
@@ -563,24 +576,12 @@ def _is_confirmed(facts: Facts) -> Judgement:
     of="a library",
 )
 def _rows_go_back(facts: Facts) -> Judgement:
-    if facts.cutover.state == "finished":
-        return Judgement(outcome=not_applicable("the rollback window is closed"))
-    stopped = facts.cutover.detail.get(REVERSE_STOPPED)
-    waiting, _ = outbox.backlog(facts.target)
-    counts = {"outbox entries that wait": waiting}
-    problems = [f"the reverse sync stopped: {stopped}"] if stopped else []
-    try:
-        with open_sessions(facts.settings) as sessions:
-            unequal = library_rollback.unequal_documents(sessions)
-    except UnreachableError:
-        outcome = FAILED if problems else unverified("MongoDB cannot be reached, so what it holds is not known")
-        return Judgement(outcome=outcome, counts=counts, words=tuple(problems))
-    except MigratorError as error:
-        return Judgement(outcome=FAILED, counts=counts, words=(*problems, str(error)))
-    counts["documents that differ"] = len(unequal)
-    if unequal and not waiting:
-        problems.append(f"documents unlike their rows: {len(unequal):,} ({', '.join(unequal[:_NAMED])})")
-    return Judgement(outcome=FAILED if problems else PASSED, counts=counts, words=tuple(problems))
+    def compare(sessions: Sessions, waiting: int) -> tuple[list[str], dict[str, int]]:
+        unequal = library_rollback.unequal_documents(sessions)
+        words = f"documents unlike their rows: {len(unequal):,} ({', '.join(unequal[:_NAMED])})"
+        return [words] if unequal and not waiting else [], {"documents that differ": len(unequal)}
+
+    return _judge_reverse_sync(facts, compare)
 
 
 def _pause_limit(facts: Facts) -> float:

@@ -63,7 +63,7 @@ def unmet(gates: Iterable[Gate]) -> list[Gate]:
 
 
 REVERSE_SYNC: Final = "reverse sync"
-"""The gate that nothing makes met while source, target and mapping stay as they are."""
+"""The gate that is not met as long as source, target and mapping are the same."""
 
 
 def in_the_way(gates: Iterable[Gate]) -> list[Gate]:

@@ -1,7 +1,7 @@
 """The parity check as a whole: what was copied, compared with what is stored, by chunks and in parallel."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -386,16 +386,15 @@ def _run(
     computed: list[BothSides] = []
     if not check.estimated:
         return parts, computed
-    chunks: Iterable[ChunkJob] = check.chunk_jobs(snapshot)
-    if are_few(check.documents):
-        chunks = list(chunks)
+    chunks = check.chunk_jobs(snapshot)
+    few = [*chunks] if are_few(check.documents) else []
     aggregates = sorted(check.aggregates_jobs(), key=lambda one: check.estimated[one.collection])
     in_background = pool is None and settings.copy.executor == "local"
     first, shared = ((), aggregates) if in_background else (aggregates, ())
-    jobs: Iterator[AggregatesJob | ChunkJob] = chain(first, chunks)
+    jobs: Iterator[AggregatesJob | ChunkJob] = chain(first, few, chunks)
     with (
         Progress("parity", check.estimated) if pool is None else nullcontext() as progress,
-        _executor(settings, chunks) if pool is None else nullcontext(pool) as chosen,
+        _executor(settings, few) if pool is None else nullcontext(pool) as chosen,
     ):
         feeder = JobFeeder(chosen, run_job, jobs, settings.copy, throttle, documents_of, shared)
         with _computed_in_background(feeder.take_shared) as background:
@@ -413,10 +412,12 @@ def _run(
     return parts, computed
 
 
-def _executor(settings: Settings, chunks: Iterable[ChunkJob]) -> AbstractContextManager[Executor]:
-    """Return the executor of the configuration; a thread of this process for less than what its processes take."""
-    is_cheap = isinstance(chunks, list) and is_small(settings.copy, chunks)
-    return thread_executor() if is_cheap else executor(settings.copy)
+def _executor(settings: Settings, few: Sequence[ChunkJob]) -> AbstractContextManager[Executor]:
+    """Return the executor of the configuration; a thread of this process for less than what its processes take.
+
+    ``few``: all chunks, if they have few documents; else none.
+    """
+    return thread_executor() if few and is_small(settings.copy, few) else executor(settings.copy)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
+from migrator.connections import raw_batches
 from migrator.connections.mongo import committed_time, translate_errors
 from migrator.parity.firing_rules import READERS, FiringRule, decoded_rule, stellaops_trigger, usable
 from migrator.parity.model import NeverFiringSchedule
@@ -127,7 +128,8 @@ def _of_triggers(sessions: SourceSessions, keys: list[object]) -> set[str]:
     if sessions.tables is not None or "triggers" not in sessions.profile.by_name():
         return set()
     texts = [key for key in keys if type(key) is str]
-    batches = sessions.source[sessions.name_of("triggers")].find_raw_batches({"scheduleId": {"$in": texts}})
+    triggers = sessions.source[sessions.name_of("triggers")]
+    batches = raw_batches.find_raw_batches(triggers, {"scheduleId": {"$in": texts}})
     return {
         identity.source_id(one["scheduleId"])
         for one in documents.readable(batches)

@@ -216,7 +216,7 @@ def _start(
         plan = plans.new_plan(sessions.reader, profile, settings, scope, collections, position=position, copied=copied)
         before = plans.plan_context(plan).history_before
         history.require_all_widened(profile, scope.only, [one.collection.name for one in collections], before, copied)
-        plans.require_one_source(sessions)
+        plans.require_one_database(sessions)
         chunks = [
             chunk
             for one in chosen

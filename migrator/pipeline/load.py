@@ -6,6 +6,7 @@ Rows travel as the bytes of binary COPY in both directions. The parity check and
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -207,13 +208,9 @@ def copy_out(
         columns(codec(record)), table_name(record.table), chosen
     )
     messages = copied_out(connection, statement)
-    for data in messages:
-        first = memoryview(data)[len(HEADER) :]
-        if len(first) > len(TRAILER):  # which no row is as short as
-            yield first
-        break
-    for data in messages:
-        if len(data) > len(TRAILER):
+    first = memoryview(next(messages))[len(HEADER) :]
+    for data in chain((first,), messages):
+        if len(data) > len(TRAILER):  # which no row is as short as
             yield data
 
 

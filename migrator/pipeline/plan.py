@@ -114,12 +114,17 @@ def plan_scope(plan: Plan) -> Scope:
 
 
 def require_one_source(sessions: Sessions) -> None:
-    """Raise ``RefusedError`` if the target holds the copy of another database, or of another profile.
+    """Raise ``RefusedError`` if the target holds the copy of another profile, or of another database."""
+    require_one_profile(sessions)
+    require_one_database(sessions)
+
+
+def require_one_database(sessions: Sessions) -> None:
+    """Raise ``RefusedError`` if the target holds the copy of another database.
 
     Rows name their profile and their collection, and not their database. Documents of a second database with the same
     ids would overwrite the rows of the first, and all others would be compared with it.
     """
-    require_one_profile(sessions)
     copied = ledger.copied_database(sessions.target, sessions.profile.name)
     if copied not in (None, sessions.reader.database):
         raise RefusedError(

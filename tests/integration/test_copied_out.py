@@ -44,7 +44,7 @@ def test_an_error_after_some_rows_is_the_servers(connection: Connection) -> None
 def test_a_caller_that_ends_early_leaves_a_connection_that_works(connection: Connection) -> None:
     rows = copied_out(connection, sql.SQL("COPY (SELECT g FROM generate_series(1, 9000000) AS g) TO STDOUT").format())
     assert bytes(next(rows)) == b"1\n"
-    rows.close()  # type: ignore[attr-defined] # a generator
+    rows.close()
     connection.rollback()
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
