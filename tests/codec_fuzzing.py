@@ -406,6 +406,25 @@ def reply(raws: Sequence[bytes], stream: random.Random) -> None:
     without_documents(bytes(damaged[: stream.randrange(len(whole))]))
 
 
+def counts(raws: Sequence[bytes], stream: random.Random) -> None:
+    """Count the fields of documents, and of damaged ones, of which no byte after their end may be read."""
+    batch = b"".join(raws)
+    fields = [(name.encode(), True) for name in ("createdAt", "startedAt", "data", "_id")]
+    counter = import_module("migrator_speedups.field_counts").FieldCounter(fields)
+    counter.add(batch)
+    damaged = bytearray(batch)
+    damaged[stream.randrange(len(batch))] = stream.choice(_BYTES)
+    for some in (bytes(damaged), bytes(damaged[: stream.randrange(len(batch))])):
+        before = (counter.documents, counter.irregular, counter.counts())
+        counter.add(some)
+        counter.add(some, -1)
+        if before != (counter.documents, counter.irregular, counter.counts()):
+            raise Difference("documents that are counted no more leave a count", some.hex())
+    counter.add(batch, -1)
+    if counter.documents or counter.irregular or any(map(any, counter.counts())):
+        raise Difference("documents that are counted no more leave a count", batch.hex())
+
+
 def fuzz(seed: int, numbers: Iterator[int] | range, seconds: float = float("inf")) -> Counter[str]:
     """Read batch after batch; return how many documents were read, and how many the native codec took."""
     total: Counter[str] = Counter()
@@ -420,6 +439,7 @@ def fuzz(seed: int, numbers: Iterator[int] | range, seconds: float = float("inf"
             total += read(case, raws)
             lying(case, stream)
             reply(raws, stream)
+            counts(raws, stream)
         except Exception as error:
             error.add_note(f"{case.profile} {case.collection.name}: --seed {seed} --first {number} --batches 1")
             raise

@@ -5,10 +5,10 @@ grouped by tenant and by all the words that are counted, with every sum and ever
 are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
 The cost is MongoDB's, for each expression and document. So documents are grouped by the words as they stand, and older
-spellings are replaced in the groups. What holds for all documents is searched once (``uniformity``): fields without a
-value in any document, or with one in every document, are not counted one by one, and of times that are texts of one
-form only the first and the last text are read as times. The documents are grouped meanwhile, as if it held; if it does
-not, they are grouped again. A number is not converted to a decimal. If a sum is too large
+spellings are replaced in the groups. What holds for all documents is used (``uniformity``): fields without a value in
+any document, or with one in every document, are not counted one by one, and of times that are texts of one form only
+the first and the last text are read as times. The documents are grouped while they are compared, as if it held; if the
+comparison says that it does not, they are grouped again. A number is not converted to a decimal. If a sum is too large
 for a double to be exact, or is no number, everything is computed again, with decimals.
 
 Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
@@ -20,11 +20,9 @@ are compared by the round trip and the other aggregates alone.
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -41,8 +39,7 @@ from migrator.config import Settings
 from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
-from migrator.parity.uniformity import NOTHING, Pipeline, Uniformity, confirmed
-from migrator.pipeline.executors import in_thread
+from migrator.parity.uniformity import NOTHING, FieldCounter, FieldCounts, Uniformity, confirmed
 from migrator.pipeline.sessions import JobSessions, Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.records import Record
@@ -63,6 +60,8 @@ NONE: Final = "(none)"
 _Values = dict[tuple[str, str], Decimal | None]
 """(tenant, label) → value, of one measure."""
 
+_Pipeline = Sequence[Mapping[str, Any]]
+
 _Row = Mapping[str, Any]
 """``tenant``, ``documents``, and by the position of a measure: ``g0`` a word, ``s1`` a sum, ``a2`` and ``z2`` times."""
 
@@ -73,6 +72,8 @@ time, and refuses any other: it rounds no text.
 """
 _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
+_FIRST: Final = 500
+"""Number of documents that say, before the others are read, what is supposed of all of them."""
 _EXACT: Final = 2.0**53
 """Up to here a double holds every whole number."""
 _TIME: Final = "_migrator_time_"
@@ -89,6 +90,8 @@ class BothSides(msgspec.Struct, frozen=True, kw_only=True):
     """Source ids of the documents that were not counted."""
     source: list[dict[str, Any]] = []
     target: list[dict[str, Any]] = []
+    supposed: Uniformity = NOTHING
+    """What MongoDB took for granted of each document."""
     uncomputable: str = ""
     """Why one of them could not compute it; empty: both could."""
 
@@ -138,6 +141,7 @@ def compare_aggregates(
     names: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
     computed: Iterable[BothSides] = (),
+    fields: Mapping[str, FieldCounts] = {},
     uncounted: Mapping[str, int] = {},
     history_before: datetime | None = None,
 ) -> list[AggregateResult]:
@@ -145,8 +149,10 @@ def compare_aggregates(
 
     ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
     profile's collection to its name in this database. ``computed``: what workers computed before it was known which
-    documents are excluded; it counts where they left out just these. ``uncounted``: collections with more excluded
-    documents than are held. ``history_before``: what is left out as history is not counted.
+    documents are excluded, and what the fields hold; it counts where they left out just these, and where what they
+    supposed holds. ``fields``: what the fields hold of the documents that are not excluded; of another collection
+    nothing is known. ``uncounted``: collections with more excluded documents than are held. ``history_before``: what is
+    left out as history is not counted.
 
     Raises ``UnreachableError`` when a server goes away.
     """
@@ -155,16 +161,21 @@ def compare_aggregates(
     results: list[AggregateResult] = []
     for collection in chosen:
         left_out = tuple(sorted(excluded.get(collection.name, ())))
-        sides = before.get(collection.name)
+        sides, known = before.get(collection.name), fields.get(collection.name, FieldCounts())
         if collection.name in uncounted:
             reason = _too_many(uncounted[collection.name])
             sides = BothSides(collection=collection.name, left_out=(), uncomputable=reason)
-        elif sides is None or sides.left_out != left_out:
+        elif sides is None or not _counts(sides, left_out, known):
             name = (names or {}).get(collection.name, collection.name)
             among = history.in_scope(collection, history_before)
-            sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant, among)
+            sides = _both_sides(source, name, connection, profile, collection, left_out, default_tenant, among, known)
         results += _compared(collection, _measures(collection, in_tables=isinstance(source, TableReader)), sides)
     return results
+
+
+def _counts(sides: BothSides, left_out: tuple[str, ...], known: FieldCounts) -> bool:
+    """Whether what was computed is of the right documents, and what was supposed of them holds."""
+    return sides.left_out == left_out and confirmed(sides.supposed, known) == sides.supposed
 
 
 def counted_rows(profile: Profile, computed: Iterable[BothSides]) -> dict[tuple[str, str], int]:
@@ -175,6 +186,11 @@ def counted_rows(profile: Profile, computed: Iterable[BothSides]) -> dict[tuple[
         for one in computed
         if not one.uncomputable
     }
+
+
+def field_counter(profile: Profile, collection: Collection) -> FieldCounter:
+    """Return what counts the fields of a collection's documents, of which the aggregates may suppose something."""
+    return FieldCounter(_fields_of(_with_column_measures(profile, collection).measures))
 
 
 def _measures(collection: Collection, *, in_tables: bool) -> tuple[Measure, ...]:
@@ -190,18 +206,22 @@ def _both_sides(
     left_out: tuple[str, ...],
     default_tenant: str | None,
     among: Mapping[str, Any],
+    counts: FieldCounts | None = None,
 ) -> BothSides:
+    """Compute both. ``counts``: what the fields hold; None: the first documents say what is supposed."""
     measures = _measures(collection, in_tables=isinstance(source, TableReader))
+    supposed = NOTHING
     try:
         stored = _from_postgres(connection, profile, collection, measures)
         if isinstance(source, TableReader):
             partial = _from_tables(source.of(collection), measures, left_out, default_tenant)
         else:
-            expected = _expected(measures, stored)
-            partial = _from_mongo(source[name], collection, measures, left_out, default_tenant, expected, among)
+            counted = _Counted(source[name], among, left_out)
+            supposed = confirmed(_expected(measures, stored), counted.first(measures) if counts is None else counts)
+            partial = _from_mongo(counted, collection, measures, default_tenant, supposed)
     except _NotComparable as error:
         return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
-    return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored)
+    return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored, supposed=supposed)
 
 
 def _compared(collection: Collection, measures: Sequence[Measure], sides: BothSides) -> list[AggregateResult]:
@@ -211,37 +231,52 @@ def _compared(collection: Collection, measures: Sequence[Measure], sides: BothSi
     return [_compare(collection, measure, expected[measure.name], actual[measure.name]) for measure in measures]
 
 
+class _Counted:
+    """The documents of a collection of MongoDB that are counted."""
+
+    def __init__(
+        self,
+        source: Any,  # noqa: ANN401 - a pymongo collection of whatever document class
+        among: Mapping[str, Any],
+        left_out: Sequence[str],
+    ) -> None:
+        left = _left_out(left_out)
+        conditions = [*([among] if among else []), *([] if left is None else [{"_id": left}])]
+        self._source, self._conditions = source, [{"$match": condition} for condition in conditions]
+
+    def aggregated(self, pipeline: _Pipeline) -> list[dict[str, Any]]:
+        """Return what the pipeline makes of them; raise ``_NotComparable`` if MongoDB cannot."""
+        with mongo.translate_errors("the source"):
+            try:
+                return list(self._source.aggregate([*self._conditions, *pipeline], allowDiskUse=True, collation=SIMPLE))
+            except OperationFailure as error:
+                raise _NotComparable(
+                    f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
+                ) from error
+            except InvalidBSON as error:  # written since the documents were compared, else it was left out
+                raise _NotComparable("a document holds a text that is not UTF-8") from error
+
+    def first(self, measures: Iterable[Measure]) -> FieldCounts:
+        """Return what the fields of the first ones hold."""
+        counter = FieldCounter(_fields_of(measures))
+        with mongo.translate_errors("the source"):
+            for batch in self._source.aggregate_raw_batches([*self._conditions, {"$limit": _FIRST}], collation=SIMPLE):
+                counter.add(batch)
+        return counter.counts()
+
+
 def _from_mongo(
-    source: Any,  # noqa: ANN401 - a pymongo collection of whatever document class
+    counted: _Counted,
     collection: Collection,
     measures: Sequence[Measure],
-    left_out: Sequence[str],
     default_tenant: str | None,
-    expected: Uniformity,
-    among: Mapping[str, Any],
+    uniform: Uniformity,
 ) -> list[dict[str, Any]]:
-    left = _left_out(left_out)
-    conditions = [*([among] if among else []), *([] if left is None else [{"_id": left}])]
-    counted = [{"$match": condition} for condition in conditions]
-
-    def search(pipeline: Pipeline) -> list[dict[str, Any]]:
-        return _aggregated(source, [*counted, *pipeline])
-
     def aggregated(uniform: Uniformity, *, decimals: bool = False) -> list[dict[str, Any]]:
         pipeline = _pipeline(collection, measures, default_tenant, uniform, decimals=decimals)
-        return [{**row, **row["_id"]} for row in search(pipeline)]
+        return [{**row, **row["_id"]} for row in counted.aggregated(pipeline)]
 
-    begun: dict[Uniformity, Future[list[dict[str, Any]]]] = {}
-
-    def begin(supposed: Uniformity) -> None:
-        begun[supposed] = in_thread("groups", partial(aggregated, supposed))
-
-    try:
-        uniform = confirmed(expected, {one.field for one in measures if _is_top_level(one.field)}, search, begin)
-    except _NotComparable:  # a search that the server cannot do; what else it cannot compute will be told
-        uniform = NOTHING
-    wait(begun.values())  # so that MongoDB never groups the documents twice at a time
-    groups = begun[uniform].result() if uniform in begun else aggregated(uniform)
+    groups = aggregated(uniform)
     if not all(row[_READABLE] for row in groups):
         uniform = msgspec.structs.replace(uniform, times=frozenset())
         groups = aggregated(uniform)
@@ -261,8 +296,9 @@ def _is_inexact(value: object) -> bool:
 
 def _expected(measures: Sequence[Measure], stored: Sequence[_Row]) -> Uniformity:
     """Return the properties that all rows have, so that all documents should have them."""
-    counted = {one.field for one in measures if _is_top_level(one.field) and _presences_of(measures, {one.field})}
-    times = {one.field for one in measures if one.kind == "time" and _is_top_level(one.field)}
+    fields = _fields_of(measures)
+    times = {name for name, is_time in fields.items() if is_time}
+    counted = {name for name in fields if _presences_of(measures, {name})}
     empty = {
         field
         for field in counted | (times if stored else set())
@@ -277,8 +313,12 @@ def _expected(measures: Sequence[Measure], stored: Sequence[_Row]) -> Uniformity
     return Uniformity(empty=frozenset(empty), filled=frozenset(filled), times=frozenset(times - empty))
 
 
-def _is_top_level(field: str) -> bool:
-    return bool(field) and "." not in field
+def _fields_of(measures: Iterable[Measure]) -> dict[str, bool]:
+    """Return the fields at the top of a document of which something may be supposed: name → whether it is a time."""
+    measured = [one for one in measures if one.field and "." not in one.field]
+    times = {one.field for one in measured if one.kind == "time"}
+    presences = {one.field for one in measured if _presences_of([one], {one.field})}
+    return {name: name in times for name in sorted(times | presences)}
 
 
 def _sums_of(measures: Sequence[Measure], fields: Container[str]) -> list[str]:
@@ -302,18 +342,6 @@ def _presences_of(measures: Sequence[Measure], fields: Container[str]) -> list[s
         for index, one in enumerate(measures)
         if one.kind == "sum" and one.field in fields and one.expression == _is_filled(f"${one.field}")
     ]
-
-
-def _aggregated(source: Any, pipeline: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # noqa: ANN401 - as above
-    with mongo.translate_errors("the source"):
-        try:
-            return list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
-        except OperationFailure as error:
-            raise _NotComparable(
-                f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
-            ) from error
-        except InvalidBSON as error:  # written since the documents were compared, else it was left out
-            raise _NotComparable("a document holds a text that is not UTF-8") from error
 
 
 def _from_tables(
@@ -353,7 +381,7 @@ def _pipeline(
     uniform: Uniformity,
     *,
     decimals: bool,
-) -> Pipeline:
+) -> _Pipeline:
     """Return the pipeline, without what is known of all documents.
 
     ``decimals``: all sums are decimals, which are exact where a double is not.

@@ -300,6 +300,7 @@ class _Check:
             names=sessions.settings.source.collections,
             only=self.names,
             computed=computed,
+            fields={name: comparison.fields for name, comparison in comparisons.items()},
             history_before=self.context.history_before,
         )
         if sessions.target_tables.active_since(sessions.target) is not None:

@@ -17,7 +17,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
-from migrator.parity.aggregates import AggregatesJob, BothSides, compute_aggregates
+from migrator.parity.aggregates import AggregatesJob, BothSides, compute_aggregates, field_counter
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
 from migrator.parity.changes import Changes, ComparedRow
 from migrator.parity.equal import quarantine_difference, stored_rows
@@ -33,6 +33,7 @@ from migrator.parity.model import (
 )
 from migrator.parity.policies import policy_of
 from migrator.parity.recheck import MOVING, Recheck
+from migrator.parity.uniformity import FieldCounter
 from migrator.pipeline import ledger, locks, references
 from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
@@ -74,6 +75,8 @@ class ChunkTotals(msgspec.Struct):
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     examples: dict[tuple[str, ...], list[str]] = msgspec.field(default_factory=dict)
     """The first few source ids of each note and of each reason for the quarantine."""
+    fields: FieldCounter | None = None
+    """Counts the documents that are not excluded, for the aggregates; None: nothing is aggregated."""
     lost: Mapping[str, DeclaredLoss] = {}
     """As ``Collection.lost``."""
     moving: int = 0
@@ -105,10 +108,16 @@ class ChunkTotals(msgspec.Struct):
                 )
             )
 
-    def skip(self, rule: str, key: str) -> None:
+    def skip(self, rule: str, document: SourceDocument) -> None:
         """Count a document that is in no table, by a stated rule."""
         self.found.skipped[rule] = self.found.skipped.get(rule, 0) + 1
-        self.excluded.append(key)
+        self.exclude(document)
+
+    def exclude(self, document: SourceDocument) -> None:
+        """Let the aggregates leave a document out."""
+        self.excluded.append(source_id_of(document.raw))
+        if self.fields is not None:
+            self.fields.leave_out(document.raw)
 
     def add_example(self, place: tuple[str, ...], source_id: str) -> None:
         """Keep the source id while the list of examples is short."""
@@ -129,6 +138,8 @@ class ChunkTotals(msgspec.Struct):
         counts.findings = tuple(in_order(self.findings))
         counts.excluded, counts.rejected = tuple(self.excluded), tuple(self.rejected)
         counts.rows = self.rows.total()
+        if self.fields is not None:
+            counts.fields = self.fields.counts()
         counts.unverified = MOVING.format(self.moving) if self.moving else ""
         counts.notes = tuple(
             Tally(
@@ -196,10 +207,14 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     found = _comparison_of(chunk.collection, collection.tables)
     totals = ChunkTotals(found, job.settings.report.max_differences, job.plan.as_of, lost=collection.lost)
     excluded = sessions.quarantined.of(sessions.target, sessions.profile.name, chunk.collection, job.begun)
+    if sessions.tables is None and not job.tenants:
+        totals.fields = field_counter(sessions.profile, collection)
     changes = Changes(sessions.target, sessions.target_tables, sessions.profile)
 
     def not_plain() -> Iterator[list[SourceDocument]]:
         for batch in chunk_batches(sessions, job):
+            if totals.fields is not None:
+                totals.fields.add(batch)
             read = ReadBatch(collection, job.context, sessions.resolver, batch, excluded)
             _compare_plain(sessions.target, read, totals)
             yield from read.documents()
@@ -302,7 +317,7 @@ def _without_quarantined(
     for document in documents:
         totals.found.documents += 1
         if document.skipped:
-            totals.skip(document.skipped, source_id_of(document.raw))
+            totals.skip(document.skipped, document)
         elif document.serialized and not quarantine:
             yield document
         else:
@@ -323,9 +338,9 @@ def _without_quarantined(
 
 def _count_quarantined(totals: ChunkTotals, document: SourceDocument, key: str, entry: ledger.QuarantineEntry) -> None:
     if entry.dropped:
-        totals.skip(DROPPED, key)
+        totals.skip(DROPPED, document)
     else:
-        totals.excluded.append(key)
+        totals.exclude(document)
         totals.found.quarantined += 1
     apart = quarantine_difference(document, entry)
     if apart is not None:

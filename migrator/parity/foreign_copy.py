@@ -275,15 +275,14 @@ class _ForeignCheck:
         """Count each document, and yield those that make rows."""
         for document in documents:
             totals.found.documents += 1
-            key = source_id_of(document.raw)
             if document.skipped:
-                totals.skip(document.skipped, key)
+                totals.skip(document.skipped, document)
             elif document.rejected is not None:
                 why = document.rejected
                 place = (why.reason, why.path, why.expected)
                 totals.found.quarantined += 1
                 totals.quarantine[place] += 1
-                totals.add_example(place, key)
+                totals.add_example(place, source_id_of(document.raw))
             else:
                 expected = _ExpectedDocument(document)
                 expected.rows = [

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from migrator.parity.causes import CAUSES, CauseCode
+from migrator.parity.uniformity import FieldCounts
 from migrator.result import CollectionCounts, Finding, Loss, Quarantined, Tally
 
 Side: TypeAlias = Literal["row", "document", "missing", "extra", "rejected", "ledger"]
@@ -108,6 +109,8 @@ class CollectionComparison(msgspec.Struct, kw_only=True):
     """A loss is kept where its document is equal on both links: the stored remainder is the expected one."""
     quarantine: tuple[Quarantined, ...] = ()
     columns: tuple[ColumnCount, ...] = ()
+    fields: FieldCounts = FieldCounts()
+    """What the fields of the documents hold that are not excluded; of no document if the aggregates do not ask."""
     unverified: str = ""
     """Why this collection, or a part of it, could not be compared (an unfinished copy, ...); empty when it was."""
 
@@ -268,6 +271,7 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
         losses=_add_up(one for part in parts for one in part.losses),
         quarantine=_add_up(one for part in parts for one in part.quarantine),
         columns=_add_up(one for part in parts for one in part.columns),
+        fields=sum((part.fields for part in parts), FieldCounts()),
         unverified=_joined(part.unverified for part in parts),
     )
 

@@ -1,37 +1,31 @@
 """What holds for every document of a collection, so that an aggregate need not ask it of each.
 
-Looking for a field costs MongoDB about as much in an expression as comparing the whole document with a ``$jsonSchema``,
-which looks at each field of a document once. So the rows say what is expected of all documents: columns that are empty
-in every row, columns that are filled in every row, times that are dates, or texts of one form. A query looks for a
-document that is otherwise. What it finds is computed document by document.
+The rows say what is expected of all documents: columns that are empty in every row, columns that are filled in every
+row, times that are dates, or texts of one form. The parity check, which reads each document anyway, counts what the
+fields of its documents hold. It does so apart from both codecs: no plan and no profile says how a field is read. What
+does not hold for all is computed document by document.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
+from bson.datetime_ms import DatetimeMS
 
-REGULAR_TIME: Final = r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9}\+00:00|\+00:00|\.\d{3}Z)\z"
+from migrator import native
+from migrator.values import document as documents
+
+REGULAR_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9}\+00:00|\+00:00|\.[0-9]{3}Z)"
+)
 """Texts of which the first in the order of bytes is also the first in time, in whole milliseconds.
 
 "+" is less than "." and than each digit, so a shorter fraction comes first; "Z" is greater, so it has one length.
 MongoDB reads no text of this form as the time of another day or minute: it takes neither 30 February nor 24:00.
 """
-FIRST: Final = 500
-"""Number of documents whose fields are allowed in all others, besides those that are measured, and whose times say
-whether those of the others should be dates or texts."""
-_ABSENT: Final = ("null", "undefined")
-"""Types of values that count as none, as they do in ``$ifNull``."""
-_PRESENT: Final = (
-    *("double", "string", "object", "array", "binData", "objectId", "bool", "date", "regex", "dbPointer", "javascript"),
-    *("symbol", "javascriptWithScope", "int", "timestamp", "long", "decimal", "minKey", "maxKey"),
-)
-"""All others. MongoDB looks a type up in a set, which costs less than to negate a condition."""
-
-Pipeline = Sequence[Mapping[str, Any]]
-Search = Callable[[Pipeline], Sequence[Mapping[str, Any]]]
-"""Calls ``aggregate`` on the collection; the documents that are left out are left out of each search."""
 
 
 class Uniformity(msgspec.Struct, frozen=True):
@@ -43,83 +37,101 @@ class Uniformity(msgspec.Struct, frozen=True):
     """There is a value in every document."""
     times: frozenset[str] = frozenset()
     """Each value is a date, or each is a text of ``REGULAR_TIME``: the first is the first in time too."""
-    dates: frozenset[str] = frozenset()
-    """Those of the times that are dates."""
 
 
 NOTHING: Final = Uniformity()
 
 
-def confirmed(
-    expected: Uniformity, measured: Iterable[str], search: Search, begin: Callable[[Uniformity], None]
-) -> Uniformity:
-    """Return the part of what is expected that holds for all documents.
+class FieldCounts(msgspec.Struct, frozen=True):
+    """What the fields of some documents hold."""
 
-    ``measured``: fields that a document may have. ``begin`` is called with what is expected, before all documents are
-    searched: it nearly always holds. If one document is otherwise, fields and times are searched again,
-    each by themselves: a time of another form costs the reading of the times, and nothing else.
-    """
-    if expected == NOTHING:
-        return expected
-    first = _first_fields(search) if expected.empty or expected.times else {}
-    dates = expected.times.intersection(name for name, types in first.items() if "date" in types)
-    expected = msgspec.structs.replace(expected, dates=dates)
-    allowed = {*measured, *filter(_can_be_named, first)} - expected.empty if expected.empty else set[str]()
-    begin(expected)
-    if not search(_other_than(_schema(expected, allowed))):
-        return expected
-    fields = msgspec.structs.replace(expected, times=frozenset(), dates=frozenset())
-    times = Uniformity(times=expected.times, dates=dates)
-    if fields == NOTHING:
+    documents: int = 0
+    irregular: int = 0
+    """Documents with a field that stands twice, or that are no BSON."""
+    fields: Mapping[str, tuple[int, int, int]] = {}
+    """Field → values (neither null nor undefined), dates, texts of ``REGULAR_TIME``; the last of times alone."""
+
+    def __add__(self, other: "FieldCounts") -> "FieldCounts":
+        """Return the counts of both; they are of the same fields, unless either counts no document."""
+        both = {
+            name: (values + more[0], dates + more[1], texts + more[2])
+            for name, (values, dates, texts) in self.fields.items()
+            for more in [other.fields.get(name, (0, 0, 0))]
+        }
+        return FieldCounts(
+            documents=self.documents + other.documents,
+            irregular=self.irregular + other.irregular,
+            fields={**other.fields, **both},
+        )
+
+
+def confirmed(expected: Uniformity, counts: FieldCounts) -> Uniformity:
+    """Return the part of what is expected that holds for all documents that were counted."""
+    if counts.irregular or not counts.fields:
         return NOTHING
-    if search(_other_values(fields)):
-        fields = NOTHING
-    if times == NOTHING or search(_other_than(_schema(times, ()))):
-        return fields
-    return msgspec.structs.replace(fields, times=times.times, dates=dates)
+    fields = counts.fields
+    return Uniformity(
+        empty=frozenset(name for name in expected.empty if fields[name][0] == 0),
+        filled=frozenset(name for name in expected.filled if fields[name][0] == counts.documents),
+        times=frozenset(name for name in expected.times if fields[name][0] in fields[name][1:]),
+    )
 
 
-def _first_fields(search: Search) -> dict[str, set[str]]:
-    """Return the fields of the first documents, each with the types of its values."""
-    each = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": ["$$this.k", {"$type": "$$this.v"}]}}
-    types: dict[str, set[str]] = {}
-    for document in search([{"$limit": FIRST}, {"$project": {"_id": 0, "fields": each}}]):
-        for name, kind in document["fields"]:
-            types.setdefault(name, set()).add(kind)
-    return types
+class FieldCounter:
+    """Counts the fields of the documents that it is given."""
+
+    def __init__(self, fields: Mapping[str, bool]) -> None:
+        """``fields``: name of a field at the top of the documents → whether it is a time."""
+        self._names = tuple(fields)
+        named = [(name.encode(), is_time) for name, is_time in fields.items()]
+        speedups: Any = None if native.module() is None else import_module("migrator_speedups.field_counts")
+        self._counter: _Counter = _PythonCounter(named) if speedups is None else speedups.FieldCounter(named)
+
+    def add(self, batch: bytes) -> None:
+        """Count documents that stand one after the other."""
+        self._counter.add(batch, 1)
+
+    def leave_out(self, raw: bytes) -> None:
+        """Count a document no more."""
+        self._counter.add(raw, -1)
+
+    def counts(self) -> FieldCounts:
+        """Return what the documents hold that were added and not left out."""
+        counted = self._counter
+        return FieldCounts(counted.documents, counted.irregular, dict(zip(self._names, counted.counts(), strict=True)))
 
 
-def _can_be_named(field: str) -> bool:
-    """Whether a schema can name a field."""
-    return bool(field) and "." not in field and field[0] != "$"
+class _Counter(Protocol):
+    documents: int
+    irregular: int
+
+    def add(self, documents: bytes, sign: Literal[1, -1]) -> None: ...
+
+    def counts(self) -> Sequence[tuple[int, int, int]]: ...
 
 
-def _schema(expected: Uniformity, allowed: Iterable[str]) -> dict[str, Any]:
-    properties: dict[str, dict[str, Any]] = {name: {} for name in allowed}
-    for name in expected.filled | expected.times:
-        types = ("date",) if name in expected.dates else ("string",) if name in expected.times else _PRESENT
-        properties[name] = {"bsonType": [*types, *(() if name in expected.filled else _ABSENT)]}
-    for name in expected.times - expected.dates:
-        properties[name]["pattern"] = REGULAR_TIME  # of texts; other values have no pattern to match
-    schema: dict[str, Any] = {"properties": properties}
-    if expected.filled:
-        schema["required"] = sorted(expected.filled)
-    if expected.empty:
-        schema["additionalProperties"] = {"bsonType": [*_ABSENT]}
-    return schema
+class _PythonCounter:
+    """Counts as ``migrator_speedups.field_counts`` does, but for fields that stand twice: BSON is decoded."""
 
+    def __init__(self, fields: Iterable[tuple[bytes, bool]]) -> None:
+        self._fields = [(name.decode(), is_time, [0, 0, 0]) for name, is_time in fields]
+        self.documents = self.irregular = 0
 
-def _other_than(schema: Mapping[str, Any]) -> Pipeline:
-    return _any({"$nor": [{"$jsonSchema": schema}]})
+    def add(self, batch: bytes, sign: Literal[1, -1]) -> None:
+        for content in documents.decode_all(documents.split(batch)):
+            self.documents += sign
+            if isinstance(content, documents.Undecodable):
+                self.irregular += sign
+                continue
+            for name, is_time, counts in self._fields:
+                value = content.get(name)
+                if value is None:
+                    continue
+                counts[0] += sign
+                if isinstance(value, datetime | DatetimeMS):
+                    counts[1] += sign
+                elif is_time and isinstance(value, str) and REGULAR_TIME.fullmatch(value):
+                    counts[2] += sign
 
-
-def _other_values(expected: Uniformity) -> Pipeline:
-    """Return the search for a document with a value where there is none, or without one where there is one."""
-    first: Any = reduce(lambda rest, name: {"$ifNull": [f"${name}", rest]}, sorted(expected.empty), None)
-    absent = [{"$eq": [{"$ifNull": [f"${name}", None]}, None]} for name in sorted(expected.filled)]
-    return _any({"$expr": {"$or": [{"$ne": [first, None]}, *absent]}})
-
-
-def _any(condition: Mapping[str, Any]) -> Pipeline:
-    """Return the search for one document, of which no value is read."""
-    return [{"$match": condition}, {"$limit": 1}, {"$project": {"_id": 0, "is_there": {"$literal": True}}}]
+    def counts(self) -> Sequence[tuple[int, int, int]]:
+        return [(values, dates, texts) for _, _, (values, dates, texts) in self._fields]

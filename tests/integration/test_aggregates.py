@@ -1,7 +1,6 @@
 """The independent figures: agreement where the data agree, and each way in which they may not."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,13 +13,14 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from migrator.parity import aggregates as module
-from migrator.parity import uniformity
-from migrator.parity.aggregates import compare_aggregates
+from migrator.parity.aggregates import compare_aggregates, field_counter
 from migrator.parity.model import AggregateResult
+from migrator.parity.uniformity import REGULAR_TIME, FieldCounts
 from migrator.records import AuditEntry
 from migrator.sources import aggregates
 from migrator.sources.profile import Collection, Measure, Profile
-from migrator.values.identity import source_id
+from migrator.values import document as documents
+from migrator.values.identity import source_id, source_id_of
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 678000)  # noqa: DTZ001 - as pymongo gives it
 
@@ -67,6 +67,34 @@ def entry(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
     return {"tenant": "a", "action": "made", "size": 1, "at": TIME, **fields}
 
 
+def compared(
+    source: Database[Any],
+    target: psycopg.Connection[Any],
+    profile: Profile,
+    excluded: Mapping[str, Sequence[str]],
+    **options: Any,  # noqa: ANN401 - of the function
+) -> list[AggregateResult]:
+    """Compare the aggregates as the parity check does, which has counted the fields of the documents."""
+    names = options.get("names", {})
+    fields = {
+        one.name: counted(source, profile, one, names.get(one.name, one.name), excluded.get(one.name, ()))
+        for one in profile.collections
+    }
+    return compare_aggregates(source, target, profile, excluded, fields=fields, **options)
+
+
+def counted(
+    source: Database[Any], profile: Profile, collection: Collection, name: str, excluded: Sequence[str]
+) -> FieldCounts:
+    counter = field_counter(profile, collection)
+    for batch in source[name].find_raw_batches():
+        counter.add(batch)
+        for raw in documents.split(batch):
+            if source_id_of(raw) in excluded:
+                counter.leave_out(raw)
+    return counter.counts()
+
+
 def by_measure(results: list[AggregateResult]) -> dict[str, AggregateResult]:
     return {one.measure: one for one in results}
 
@@ -84,7 +112,7 @@ def test_equal_data_give_equal_aggregates(mongo_database: Database[Any], target:
     put(target, size="0.25")
     put(target, size=None)
     put(target, source="example/other", action="not ours")
-    results = compare_aggregates(mongo_database, target, PROFILE, {})
+    results = compared(mongo_database, target, PROFILE, {})
     assert differing(results) == set()
     assert [(one.measure, one.compared, one.unverified) for one in results] == [
         ("documents", 2, ""),
@@ -110,7 +138,7 @@ def test_each_kind_of_fault_shows_in_its_figure(
 ) -> None:
     mongo_database["entries"].insert_one(entry())
     put(target, **row)
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == expected
+    assert differing(compared(mongo_database, target, PROFILE, {})) == expected
 
 
 @pytest.mark.parametrize("value", ["x", "", 0, False, [], {}])
@@ -126,7 +154,7 @@ def test_a_value_of_a_field_whose_column_is_empty_everywhere_is_counted(
     mongo_database["entries"].insert_many([entry(note=None, kind="made"), entry(kind="made")])
     put(target)
     put(target)
-    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    results = by_measure(compared(mongo_database, target, profile, {}))
     assert {name: (one.source_total, one.differing_total) for name, one in results.items() if one.kind == "sum"} == {
         "size": ("2", 0),
         "column note filled": ("0", 0),
@@ -134,7 +162,7 @@ def test_a_value_of_a_field_whose_column_is_empty_everywhere_is_counted(
         "column kind filled": ("2", 0),
     }
     mongo_database["entries"].update_one({}, {"$set": {"note": value}})
-    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
+    results = by_measure(compared(mongo_database, target, profile, {}))
     assert differing([*results.values()]) == {"column note filled"}
     assert results["column note filled"].source_total == "1"
 
@@ -184,15 +212,13 @@ def test_the_first_and_the_last_time_are_those_of_the_times_not_of_the_texts(
     last: str,
     mongo_database: Database[Any],
     target: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uniformity, "FIRST", 1)
     span = aggregates.span("at", "occurred_at")
     profile = Profile(name="example", version=1, collections=(msgspec.structs.replace(ENTRIES, measures=(span,)),))
     mongo_database["entries"].insert_many([entry(at=time) for time in times])
     put(target)
     sides = dict.fromkeys(("first", "last"), "")
-    for difference in by_measure(compare_aggregates(mongo_database, target, profile, {}))["at"].differing:
+    for difference in by_measure(compared(mongo_database, target, profile, {}))["at"].differing:
         sides[difference.label] = difference.source
     assert sides == {"first": str(instant(f"{first}+00:00")), "last": str(instant(f"{last}+00:00"))}
 
@@ -222,10 +248,9 @@ def test_times_of_one_form_are_read_once_and_all_others_each(
     mongo_database.command("profile", 2)
     for time in times:
         mongo_database["entries"].insert_one(entry(at=time))
-        compare_aggregates(mongo_database, target, profile, {})
-    assert ["$addFields" in stages for stages in _groupings(mongo_database)] == [False, False, True]
-    # each time the first documents, a search for another form, and the groups; these again if there is another form
-    assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == 2 * 3 + 1
+        compared(mongo_database, target, profile, {})
+    assert ["$addFields" in stages for stages in _groupings(mongo_database)] == [False, True]
+    assert mongo_database["system.profile"].count_documents({"command.aggregate": "entries"}) == 2, "the groups alone"
 
 
 @pytest.mark.parametrize("time", [None, datetime(2025, 5, 1), "2025-05-01T00:00:00.000Z", "no time"])  # noqa: DTZ001 - as BSON has it
@@ -239,9 +264,9 @@ def test_a_time_that_no_row_has_is_read_if_a_document_has_a_value(
     mongo_database["entries"].insert_many([entry(at=None), {**entry(), "at": time}, entry(at=None)])
     put(target)
     mongo_database.command("profile", 2)
-    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
-    *supposed, stages = _groupings(mongo_database)
-    assert ("a1" in stages["$group"]) == bool(supposed) == (time is not None)
+    results = by_measure(compared(mongo_database, target, profile, {}))
+    [stages] = _groupings(mongo_database)
+    assert ("a1" in stages["$group"]) == (time is not None)
     has_time = time is not None and time != "no time"
     assert [one.label for one in results["at"].differing] == (["first", "last"] if has_time else [])
 
@@ -262,36 +287,33 @@ KIND = filled("kind", "action")
 
 
 @pytest.mark.parametrize(
-    ("documents", "counted"),
+    ("stored", "one_by_one"),
     [
         ([{"kind": "x"}, {"kind": 0}], set()),
         ([{"kind": "x"}, {"kind": []}, {"kind": {}, "note": None}], set()),
         ([{"kind": "x"}, {"kind": ""}, {"kind": "x", "unknown": 1}], set()),
-        ([{"kind": "x"}, {"kind": "x", "note": [None]}], {"note", "kind"}),
-        ([{"kind": "x"}, {"kind": "x", "note": MinKey()}], {"note", "kind"}),
-        ([{"kind": "x"}, {"kind": None}], {"note", "kind"}),
-        ([{"kind": "x"}, {"kind": "x"}, {}], {"note", "kind"}),
+        ([{"kind": "x"}, {"kind": "x", "note": [None]}], {"note"}),
+        ([{"kind": "x"}, {"kind": "x", "note": MinKey()}], {"note"}),
+        ([{"kind": "x"}, {"kind": None}], {"kind"}),
+        ([{"kind": "x"}, {"kind": "x"}, {}], {"kind"}),
     ],
 )
 def test_fields_are_counted_one_by_one_if_a_document_is_unlike_the_rows(
-    documents: list[dict[str, Any]],
-    counted: set[str],
+    stored: list[dict[str, Any]],
+    one_by_one: set[str],
     mongo_database: Database[Any],
     target: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rows say that no document has a note, and that each has a kind."""
-    monkeypatch.setattr(uniformity, "FIRST", 1)
     collection = msgspec.structs.replace(ENTRIES, measures=(NOTE, KIND))
     profile = Profile(name="example", version=1, collections=(collection,))
-    mongo_database["entries"].insert_many([entry(**one) for one in documents])
+    mongo_database["entries"].insert_many([entry(**one) for one in stored])
     put(target)
     mongo_database.command("profile", 2)
-    results = by_measure(compare_aggregates(mongo_database, target, profile, {}))
-    *supposed, stages = _groupings(mongo_database)
-    assert bool(supposed) == bool(counted)
-    assert {field for field, name in (("note", "s1"), ("kind", "s2")) if name in stages["$group"]} == counted
-    given = {field: sum(one.get(field) is not None for one in documents) for field in ("note", "kind")}
+    results = by_measure(compared(mongo_database, target, profile, {}))
+    [stages] = _groupings(mongo_database)
+    assert {field for field, name in (("note", "s1"), ("kind", "s2")) if name in stages["$group"]} == one_by_one
+    given = {field: sum(one.get(field) is not None for one in stored) for field in ("note", "kind")}
     assert {name: one.source_total for name, one in results.items() if one.kind == "sum"} == {
         f"column {field} filled": str(count) for field, count in given.items()
     }
@@ -315,7 +337,7 @@ def test_words_are_counted_as_they_are_spelled_now(
     profile = Profile(name="example", version=1, collections=(entries,))
     mongo_database["entries"].insert_many([entry(action=word), entry(action="new"), entry(tenant=" ", action="new")])
     put(target, action="unlike")
-    results = by_measure(compare_aggregates(mongo_database, target, profile, {}, default_tenant="a"))
+    results = by_measure(compared(mongo_database, target, profile, {}, default_tenant="a"))
     counts = {one.label: one.source for one in results["action"].differing if one.label != "unlike"}
     assert counts == ({"new": "3"} if label == "new" else {"new": "2", label: "1"})
 
@@ -337,7 +359,7 @@ def test_regular_texts_are_in_the_order_of_their_times(spelled: list[tuple[datet
         fraction = f"{time.microsecond:06d}000"
         end = {"": "+00:00", "Z": f".{fraction[:3]}Z"}.get(form, f".{fraction[:digits]}+00:00")
         texts.append(f"{time:%Y-%m-%dT%H:%M:%S}{end}")
-    regular = [text for text in texts if re.search(uniformity.REGULAR_TIME.replace(r"\z", r"\Z"), text)]
+    regular = [text for text in texts if REGULAR_TIME.fullmatch(text)]
     assert len(regular) == sum(1 for _, form, digits in spelled if form != ".%d" or digits)
     read = [instant(text) for text in sorted(regular)]
     assert read == sorted(read)
@@ -347,7 +369,7 @@ def test_a_figure_that_one_side_lacks_is_a_difference(
     mongo_database: Database[Any], target: psycopg.Connection[Any]
 ) -> None:
     mongo_database["entries"].insert_one(entry())
-    results = by_measure(compare_aggregates(mongo_database, target, PROFILE, {}))
+    results = by_measure(compared(mongo_database, target, PROFILE, {}))
     line = results["action"].differing[0]
     assert (line.tenant, line.label, line.source, line.target) == ("a", "made", "1", "(none)")
 
@@ -358,7 +380,7 @@ def test_sums_of_fractions_need_not_agree_in_their_last_digits(
     mongo_database["entries"].insert_many([entry(size=0.1), entry(size=0.2)])
     put(target, size="0.1")
     put(target, size="0.20000000000000001")
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == set()
+    assert differing(compared(mongo_database, target, PROFILE, {})) == set()
 
 
 @pytest.mark.parametrize(("stored", "expected"), [("0", set()), ("1", {"size"})])
@@ -374,7 +396,7 @@ def test_sums_that_a_double_cannot_hold_are_exact(
     )
     for size in (str(2**62), str(2**62), "1", stored, None, None):
         put(target, size=size)
-    assert differing(compare_aggregates(mongo_database, target, profile, {})) == expected
+    assert differing(compared(mongo_database, target, profile, {})) == expected
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), float("-inf")])
@@ -384,7 +406,7 @@ def test_numbers_that_json_does_not_have_are_left_out_of_sums(
     mongo_database["entries"].insert_many([entry(), entry(size=size)])
     put(target)
     put(target, size=None)
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == set()
+    assert differing(compared(mongo_database, target, PROFILE, {})) == set()
 
 
 @pytest.mark.parametrize(
@@ -396,8 +418,8 @@ def test_documents_that_are_set_aside_are_left_out_whatever_their_id(
 ) -> None:
     mongo_database["entries"].insert_many([entry(_id="stays"), entry(_id=key, action="odd", size=1000)])
     put(target)
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) >= {"documents", "action", "size"}
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": [source_id(key)]})) == set()
+    assert differing(compared(mongo_database, target, PROFILE, {})) >= {"documents", "action", "size"}
+    assert differing(compared(mongo_database, target, PROFILE, {"entries": [source_id(key)]})) == set()
 
 
 def test_ids_are_told_apart_byte_by_byte_whatever_the_collation(
@@ -407,7 +429,7 @@ def test_ids_are_told_apart_byte_by_byte_whatever_the_collation(
     mongo_database["entries"].insert_many([entry(_id="Key"), entry(_id="other", action="Made")])
     put(target)
     put(target, action="Made")
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": ["KEY"]})) == set()
+    assert differing(compared(mongo_database, target, PROFILE, {"entries": ["KEY"]})) == set()
 
 
 def test_a_document_without_a_tenant_counts_for_the_default_one(
@@ -417,8 +439,8 @@ def test_a_document_without_a_tenant_counts_for_the_default_one(
     del document["tenant"]
     mongo_database["entries"].insert_one(document)
     put(target, tenant="$deposit")
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {}, default_tenant="$deposit")) == set()
-    assert "documents" in differing(compare_aggregates(mongo_database, target, PROFILE, {}, default_tenant="other"))
+    assert differing(compared(mongo_database, target, PROFILE, {}, default_tenant="$deposit")) == set()
+    assert "documents" in differing(compared(mongo_database, target, PROFILE, {}, default_tenant="other"))
 
 
 def test_a_collection_may_have_another_name_in_the_database(
@@ -426,8 +448,8 @@ def test_a_collection_may_have_another_name_in_the_database(
 ) -> None:
     mongo_database["renamed"].insert_one(entry())
     put(target)
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {}, names={"entries": "renamed"})) == set()
-    assert compare_aggregates(mongo_database, target, PROFILE, {}, only=["nothing"]) == []
+    assert differing(compared(mongo_database, target, PROFILE, {}, names={"entries": "renamed"})) == set()
+    assert compared(mongo_database, target, PROFILE, {}, only=["nothing"]) == []
 
 
 def test_what_mongodb_cannot_compute_is_unverified_and_not_equal(
@@ -435,7 +457,7 @@ def test_what_mongodb_cannot_compute_is_unverified_and_not_equal(
 ) -> None:
     mongo_database["entries"].insert_one(entry(at="no time"))
     put(target)
-    results = compare_aggregates(mongo_database, target, PROFILE, {})
+    results = compared(mongo_database, target, PROFILE, {})
     assert {one.unverified for one in results} == {"MongoDB could not compute it: ConversionFailure"}
     assert all(one.compared == 0 for one in results)
 
@@ -448,7 +470,7 @@ def test_what_postgresql_cannot_compute_is_unverified_and_the_connection_still_w
         "INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at, metadata)"
         " VALUES (gen_random_uuid(), 'a', 'example/entries', 'x', 'c', 'made', now(), '{\"size\": \"many\"}')"
     )
-    results = compare_aggregates(mongo_database, target, PROFILE, {})
+    results = compared(mongo_database, target, PROFILE, {})
     assert {one.unverified for one in results} == {"PostgreSQL could not compute it: InvalidTextRepresentation"}
     target.execute("SELECT 1")
 
@@ -459,7 +481,7 @@ def test_too_many_to_leave_out_is_unverified(
     monkeypatch.setattr(module, "LARGEST_EXCLUSION", 100)
     mongo_database["entries"].insert_one(entry())
     put(target)
-    results = compare_aggregates(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
+    results = compared(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
     assert {one.unverified for one in results} == {"20 documents are quarantined, too many to leave out one by one"}
 
 
@@ -468,7 +490,7 @@ def test_ten_thousand_documents_can_be_left_out(mongo_database: Database[Any], t
     mongo_database["entries"].insert_one(entry())
     put(target)
     aside = [f"run_{n:032x}" for n in range(10_000)]
-    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": aside})) == set()
+    assert differing(compared(mongo_database, target, PROFILE, {"entries": aside})) == set()
 
 
 def test_a_table_without_a_source_column_is_counted_whole(
@@ -484,4 +506,4 @@ def test_a_table_without_a_source_column_is_counted_whole(
         "INSERT INTO scheduler.graph_jobs (id, tenant_id, type, status, payload, created_at, updated_at)"
         " VALUES (gen_random_uuid(), 'a', 0, 2, '{}', now(), now())"
     )
-    assert differing(compare_aggregates(mongo_database, target, profile, {})) == set()
+    assert differing(compared(mongo_database, target, profile, {})) == set()

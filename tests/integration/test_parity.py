@@ -14,7 +14,7 @@ from pymongo.errors import AutoReconnect
 
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError
-from migrator.parity import check, model, recorded_check
+from migrator.parity import aggregates, check, model, recorded_check
 from migrator.parity.causes import CAUSES
 from migrator.parity.check import check_parity
 from migrator.parity.foreign_copy import check_foreign_copy
@@ -455,6 +455,43 @@ def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
 
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def _groupings(database: Database[Any]) -> list[bool]:
+    """Return for each time that MongoDB grouped the runs whether it read each of their times."""
+    profiled = database["system.profile"].find({"command.aggregate": "runs"}, sort=[("$natural", 1)])
+    pipelines = [one["command"]["pipeline"] for one in profiled]
+    return [any("$addFields" in part for part in each) for each in pipelines if any("$group" in part for part in each)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "groupings"),
+    [
+        ({"finishedAt": "2025-11-01T10:00:32.00Z"}, [False, True]),
+        ({"finishedAt": "2025-11-01T10:00:32.00Z", "state": "exploded"}, [False]),
+        ({"finishedAt": "2025-11-01T10:00:32.000Z"}, [False]),
+    ],
+    ids=["of another form", "of another form in quarantine", "of one form"],
+)
+def test_what_is_supposed_of_the_times_of_all_documents_is_looked_at_in_each(
+    changed: dict[str, Any],
+    groupings: list[bool],
+    mongo_database: Database[Any],
+    scheduler_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MongoDB groups the documents as the first one says; as soon as all were read, once more if one is otherwise."""
+    monkeypatch.setattr(aggregates, "_FIRST", 1)
+    runs = [run_of(_id=f"r{number}", id=f"r{number}") for number in range(9)]
+    mongo_database["runs"].insert_many([*runs[:-1], runs[-1] | changed])
+    settings = settings_for(mongo_database, scheduler_dsn)
+    backfill(settings, Scope())
+    mongo_database.command("profile", 2)
+    outcome = check_parity(settings, Scope())
+    assert places(outcome) == set()
+    assert {one.unverified for one in outcome.both_aggregates} == {""}
+    assert sum(one.differing_total for one in outcome.both_aggregates) == 0
+    assert _groupings(mongo_database) == groupings
 
 
 def test_a_collection_with_more_ids_than_are_kept_is_compared_but_for_what_needs_them(

@@ -1,0 +1,9 @@
+from collections.abc import Sequence
+from typing import Literal
+
+class FieldCounter:
+    documents: int
+    irregular: int
+    def __init__(self, fields: Sequence[tuple[bytes, bool]]) -> None: ...
+    def add(self, documents: bytes, sign: Literal[1, -1] = 1) -> None: ...
+    def counts(self) -> list[tuple[int, int, int]]: ...
