@@ -189,7 +189,7 @@ def counted_rows(profile: Profile, computed: Iterable[BothSides]) -> dict[tuple[
 
 
 def field_counter(profile: Profile, collection: Collection) -> FieldCounter:
-    """Return what counts the fields of a collection's documents, of which the aggregates may suppose something."""
+    """Return a counter of the fields of a collection's documents of which the aggregates may suppose something."""
     return FieldCounter(_fields_of(_with_column_measures(profile, collection).measures))
 
 
@@ -245,7 +245,7 @@ class _Counted:
         self._source, self._conditions = source, [{"$match": condition} for condition in conditions]
 
     def aggregated(self, pipeline: _Pipeline) -> list[dict[str, Any]]:
-        """Return what the pipeline makes of them; raise ``_NotComparable`` if MongoDB cannot."""
+        """Return the results of the pipeline; raise ``_NotComparable`` if MongoDB cannot."""
         with mongo.translate_errors("the source"):
             try:
                 return list(self._source.aggregate([*self._conditions, *pipeline], allowDiskUse=True, collation=SIMPLE))
@@ -257,7 +257,7 @@ class _Counted:
                 raise _NotComparable("a document holds a text that is not UTF-8") from error
 
     def first(self, measures: Iterable[Measure]) -> FieldCounts:
-        """Return what the fields of the first ones hold."""
+        """Return the counts of the fields of the first ones."""
         counter = FieldCounter(_fields_of(measures))
         with mongo.translate_errors("the source"):
             for batch in self._source.aggregate_raw_batches([*self._conditions, {"$limit": _FIRST}], collation=SIMPLE):

@@ -96,7 +96,7 @@ class FieldCounter:
         self._counter.add(raw, -1)
 
     def counts(self) -> FieldCounts:
-        """Return what the documents hold that were added and not left out."""
+        """Return the counts of the documents that were added and not left out."""
         counted = self._counter
         return FieldCounts(counted.documents, counted.irregular, dict(zip(self._names, counted.counts(), strict=True)))
 
