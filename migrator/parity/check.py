@@ -156,8 +156,10 @@ class _Check:
         """Yield the ranges of documents to compare; where each ends is searched when it is asked for."""
         settings, name = self._sessions.settings, uuid4().hex
         patient = self._sessions.tables is None  # a snapshot of PostgreSQL ends with its connection
+        copied = ledger.chunks_of(self._sessions.target, self._plan.id)
         for one in self._chosen:
-            for chunk in plans.cut(self._sessions.reader, one, settings, "merge", patient=patient):
+            bounds = plans.bounds_of(copied, one, settings)
+            for chunk in plans.cut(self._sessions.reader, one, settings, "merge", patient=patient, bounds=bounds):
                 yield ChunkJob(
                     settings=settings,
                     plan=self._plan,

@@ -169,19 +169,29 @@ def differences(*conditions: tuple[str, str, str]) -> str:
 
 
 def cut(
-    reader: SourceReader, source: SourceCollection, settings: Settings, mode: LoadMode, *, patient: bool = False
+    reader: SourceReader,
+    source: SourceCollection,
+    settings: Settings,
+    mode: LoadMode,
+    *,
+    patient: bool = False,
+    bounds: Iterable[bytes] = (),
 ) -> Iterator[Chunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``.
 
-    ``patient``: a search that fails for the moment is repeated, as ``retry_transient`` does.
+    ``patient``: a search that fails for the moment is repeated, as ``retry_transient`` does. ``bounds``: the first
+    keys, in order, which are known, so many documents apart as they would be found.
     """
     most, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
     size = shared_evenly(most, source.documents, workers(settings.copy))
+    known = iter(bounds)
     lower: bytes | None = None
     ordinal = 0
     while True:
-        search = partial(collection.next_bound, lower, size)
-        upper = retry_transient(settings, search) if patient else search()
+        upper = next(known, None)
+        if upper is None:
+            search = partial(collection.next_bound, lower, size)
+            upper = retry_transient(settings, search) if patient else search()
         yield Chunk(
             collection=source.collection.name,
             ordinal=ordinal,
@@ -194,6 +204,20 @@ def cut(
         if upper is None:
             return
         lower, ordinal = upper, ordinal + 1
+
+
+def bounds_of(chunks: Iterable[Chunk], source: SourceCollection, settings: Settings) -> list[bytes]:
+    """Return the keys between a collection's chunks of a plan, where ``cut`` would make chunks of about their size.
+
+    What ``cut`` makes of them is complete whatever the chunks were: it begins before the first key, and goes on behind
+    the last one.
+    """
+    most = chunk_documents(settings, source.average_bytes)
+    size = shared_evenly(most, source.documents, workers(settings.copy))
+    before = [one for one in chunks if one.collection == source.collection.name and one.upper is not None]
+    like = all(size <= 2 * one.estimated <= 2 * most for one in before)
+    grown = source.documents > 2 * (sum(one.estimated for one in before) + size)
+    return [] if grown or not like else [one.upper for one in before if one.upper is not None]
 
 
 SMALLEST_PACED = 100

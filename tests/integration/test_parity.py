@@ -22,6 +22,7 @@ from migrator.parity.model import CollectionComparison, ParityOutcome, in_order
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import checksums
+from migrator.pipeline import plan as plans
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.extract import MongoCollection
@@ -136,12 +137,43 @@ def test_a_source_that_fails_while_ranges_are_searched_is_asked_again(
         return real(reader, lower, steps)
 
     monkeypatch.setattr(MongoCollection, "next_bound", next_bound)
+    monkeypatch.setattr(plans, "bounds_of", lambda *_: [])
     settings = settings_for(source, dsn, chunk=3)
     assert not check_parity(settings, Scope()).differs
     assert asked[1] == asked[2]
     asked.clear()
     assert sum(one.documents for one in census(settings, Scope()).collections) == sum(map(len, documents().values()))
     assert asked[1] == asked[2]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "searches"),
+    [(3, 1), (4, 1), (2, 4), (7, 2)],
+    ids=["alike", "larger by less than twice", "smaller", "larger by more than twice"],
+)
+def test_documents_between_the_keys_of_the_copy_are_all_compared(
+    chunk: int, searches: int, mongo_database: Database[Any], scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy has cut between r2 and r3, and between r5 and r6. Three documents came later."""
+    source = mongo_database["runs"]
+    source.insert_many([run_of(_id=f"r{number}", id=f"r{number}") for number in range(7)])
+    assert backfill(settings_for(mongo_database, scheduler_dsn, chunk=3), Scope()).complete
+    source.insert_many([run_of(_id=key, id=key) for key in ("a", "r2a", "z")])
+    source.delete_many({"_id": {"$in": ["r3", "r6"]}})  # two of the keys
+    real, asked = MongoCollection.next_bound, list[bytes | None]()
+
+    def next_bound(reader: MongoCollection, lower: bytes | None, steps: int) -> bytes | None:
+        asked.append(lower)
+        return real(reader, lower, steps)
+
+    monkeypatch.setattr(MongoCollection, "next_bound", next_bound)
+    outcome = check_parity(settings_for(mongo_database, scheduler_dsn, chunk=chunk), Scope())
+    assert {(one.side, one.key) for one in collection(outcome, "runs").findings} == {
+        *(("missing", key) for key in ("a", "r2a", "z")),
+        *(("extra", key) for key in ("r3", "r6")),
+    }
+    assert collection(outcome, "runs").documents == 8
+    assert len(asked) == searches, "only behind the last key, or all are searched"
 
 
 STORED: dict[str, tuple[str, set[Place]]] = {

@@ -2,9 +2,12 @@
 
 import pytest
 
-from migrator.config import TargetSettings
-from migrator.pipeline.plan import SMALLEST_SHARED, shared_evenly
+from migrator.config import CopySettings, Settings, TargetSettings
+from migrator.pipeline.extract import SourceCollection
+from migrator.pipeline.ledger import Chunk
+from migrator.pipeline.plan import SMALLEST_SHARED, bounds_of, shared_evenly
 from migrator.pipeline.target import NativeTables
+from migrator.sources import stellaops
 from migrator.targets import load_target
 
 
@@ -30,6 +33,35 @@ def test_a_chunk_has_as_many_documents_as_give_each_worker_the_same_number_of_ch
     chunks = -(-documents // size)
     assert size <= most
     assert chunks % shares == 0 or size == most or size < SMALLEST_SHARED
+
+
+@pytest.mark.parametrize(
+    ("estimated", "documents", "known"),
+    [
+        (20_000, 50_000, True),
+        (11_000, 50_000, True),
+        (8_000, 50_000, False),  # so small that chunks cost more than they must
+        (21_000, 50_000, False),  # larger than a chunk may be
+        (20_000, 120_000, True),
+        (20_000, 121_000, False),  # most documents came later, perhaps all into one chunk
+    ],
+)
+def test_keys_of_a_copy_are_used_where_chunks_of_about_their_size_would_be_made(
+    estimated: int, documents: int, *, known: bool
+) -> None:
+    settings = Settings(copy=CopySettings(workers=1, chunk_documents=20_000))
+    name = stellaops.PROFILE.collections[0].name
+    chunks = [_chunk("other", b"z", 5), *(_chunk(name, upper, estimated) for upper in (b"a", b"b", None))]
+    source = SourceCollection(
+        collection=stellaops.PROFILE.collections[0], name=name, documents=documents, average_bytes=100.0
+    )
+    assert bounds_of(chunks, source, settings) == ([b"a", b"b"] if known else [])
+
+
+def _chunk(collection: str, upper: bytes | None, estimated: int) -> Chunk:
+    return Chunk(
+        collection=collection, ordinal=0, lower=None, upper=upper, estimated=estimated, average_bytes=9, mode="direct"
+    )
 
 
 def test_a_copy_analyzes_no_column_of_whole_documents_or_pickles() -> None:
