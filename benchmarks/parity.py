@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -149,10 +148,12 @@ def stage_costs(
         yield "decode by the native codec", cost(lambda: [read(raw) for raw in batches])
         decoded = [read(raw) for raw in batches]
         yield "documents for the Python codec", cost(lambda: [len(part) for one in decoded for part in one.documents()])
-        yield "serialize for the comparison", cost(lambda: [len(one.rows) for batch in decoded for one in batch.rows()])
+        yield (
+            "serialize for the comparison",
+            cost(lambda: [len(one.copied()) for batch in decoded for one in batch.rows()]),
+        )
         rows = [list(batch.rows()) for batch in decoded]
-        comparison: Any = import_module("migrator_speedups.comparison").Comparison
-        ids = [(one.record, *comparison(one.rows, one.positions).ids()) for some in rows for one in some]
+        ids = [(one.record, *one.comparison().ids()) for some in rows for one in some]
         yield "read from PostgreSQL", cost(lambda: [sum(1 for _ in copy_out(sessions.target, *one)) for one in ids])
         yield (
             "read from PostgreSQL and compare",

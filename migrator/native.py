@@ -15,7 +15,7 @@ from migrator.errors import UsageError, install_extra
 VARIABLE: Final = "MIGRATOR_CODEC"
 PYTHON: Final = "python"
 NATIVE: Final = "native"
-INTERFACE: Final = 12
+INTERFACE: Final = 13
 """Of the modules and of the plans that ``native_plan`` makes: the number of ``migrator_speedups.rows.INTERFACE``.
 
 Both are raised when a plan gets another member or operation, or the package another module or other parameters, because

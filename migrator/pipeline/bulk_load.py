@@ -49,7 +49,7 @@ class BulkLoad:
         by_table: dict[type[Record], list[bytes]] = {}
         counts: Counter[str] = Counter()
         for one in plain:
-            by_table.setdefault(one.record, []).append(one.rows)
+            by_table.setdefault(one.record, []).append(one.copied())
             counts[one.record.table] += len(one.positions)
         for document in batch:
             for row in document.serialized:

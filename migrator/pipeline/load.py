@@ -5,7 +5,6 @@ Rows travel as the bytes of binary COPY in both directions. The parity check and
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
-from importlib import import_module
 from itertools import chain
 from typing import Any, LiteralString
 from uuid import UUID
@@ -67,7 +66,7 @@ def different_documents(connection: Connection, plain: Iterable[PlainRows]) -> s
     """Return the positions of the plain documents of which a row is not stored byte for byte."""
     different: set[int] = set()
     for one in plain:
-        comparison: Any = import_module("migrator_speedups.comparison").Comparison(one.rows, one.positions)
+        comparison = one.comparison()
         comparison.read(copy_out(connection, one.record, *comparison.ids()))
         different.update(comparison.unequal())
     return different

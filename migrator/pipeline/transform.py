@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -416,14 +417,23 @@ def _encode_to(rebuilt: Sequence[Document], resolved: Sequence[SourceDocument]) 
     return equal
 
 
-class PlainRows(NamedTuple):
+class PlainRows:
     """Rows of plain documents in one table."""
 
-    record: type[Record]
-    rows: bytes
-    """One after the other, as COPY takes them."""
-    positions: list[int]
-    """Of each row: position of its document in the batch."""
+    def __init__(self, record: type[Record], table: Any, pending: Sequence["PendingRow"]) -> None:  # noqa: ANN401 - of an extension
+        """``table``: rows of the native codec; the ``pending`` ones stand after them."""
+        self.record = record
+        self.positions: list[int] = [*table.positions(), *(one.position for one in pending)]
+        """Of each row: position of its document in the batch."""
+        self._table, self._pending = table, [one.row for one in pending]
+
+    def copied(self) -> bytes:
+        """Return the rows one after the other, as COPY takes them."""
+        return bytes(self._table.copy_bytes(b"".join(self._pending)))
+
+    def comparison(self) -> Any:  # noqa: ANN401 - of an extension
+        """Return their comparison with stored rows (``migrator_speedups.comparison``), which copies none."""
+        return import_module("migrator_speedups.comparison").Comparison(self._table, self._pending, self.positions)
 
 
 class PlainCounts(NamedTuple):
@@ -508,8 +518,7 @@ class ReadBatch:
             for record, table in zip(self._tables, self._rows.tables, strict=True):
                 more = pending.rows if pending is not None and pending.record is record else ()
                 if table.count or more:
-                    rows = table.copy_bytes(b"".join(one.row for one in more))
-                    yield PlainRows(record, rows, [*table.positions(), *(one.position for one in more)])
+                    yield PlainRows(record, table, more)
 
     def each_row(self) -> Iterator[tuple[type[Record], int, bytes]]:
         """Yield the rows of the plain documents one by one: table, position of the document, bytes."""

@@ -1,9 +1,12 @@
 """Expected rows compared with stored rows, byte by byte, as binary COPY gives both; no Python object for each row."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
+
+from migrator_speedups.rows cimport TableRows
 
 cdef enum:
     COUNT_SIZE = 2  # the number of fields, before the first of them
@@ -22,7 +25,7 @@ cdef inline uint32_t big32(const uint8_t* place) noexcept:
 
 
 cdef struct Row:
-    size_t start
+    const uint8_t* bytes
     size_t size
     int32_t document
     bint is_stored
@@ -31,8 +34,8 @@ cdef struct Row:
 cdef class Comparison:
     """The expected rows of one table, and which of them were stored byte for byte."""
 
-    cdef Py_buffer view
-    cdef const uint8_t* data
+    cdef TableRows table
+    cdef tuple more
     cdef Row* rows
     cdef readonly Py_ssize_t count
     """Expected rows."""
@@ -40,12 +43,14 @@ cdef class Comparison:
     cdef size_t mask
     cdef size_t id_size
 
-    def __cinit__(self, rows, documents):
+    def __cinit__(self, TableRows table not None, more, documents):
+        """``more``: rows behind those of the table, whose bytes are not copied. ``documents``: that of each row."""
         cdef Py_ssize_t i
         cdef size_t slot, slots = 4
-        self.count = len(documents)
-        PyObject_GetBuffer(rows, &self.view, PyBUF_SIMPLE)
-        self.data = <const uint8_t*> self.view.buf
+        self.table, self.more = table, tuple(more)
+        self.count = table.count + len(self.more)
+        if len(documents) != self.count:
+            raise ValueError(f"expected the documents of {self.count} rows, and no more")
         while slots < <size_t> self.count * 2:
             slots *= 2
         self.mask = slots - 1
@@ -55,10 +60,10 @@ cdef class Comparison:
             raise MemoryError
         for slot in range(slots):
             self.slots[slot] = -1
-        self._find_rows()
         for i in range(self.count):
+            self._find_row(i)
             self.rows[i].document = documents[i]
-            slot = self._slot_of(self.data + self.rows[i].start + ID_AT)
+            slot = self._slot_of(self.rows[i].bytes + ID_AT)
             while self.slots[slot] >= 0:
                 slot = (slot + 1) & self.mask
             self.slots[slot] = <int32_t> i
@@ -66,37 +71,23 @@ cdef class Comparison:
     def __dealloc__(self):
         PyMem_Free(self.rows)
         PyMem_Free(self.slots)
-        PyBuffer_Release(&self.view)
 
-    cdef int _find_rows(self) except -1:
-        """Find where each row begins, by the lengths of its fields."""
-        cdef Py_ssize_t i
-        cdef size_t place = 0, end = self.view.len, left
-        cdef uint32_t length
-        cdef int fields
-        for i in range(self.count):
-            self.rows[i].start = place
-            if end - place < ID_AT:
-                raise ValueError(f"row {i} at byte {place}: expected a row of binary COPY")
-            fields = (self.data[place] << 8) | self.data[place + 1]
-            length = big32(self.data + place + COUNT_SIZE)
-            if i == 0:
-                self.id_size = length
-            if length != self.id_size or (length != UUID_SIZE and length != BIGINT_SIZE):
-                raise ValueError(f"row {i} at byte {place}: expected an id of 8 or 16 bytes, the same for all rows")
-            place += COUNT_SIZE
-            while fields > 0:
-                fields -= 1
-                left = end - place
-                length = big32(self.data + place) if left >= LENGTH_SIZE else 0
-                if length == 0xFFFFFFFF:  # null
-                    length = 0
-                if left < LENGTH_SIZE or left - LENGTH_SIZE < length:
-                    raise ValueError(f"row {i} at byte {self.rows[i].start}: ends within a field")
-                place += LENGTH_SIZE + length
-            self.rows[i].size = place - self.rows[i].start
-        if place != end:
-            raise ValueError(f"byte {place}: expected {self.count} rows, and no more")
+    cdef int _find_row(self, Py_ssize_t i) except -1:
+        """Note where a row begins, and its size. All have an id of one size."""
+        cdef Row* row = &self.rows[i]
+        cdef uint32_t length = 0
+        cdef bytes one
+        if i < self.table.count:
+            row.bytes = self.table.row(i, &row.size)
+        else:
+            one = self.more[i - self.table.count]
+            row.bytes, row.size = <const uint8_t*> PyBytes_AS_STRING(one), PyBytes_GET_SIZE(one)
+        if row.size >= ID_AT:
+            length = big32(row.bytes + COUNT_SIZE)
+        if i == 0:
+            self.id_size = length
+        if length != self.id_size or (length != UUID_SIZE and length != BIGINT_SIZE) or row.size < ID_AT + length:
+            raise ValueError(f"row {i}: expected an id of 8 or 16 bytes, the same for all rows")
         return 0
 
     cdef inline size_t _slot_of(self, const uint8_t* id) noexcept:
@@ -113,7 +104,7 @@ cdef class Comparison:
         cdef char* text
         if self.id_size == BIGINT_SIZE:
             numbers = [
-                int.from_bytes((<const char*> self.data + self.rows[i].start + ID_AT)[:BIGINT_SIZE], "big", signed=True)
+                int.from_bytes((<const char*> self.rows[i].bytes + ID_AT)[:BIGINT_SIZE], "big", signed=True)
                 for i in range(self.count)
             ]
             return "{" + ",".join(map(str, numbers)) + "}", "bigint"
@@ -121,7 +112,7 @@ cdef class Comparison:
         text = made
         text[0] = c"{"
         for i in range(self.count):
-            id = self.data + self.rows[i].start + ID_AT
+            id = self.rows[i].bytes + ID_AT
             if i:
                 text[place] = c","
                 place += 1
@@ -151,7 +142,7 @@ cdef class Comparison:
         slot = self._slot_of(row + ID_AT)
         while self.slots[slot] >= 0:
             expected = &self.rows[self.slots[slot]]
-            if expected.size == size and memcmp(self.data + expected.start, row, size) == 0:
+            if expected.size == size and memcmp(expected.bytes, row, size) == 0:
                 expected.is_stored = True
             slot = (slot + 1) & self.mask
         return 0

@@ -40,7 +40,7 @@ from migrator_speedups.json_text import compile_shape
 from migrator_speedups.outlines cimport Hole, Outlines
 from migrator_speedups.pickled_jobs cimport PickledJobs, read_metadata, write_metadata
 
-INTERFACE = 12  # of the plans that are taken: the number of ``native_plan.INTERFACE``
+INTERFACE = 13  # of the plans that are taken: the number of ``native_plan.INTERFACE``
 
 cdef extern from *:
     """
