@@ -149,7 +149,7 @@ def stage_costs(
         decoded = [read(raw) for raw in batches]
         yield "documents for the Python codec", cost(lambda: [len(part) for one in decoded for part in one.documents()])
         yield (
-            "serialize for the comparison",
+            "serialize as COPY takes it",
             cost(lambda: [len(one.copied()) for batch in decoded for one in batch.rows()]),
         )
         rows = [list(batch.rows()) for batch in decoded]
