@@ -19,8 +19,8 @@ are compared by the round trip and the other aggregates alone.
 
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
@@ -40,6 +40,7 @@ from migrator.connections import mongo, postgres
 from migrator.errors import DeniedError, RefusedError, UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.parity.uniformity import NOTHING, FieldCounter, FieldCounts, Uniformity, confirmed
+from migrator.pipeline.extract import BATCH_BYTES
 from migrator.pipeline.sessions import JobSessions, Sessions, open_sessions, retry_transient, run_with_sessions
 from migrator.pipeline.tables import TableCollection, TableReader
 from migrator.records import Record
@@ -77,6 +78,8 @@ _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
 _FIRST: Final = 500
 """Number of documents that say, before the others are read, what is supposed of all of them."""
+_FIRST_AT_A_TIME: Final = 50
+"""Of these, the number that MongoDB is asked for at a time: they may be large."""
 _EXACT: Final = 2.0**53
 """Up to here a double holds every whole number."""
 _TIME: Final = "_migrator_time_"
@@ -223,8 +226,8 @@ def _both_sides(
             supposed = confirmed(_expected(measures, stored), counted.first(measures) if counts is None else counts)
             partial = _from_mongo(counted, collection, measures, default_tenant, supposed)
     except _NotComparable as error:
-        return BothSides(collection=collection.name, left_out=left_out, uncomputable=str(error))
-    return BothSides(collection=collection.name, left_out=left_out, source=partial, target=stored, supposed=supposed)
+        return BothSides(collection=collection.name, left_out=left_out, supposed=supposed, uncomputable=str(error))
+    return BothSides(collection=collection.name, left_out=left_out, supposed=supposed, source=partial, target=stored)
 
 
 def _compared(collection: Collection, measures: Sequence[Measure], sides: BothSides) -> list[AggregateResult]:
@@ -248,24 +251,37 @@ class _Counted:
         self._source, self._conditions = source, [{"$match": condition} for condition in conditions]
 
     def aggregated(self, pipeline: _Pipeline) -> list[dict[str, Any]]:
-        """Return the results of the pipeline; raise ``_NotComparable`` if MongoDB cannot."""
-        with mongo.translate_errors("the source"):
-            try:
-                return list(self._source.aggregate([*self._conditions, *pipeline], allowDiskUse=True, collation=SIMPLE))
-            except OperationFailure as error:
-                raise _NotComparable(
-                    f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
-                ) from error
-            except InvalidBSON as error:  # written since the documents were compared, else it was left out
-                raise _NotComparable("a document holds a text that is not UTF-8") from error
+        """Return the results of the pipeline; raise ``_NotComparable`` if MongoDB cannot compute them."""
+        with _not_comparable():
+            return list(self._source.aggregate([*self._conditions, *pipeline], allowDiskUse=True, collation=SIMPLE))
 
     def first(self, measures: Iterable[Measure]) -> FieldCounts:
-        """Return the counts of the fields of the first ones."""
-        counter = FieldCounter(_fields_of(measures))
-        with mongo.translate_errors("the source"):
-            for batch in self._source.aggregate_raw_batches([*self._conditions, {"$limit": _FIRST}], collation=SIMPLE):
+        """Return the counts of the fields of the first ones: of fewer if they are large."""
+        counter, pipeline, size = FieldCounter(_fields_of(measures)), [*self._conditions, {"$limit": _FIRST}], 0
+        with (
+            _not_comparable(),
+            self._source.aggregate_raw_batches(pipeline, collation=SIMPLE, batchSize=_FIRST_AT_A_TIME) as batches,
+        ):
+            for batch in batches:
                 counter.add(batch)
+                size += len(batch)
+                if size >= BATCH_BYTES:
+                    break
         return counter.counts()
+
+
+@contextmanager
+def _not_comparable() -> Iterator[None]:
+    """Raise ``_NotComparable`` for what MongoDB cannot compute, and the tool's errors for all others."""
+    with mongo.translate_errors("the source"):
+        try:
+            yield
+        except OperationFailure as error:
+            raise _NotComparable(
+                f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
+            ) from error
+        except InvalidBSON as error:  # written since the documents were compared, else it was left out
+            raise _NotComparable("a document holds a text that is not UTF-8") from error
 
 
 def _from_mongo(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from migrator.parity import aggregates as module
-from migrator.parity.aggregates import compare_aggregates, field_counter
+from migrator.parity.aggregates import BothSides, compare_aggregates, field_counter
 from migrator.parity.model import AggregateResult
-from migrator.parity.uniformity import REGULAR_TIME, FieldCounts
+from migrator.parity.uniformity import NOTHING, REGULAR_TIME, FieldCounts, Uniformity
 from migrator.records import AuditEntry
 from migrator.sources import aggregates
 from migrator.sources.profile import Collection, Measure, Profile
@@ -317,6 +317,30 @@ def test_fields_are_counted_one_by_one_if_a_document_is_unlike_the_rows(
     assert {name: one.source_total for name, one in results.items() if one.kind == "sum"} == {
         f"column {field} filled": str(count) for field, count in given.items()
     }
+
+
+def test_what_could_not_be_computed_as_it_was_supposed_is_computed_again(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_one(entry())
+    put(target)
+    before = BothSides(
+        collection="entries", left_out=(), supposed=Uniformity(times=frozenset({"at"})), uncomputable="no time"
+    )
+    results = compared(mongo_database, target, PROFILE, {}, computed=[before])
+    assert {one.unverified for one in results} == {""}
+    same = msgspec.structs.replace(before, supposed=NOTHING)
+    results = compared(mongo_database, target, PROFILE, {}, computed=[same])
+    assert {one.unverified for one in results} == {"no time"}
+
+
+@pytest.mark.parametrize(("size", "counted"), [(1, 120), (50_000, 50)])
+def test_the_first_documents_are_fewer_if_they_are_large(
+    size: int, counted: int, mongo_database: Database[Any]
+) -> None:
+    mongo_database["entries"].insert_many([entry(other="x" * size) for _ in range(120)])
+    first = module._Counted(mongo_database["entries"], {}, ()).first([KIND])
+    assert (first.documents, set(first.fields)) == (counted, {"kind"})
 
 
 @pytest.mark.parametrize(
