@@ -1,7 +1,7 @@
 """The queue on MongoDB where it is not as every queue: other applications' documents, failing servers, indexes."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from itertools import chain
 from threading import Event, Thread
@@ -339,6 +339,21 @@ def test_a_server_that_does_not_mend_is_named_and_nothing_is_kept(
         ):
             store.queue.claim("w", 9, LEASE)
         assert [one.fence for one in store.queue.claim("w", 9, LEASE)] == [1]
+
+
+@pytest.mark.parametrize("labels", [["RetryableWriteError"], []], ids=["the driver repeats it", "nobody repeats it"])
+def test_a_claim_of_which_a_primary_cannot_say_whether_it_lasts(
+    labels: list[str], mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    """A primary that steps down has claimed the run, and reports beside it that a majority may not have it."""
+    mends = bool(labels)
+    with opened(mongo_database) as store:
+        mongo_database["runs"].insert_one(document_of(run(available_at=NOW)))
+        error = {"code": 11602, "codeName": "InterruptedDueToReplStateChange", "errmsg": "operation was interrupted"}
+        named = nullcontext() if mends else pytest.raises(UnreachableError, match="11602")
+        with failing(mongo_client, "findAndModify", times=1, writeConcernError=error, errorLabels=labels), named:
+            assert [one.fence for one in store.queue.claim("w", 9, LEASE)] == [1]
+    assert [one["fence"] for one in mongo_database["runs"].find()] == [1]
 
 
 def test_a_primary_that_steps_down_in_the_middle_loses_no_run_and_runs_none_twice(

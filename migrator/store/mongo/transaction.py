@@ -23,8 +23,28 @@ from migrator.sources.profile import Document
 from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.mongo.epoch import require_here
 
+
+class _RawDocument(RawBSONDocument):
+    """A document that stays BSON, also within a reply of which the driver moves the labels into its error.
+
+    While the primary changes, a reply may have both an outcome and an error. The driver calls ``update`` on the error,
+    which its own class of raw documents lacks (``pymongo.helpers_shared._check_command_response`` of 4.20).
+    """
+
+    __slots__ = ("_added",)
+
+    def update(self, more: Mapping[str, Any]) -> None:
+        """Add members, or replace some."""
+        self._added = dict(more)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any BSON value
+        """Return a member."""
+        added: dict[str, Any] = getattr(self, "_added", {})
+        return added[name] if name in added else super().__getitem__(name)
+
+
 WHAT = "the source"
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=_RawDocument)
 Change: TypeAlias = UpdateOne | ReplaceOne[Document]
 _DUPLICATE = 11000
 _TOO_LARGE = frozenset({10334, 17280, 17419, 17420})
