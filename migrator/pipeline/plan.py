@@ -182,8 +182,7 @@ def cut(
     ``patient``: a search that fails for the moment is repeated, as ``retry_transient`` does. ``bounds``: the first
     keys, in order, which are known, so many documents apart as they would be found.
     """
-    most, collection = chunk_documents(settings, source.average_bytes), reader.of(source.collection)
-    size = shared_evenly(most, source.documents, workers(settings.copy))
+    size, collection = _chunk_size(source, settings), reader.of(source.collection)
     known = iter(bounds)
     lower: bytes | None = None
     ordinal = 0
@@ -212,12 +211,16 @@ def bounds_of(chunks: Iterable[Chunk], source: SourceCollection, settings: Setti
     What ``cut`` makes of them is complete whatever the chunks were: it begins before the first key, and goes on behind
     the last one.
     """
-    most = chunk_documents(settings, source.average_bytes)
-    size = shared_evenly(most, source.documents, workers(settings.copy))
+    size, most = _chunk_size(source, settings), chunk_documents(settings, source.average_bytes)
     before = [one for one in chunks if one.collection == source.collection.name and one.upper is not None]
     like = all(size <= 2 * one.estimated <= 2 * most for one in before)
     grown = source.documents > 2 * (sum(one.estimated for one in before) + size)
     return [] if grown or not like else [one.upper for one in before if one.upper is not None]
+
+
+def _chunk_size(source: SourceCollection, settings: Settings) -> int:
+    """Return how many documents of a collection make a chunk, if its workers share them evenly."""
+    return shared_evenly(chunk_documents(settings, source.average_bytes), source.documents, workers(settings.copy))
 
 
 SMALLEST_PACED = 100

@@ -34,7 +34,7 @@ class _RawDocument(RawBSONDocument):
     __slots__ = ("_added",)
 
     def update(self, more: Mapping[str, Any]) -> None:
-        """Add members, or replace some."""
+        """Let ``[]`` and ``get`` give these members, in place of its own."""
         self._added = dict(more)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any BSON value
